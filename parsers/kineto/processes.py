@@ -64,7 +64,7 @@ def chosen(events: Sorted, is_own: Mask, header: Facts) -> Process:
 def _listed(header: Facts) -> list[tuple[frozenset[str], Facts]]:
     """Return what htk wrote of the processes it put together; nothing in it is trusted."""
     listed = header.get(KEY)
-    if not isinstance(listed, list) or not 1 < len(listed) <= _MOST:
+    if not isinstance(listed, list) or len(listed) > _MOST:
         return []
     ranks: list[tuple[frozenset[str], Facts]] = []
     for entry in listed:

@@ -48,18 +48,20 @@ _MOST_IDENTITY = 1 << 31
 _Moments = Callable[[pa.Table, str], Ints]
 
 
-def write_perfetto(trace: Trace, folder: Path) -> tuple[Path, int]:
-    """Write folder/trace.pftrace; the file, and how many slices it holds."""
+def write_perfetto(trace: Trace, folder: Path, *, align: bool = True) -> tuple[Path, int]:
+    """Write folder/trace.pftrace; the file, and how many slices it holds. Without `align` each rank
+    keeps its own clock."""
     target = folder / "trace.pftrace"
     starts = [trace.tables[name]["start_ns"] for name in (*HOST, "kernels")]
     if not any(len(column) for column in starts):
         raise MissingTable("no operator, range, call or GPU activity to draw")
     clocks = trace.tables["rank_clocks"]
+    clocks = clocks if align else clocks.slice(0, 0)
     earliest = min(int(numbers(c).min()) for c in starts if len(c))
     shifts = corrections(clocks, np.array(trace.ranks), np.full(len(trace.ranks), earliest))
     origin = earliest + min(int(shifts.min(initial=0)), 0)
 
-    def align(ranks: Ints, times: Ints) -> Ints:
+    def on_common_clock(ranks: Ints, times: Ints) -> Ints:
         return np.asarray(np.maximum(times + corrections(clocks, ranks, times) - origin, 0))
 
     with part_of(target) as out:
@@ -69,8 +71,8 @@ def write_perfetto(trace: Trace, folder: Path) -> tuple[Path, int]:
             file = next(file for file in trace.selected_files if file.rank == rank)
             header = {**describe_rank(file), "baseTimeNanoseconds": origin}
             process = writer.process(rank + 1, f"rank {rank}", header)
-            _write_rank(trace.sel(ranks=[rank]), process, drawn, align, writer)
-        _write_path(trace, drawn, align, writer)
+            _write_rank(trace.sel(ranks=[rank]), process, drawn, on_common_clock, writer)
+        _write_path(trace, drawn, on_common_clock, writer)
     return target, writer.slices
 
 

@@ -38,7 +38,7 @@ def as_kineto(trace: Trace, inputs: Inputs) -> Iterator[tuple[Trace, dict[str, S
 def _retell_rank(trace: Trace, rank: int, folder: Path) -> Path:
     chosen = trace.sel(ranks=[rank])
     try:
-        drawn, _ = write_perfetto(chosen, folder / f"drawn{rank}")
+        drawn, _ = write_perfetto(chosen, folder / f"drawn{rank}", align=False)
     except MissingTable:
         formats = ", ".join(sorted({file.format for file in chosen.selected_files}))
         raise TraceError(

@@ -186,6 +186,12 @@ def test_what_begins_with_a_recording_moves_with_its_clock(tmp_path: Path) -> No
     assert {e["ts"] for e in events if e["name"] == "thread_name"} == {"0.0"}
 
 
+def test_a_rank_alone_stays_that_rank(tmp_path: Path) -> None:
+    write(tmp_path / "t_rank_1.json", launch(1, 1), kernel("only", 3, 2, 1))
+    _convert(str(tmp_path / "t_rank_1.json"), "--format", "chrome", "-o", str(tmp_path / "out"))
+    assert htk.open(tmp_path / "t_rank_1.json").ranks == htk.open(tmp_path / "out").ranks == [1]
+
+
 def test_a_file_of_very_many_processes_keeps_them_to_itself(tmp_path: Path) -> None:
     """More of them than a thousand, so that a number apiece for each file would meet the next's."""
     for rank in (0, 1, 2):
