@@ -224,12 +224,12 @@ class CutRecording:
         return np.asarray(np.where(on_gpu, by_id | by_step | (~of_cpu & chosen), kept))
 
     def _syncs(self, syncs: pa.Table) -> Mask:
-        """Return the waits with their calls; MTIA's, which have none, by time."""
-        launches = self.read("launches")
+        """Return the waits with their calls; those whose calls were not recorded, by time."""
+        calls = numbers(self.read("launches")["correlation"], NONE)
         own = numbers(syncs["correlation"], NONE)
-        called = numbers(launches["correlation"], NONE)[self.rows("launches")]
+        has_call = (own >= 0) & np.isin(own, calls)
         by_time = are_within(numbers(syncs["start_ns"]), self.spans.any_thread)
-        return np.asarray(np.where(own >= 0, np.isin(own, called), by_time))
+        return np.asarray(np.where(has_call, np.isin(own, calls[self.rows("launches")]), by_time))
 
     def _flows(self, flows: pa.Table) -> Mask:
         """Return arrows by the times of their ends, and those at kept GPU activities, whose id is

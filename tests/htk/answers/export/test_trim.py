@@ -129,3 +129,14 @@ def test_a_file_of_several_ranks_is_a_file_of_each_for_hta(tmp_path: Path) -> No
         own = htk.open(tmp_path / "hta" / f"rank-{rank}.json.gz").sel(ranks=[rank])
         rows = merged.sel(ranks=[rank]).kernel_top(n=1000).to_pylist()
         assert own.kernel_top(n=1000).to_pylist() == rows
+
+
+def test_waits_whose_calls_were_not_recorded_are_cut_by_time(tmp_path: Path) -> None:
+    waited = {"cuda_sync_kind": "Stream Sync", "stream": 7, "correlation": 9, "device": 0}
+    wait = {"ph": "X", "cat": "cuda_sync", "name": "Stream Sync", "pid": 0, "tid": 7, "dur": 1}
+    marks = [{**wait, "ts": start, "args": waited} for start in (3, 13)]
+    path = write(tmp_path / "a.json", step(1, 0, 10), step(2, 10, 10), *marks, **of_rank(0))
+    for steps, count in ((None, 2), ("1", 1), ("2", 1)):
+        out = tmp_path / f"out{steps}"
+        _trim(str(path), *(["--steps", steps] if steps else []), "-o", str(out), "--no-cache")
+        assert [event["name"] for event in _events(out)].count("Stream Sync") == count
