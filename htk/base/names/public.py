@@ -12,8 +12,8 @@ from htk.base.names.collectives import BACKENDS, collective_type, dtype_bytes
 
 _PHASES = tuple("BEXIiCbneSTpFstfPNODMVvRcGg")
 _CATEGORIES = (
-    "cpu_op", "kernel", "cuda_runtime", "cuda_driver", "gpu_memcpy", "gpu_memset", "ac2g",
-    "async_cpu_to_gpu", "async_gpu", "fwdbwd", "python_function", "cpu_instant_event",
+    "cpu_op", "kernel", "cuda_runtime", "cuda_driver", "hip_runtime", "gpu_memcpy", "gpu_memset",
+    "ac2g", "async_cpu_to_gpu", "async_gpu", "fwdbwd", "python_function", "cpu_instant_event",
     "user_annotation", "gpu_user_annotation", "overhead", "cuda_sync", "cuda_event", "Trace",
     "Kernel", "Memcpy", "Memset", "Operator", "Runtime", "mtia_ccp_events", "mtia_runtime",
     "mtia_insight", "privateuse1_runtime", "privateuse1_driver", "xpu_runtime", "xpu_driver",

@@ -178,7 +178,8 @@ def _format_option(*more: str) -> Callable[..., Any]:
         type=click.Choice([*FORMATS, *more]),
         metavar="FORMAT",
         callback=lambda ctx, _, form: _form(ctx, form),
-        help=f"{', '.join([*FORMATS, *more])}; by default the ending of -o, else table.",
+        help=f"Output format: {', '.join([*FORMATS, *more])}; by default that of -o's ending, "
+        "else table.",
     )
 
 

@@ -25,7 +25,7 @@ FORMS = (*TABLES_AS, "chrome", "hta", "perfetto", *STACKS, "operations")
     metavar="FORMAT",
     default="parquet",
     show_default=True,
-    help=f"{', '.join(FORMS)}.",
+    help=f"Output format: {', '.join(FORMS)}.",
 )
 @folder_option
 @click.option("--table", "tables", multiple=True, help="Only this table; may be repeated.")
