@@ -274,4 +274,4 @@ def _unexplained_pct(path: PathEdges, tested: TestedStep) -> float:
     if not len(path.unexplained):
         return 0.0
     length = np.minimum(path.within(tested.window[0]), path.unexplained)
-    return 100 * float(length.sum()) / tested.period_ns
+    return 100 * float(length.sum()) / max(tested.period_ns, 1)  # 0: of a damaged file
