@@ -51,9 +51,11 @@ def test_parameters_are_documented(function: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("module", _MODULES)
-def test_examples_run(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(ANALYSES, "launches_a_kernel", raising=False)  # an example's own
+def test_examples_run(module: str) -> None:
+    menu = dict(ANALYSES)
     outcome = doctest.testmod(importlib.import_module(module))
+    ANALYSES.clear()  # one example makes a question of its own
+    ANALYSES.update(menu)
     assert outcome.attempted > 0 and outcome.failed == 0
 
 

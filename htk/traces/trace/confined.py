@@ -10,8 +10,8 @@ import json
 import os
 import threading
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -92,14 +92,21 @@ _ready: list["_Reader"] = []  # processes that wait for a recording
 _most_ready = 0
 
 
-def hold_ready(count: int) -> None:
-    """Start processes that outlast recordings, as long as this one has no other thread: it cannot
-    be copied then, and a new one takes a second."""
+@contextmanager
+def held_ready(count: int) -> Iterator[None]:
+    """Start processes that outlast recordings, while this one has no other thread: it cannot be
+    copied then, and a new one takes a second. They end with the block."""
     global _most_ready
     _most_ready = count
-    while len(_ready) < count:
-        _ready.append(_Reader())
-        _ready[-1].start()
+    try:
+        while len(_ready) < count:
+            _ready.append(_Reader())
+            _ready[-1].start()
+        yield
+    finally:
+        _most_ready = 0
+        while _ready:
+            _ready.pop().stop()
 
 
 def _take_ready() -> "_Reader":

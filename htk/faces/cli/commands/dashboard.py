@@ -60,18 +60,20 @@ def command(
     require("dashboard", "the dashboard")
     from htk.dashboard.app import create_app
     from htk.dashboard.guard import is_loopback
+    from htk.traces.trace.confined import SERVED, held_ready
 
     local = is_loopback(host)
     if debug and not local:
         raise click.UsageError("--debug shows code to visitors; it is for this machine alone")
     token = _token(token, no_token, local)
-    runs = _runs(paths, max_upload << 20, _history(store), arguments)
-    app = create_app(runs, token=token)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uploads go in any case
-    try:
-        _serve(app, host, port, token, (max_upload + 1) << 20, no_browser, debug, local)
-    finally:
-        runs.close()
+    with held_ready(SERVED):
+        runs = _runs(paths, max_upload << 20, _history(store), arguments)
+        app = create_app(runs, token=token)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uploads go in any case
+        try:
+            _serve(app, host, port, token, (max_upload + 1) << 20, no_browser, debug, local)
+        finally:
+            runs.close()
 
 
 def _token(asked: str | None, no_token: bool, local: bool) -> str | None:
@@ -103,9 +105,7 @@ def _runs(paths: tuple[str, ...], upload_bytes: int, history: str, arguments: Fi
     """Return one run that is opened at once, or folders to choose from."""
     from htk.dashboard.following import Followed
     from htk.dashboard.runs import Runs, holds_runs
-    from htk.traces.trace.confined import SERVED, hold_ready
 
-    hold_ready(SERVED)
     folders = [Path(p) for p in paths if Path(p).is_dir()]
     many: Fields = {
         "options": open_options(arguments),

@@ -17,13 +17,13 @@ def command(roots: tuple[Path, ...], port: int | None) -> None:
     """
     from htk.faces.mcp.server import server
     from htk.faces.mcp.traces import Traces
-    from htk.traces.trace.confined import SERVED, hold_ready
+    from htk.traces.trace.confined import SERVED, held_ready
 
-    hold_ready(SERVED)
-    served = server(Traces(roots or (Path(),)))
-    if port is None:
-        served.run()
-    else:
-        from htk.faces.mcp.http import serve
+    with held_ready(SERVED):
+        served = server(Traces(roots or (Path(),)))
+        if port is None:
+            served.run()
+        else:
+            from htk.faces.mcp.http import serve
 
-        serve(served, port, lambda address: click.echo(address, err=True))
+            serve(served, port, lambda address: click.echo(address, err=True))

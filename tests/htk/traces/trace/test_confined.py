@@ -184,21 +184,15 @@ def test_a_server_has_processes_that_outlast_recordings(
 ) -> None:
     started = []
     start = confined.start_child
-    monkeypatch.setattr(confined, "_ready", ready := [])
-    monkeypatch.setattr(confined, "_most_ready", 0)
     monkeypatch.setattr(confined, "start_child", lambda *a: started.append(a) or start(*a))
-    confined.hold_ready(1)
-    try:
+    with confined.held_ready(1):
         for name in ("one", "other"):
             (tmp_path / name).mkdir()
             trace = open_trace(dumps(tmp_path / name, 2), FRESH)
             assert trace.tables["collective_matches"].num_rows == 4
             del trace
             gc.collect()
-        assert len(started) == len(ready) == 1
-    finally:
-        for reader in ready:
-            reader.stop()
+        assert len(started) == 1
 
 
 @pytest.mark.usefixtures("forked")
