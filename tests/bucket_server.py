@@ -32,3 +32,4 @@ def bucket_server(around: Callable[[App], App] = lambda app: app) -> Iterator[st
         client.create_bucket(Bucket="parsed")
         yield "s3://parsed"
     server.shutdown()
+    s3fs.S3FileSystem.clear_instance_cache()  # whoever asks next would wait for it

@@ -442,6 +442,7 @@ def test_s3(monkeypatch: pytest.MonkeyPatch) -> None:
         assert before and before != resolve("s3://runs/last/rank1.json.gz")[0].identity
     finally:
         server.stop()
+        s3fs.S3FileSystem.clear_instance_cache()  # whoever asks next would wait for it
 
 
 def test_members_that_are_no_files_count_too(
