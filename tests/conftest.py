@@ -19,7 +19,11 @@ PATIENCE_MS = 180_000  # with a browser on a busy machine
 # A busy machine is no failure, and two runs of the tests say the same; other examples than
 # these, and more, are looked for by `make nightly-properties`.
 settings.register_profile(
-    "htk", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "htk",
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile(
     "nightly", settings.get_profile("htk"), derandomize=False, max_examples=1000
