@@ -17,7 +17,7 @@ from htk.base.mappings import Fields
 from htk.parsers import kineto
 from htk.parsers.common.log_records import Issues
 from htk.parsers.kineto_perfetto import tell_as_kineto
-from htk.quantities.derived.cut_header import KEY, RECORDED, header_of
+from htk.quantities.derived.cut_header import KEY, header_of
 from htk.traces.trace.opening import Inputs, OpenOptions, open_trace
 from htk.traces.trace.selection import cut_of
 from htk.traces.trace.trace import Trace
@@ -55,8 +55,7 @@ def _retell_rank(trace: Trace, rank: int, folder: Path) -> Path:
 def _tell_cut(chosen: Trace) -> Fields:
     """Return what tells of the cut of a rank, on the clock of the trace."""
     part = chosen.selected_files[0]
-    cut = cut_of(part, chosen.selection, chosen.origin_ns)
-    facts = {RECORDED: cut.recorded, **cut.left_facts}
+    facts = cut_of(part, chosen.selection, chosen.origin_ns).header_facts
     for name in ("start_ns", "end_ns"):
         time = facts.get(name)
         if isinstance(time, int):

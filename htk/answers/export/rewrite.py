@@ -13,7 +13,7 @@ from isal import igzip
 
 from htk.answers.export.trim import Trimmed, trimmed_file
 from htk.base.core.parser import Source
-from htk.base.errors import UsageError
+from htk.base.errors import TraceError, UsageError
 from htk.base.io.decompress import open_stream
 from htk.base.io.sources import resolve
 from htk.parsers import kineto
@@ -37,6 +37,8 @@ def kineto_parts(parts: Iterable[TraceFile]) -> list[TraceFile]:
     """The profiler traces among the files, a part for each file and rank: cycles of one file are
     written together. Files of other recorders beside them are not written."""
     traces = [part for part in parts if part.format == kineto.NAME]
+    if not traces:
+        raise TraceError("no PyTorch profiler trace among the files, and only those can be written")
     return list({(part.file, part.rank): part for part in reversed(traces)}.values())[::-1]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from htk.base.columns.types import Mask
 from htk.base.errors import MissingTable
 from htk.parsers.kineto.text import Event
-from htk.quantities.derived.cut_header import KEY, RECORDED, header_of
+from htk.quantities.derived.cut_header import KEY, header_of
 from htk.traces.trace.cut import CutRecording
 from htk.traces.trace.file import TraceFile
 from htk.traces.trace.selection import cut_of, nothing_of
@@ -71,10 +71,7 @@ def _kept_event(kept: Mask, row: int, text: bytes) -> bytes | None:
 
 def _told(cuts: Sequence[CutRecording]) -> bytes:
     names = ("cut_windows", "passing")
-    headers = [
-        header_of({n: cut.table(n) for n in names}, {RECORDED: cut.recorded, **cut.left_facts})
-        for cut in cuts
-    ]
+    headers = [header_of({n: cut.table(n) for n in names}, cut.header_facts) for cut in cuts]
     return json.dumps(KEY).encode() + b": " + json.dumps(headers, separators=(",", ":")).encode()
 
 

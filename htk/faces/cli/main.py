@@ -99,7 +99,12 @@ def run(argv: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         sys.stderr.write("htk: stopped\n")
         return 130
-    except (BrokenPipeError, SystemExit):  # the reader of our output had enough; click ends then
+    except BrokenPipeError:  # the reader of our output had enough
+        sys.stdout = None
+        return 0
+    except SystemExit as end:  # click's own, where the reader had enough
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
         sys.stdout = None
         return 0
     except HtkError as error:

@@ -15,9 +15,8 @@ def bounded(result: Result, rows: int, offset: int = 0) -> str:
 
     Moments are told from the recording's start: what reads JSON in a host holds no more than 2**53.
     """
-    page = Result(
-        result.analysis, result.table.slice(max(offset, 0), max(rows, 0)), result.coverage
-    )
+    offset = min(max(offset, 0), len(result))
+    page = Result(result.analysis, result.table.slice(offset), result.coverage).head(rows)
     document = page.since_start().to_json()
     document["rows"] = [{k: _short(v) for k, v in row.items()} for row in document["rows"]]
     document["columns"] = [

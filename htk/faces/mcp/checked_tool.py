@@ -46,7 +46,7 @@ class CheckedTool(Tool):
 
 def _shortened(schema: Fields) -> Fields:
     """Return a schema without what a host's model learns nothing from: titles, and that an argument
-    may be null instead of left out. Of the list of all tools that is the half."""
+    may be null instead of left out. Of the list of all tools that is a fifth."""
     arguments = {}
     for name, described in schema["properties"].items():
         kinds = described.get("anyOf", ())

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import numbers
 from htk.base.columns.groups import Groups
-from htk.base.columns.types import NONE, Ints, take_or
+from htk.base.columns.types import NONE, Mask, take_or
 from htk.base.errors import MissingTable
 from htk.quantities.measures.gpu_callers import TextCodes, modules_of_kernels
 from htk.quantities.measures.program_lines import Tables, lines_of_kernels
@@ -25,7 +25,7 @@ _NOTHING = {
 
 def tell_apart(
     by: By, kernels: pa.Table, kernel_links: pa.Table, tables: Tables
-) -> tuple[TextCodes, Ints]:
+) -> tuple[TextCodes, Mask]:
     """Return what each activity's row stands for, in brackets where nothing tells it, and which
     activities something tells; `tables` are read only where they are asked for."""
     if by in ("kernel", "family"):

@@ -337,6 +337,11 @@ class CutRecording:
         finish = max(min(high, int(spans.end[-1])), int(ends.max(initial=begin)))
         return {**facts, "start_ns": begin, "end_ns": finish}
 
+    @property
+    def header_facts(self) -> dict[str, object]:
+        """What the header of a file tells that the cut is written to."""
+        return {RECORDED: self.recorded, **self.left_facts}
+
 
 class CutFacts(Facts):
     """Facts of a recording that was cut, each told when it is asked for: most answers do without

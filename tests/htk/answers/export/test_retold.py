@@ -6,6 +6,8 @@ import pytest
 from click.testing import CliRunner
 
 import htk
+from htk.answers.export.rewrite import kineto_parts
+from htk.base.errors import TraceError
 from htk.faces.cli.commands.convert import command as convert
 from htk.faces.cli.commands.scrub import command as scrub
 from htk.faces.cli.commands.trim import command as trim
@@ -68,3 +70,8 @@ def test_a_folder_that_holds_a_recording_takes_no_other(tmp_path: Path) -> None:
         outcome = CliRunner().invoke(command, [str(SAMPLES / "xplane"), "-o", target])
         assert "give a new or empty folder" in str(outcome.exception)
     assert len(list((tmp_path / "out").iterdir())) == 1
+
+
+def test_what_no_file_of_pytorch_holds_is_not_written_as_nothing() -> None:
+    with pytest.raises(TraceError, match="no PyTorch profiler trace among the files"):
+        kineto_parts(htk.open(SAMPLES / "rocpd").files)

@@ -171,6 +171,10 @@ def test_pages_join_into_the_whole_answer(root: Path) -> None:
             names += [row["name"] for row in page["rows"]]
             offset = page.get("next_offset")
         assert sorted(names) == sorted(f"kernel_{k}" for k in range(90))
+        for edge, count in ((-5, 90), (10**30, 0)):
+            asked = {"path": "rank0.json", "n": 0, "limit": 10**30, "offset": edge}
+            page = json.loads(text(await client.call_tool("kernel_top", asked)))
+            assert len(page["rows"]) == count and "next_offset" not in page
 
     conversation(root, talk)
 
