@@ -90,6 +90,7 @@ _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 def run(argv: list[str]) -> int:
     """Run a command; errors become one line and a documented exit code."""
+    output = sys.stdout
     try:
         outcome = htk.main(argv, prog_name="htk", standalone_mode=False)
         return outcome if isinstance(outcome, int) else 0
@@ -102,8 +103,8 @@ def run(argv: list[str]) -> int:
     except BrokenPipeError:  # the reader of our output had enough
         sys.stdout = None
         return 0
-    except SystemExit as end:  # click's own, where the reader had enough
-        if not isinstance(end.__context__, BrokenPipeError):
+    except SystemExit:
+        if sys.stdout is output:  # click wraps it and ends with 1 where the reader had enough
             raise
         sys.stdout = None
         return 0
