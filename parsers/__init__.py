@@ -31,6 +31,7 @@ ORDER = (
     "operation_timeline",
     "profiler_plugin",
     "execution_trace",
+    "kernel_stacks",
     "kineto",
     "ras",
     "rccl_replay",

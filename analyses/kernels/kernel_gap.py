@@ -82,7 +82,7 @@ def kernel_gap(
     first = rows[calls.first_row]
     kind, call_ns = work.kind[first], calls.sum(work.length[rows])
     if by == "module":
-        modules = modules_of_kernels(kernel_links, launch_callers, op_callers)
+        modules = modules_of_kernels(kernels, kernel_links, launch_callers, op_callers)
         names = modules.used
         key = modules.among(names)[first]
     else:

@@ -72,7 +72,7 @@ def module_breakdown(
     count; where none was, to that of its operator.
     """
     operators = TextCodes.of(op_callers["module"])
-    launched = modules_of_kernels(kernel_links, launch_callers, op_callers)
+    launched = modules_of_kernels(kernels, kernel_links, launch_callers, op_callers)
     modules = [*dict.fromkeys([*operators.used, *launched.used])]
     if not modules:
         raise MissingTable(

@@ -53,6 +53,7 @@ LINKS = (
         "external_id_lc = external id",  # 2021; another meaning than External id
         "correlation",
         "stream",
+        "own_stream = original_stream",  # where `stream` is the row it is drawn on
         "device",
         "context",
         "seq_num = Sequence number",
@@ -180,6 +181,7 @@ OPERATORS = (
         "kernel_kwargs",
         "num_warps",
         "num_stages",
+        "kernel_stack = stack",  # which torch._inductor.profiler adds to kernels
     ),
 )
 

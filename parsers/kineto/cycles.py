@@ -8,8 +8,6 @@ arrow that leads to it, belong to the cycle of the call that launched it, howeve
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
@@ -17,7 +15,7 @@ from htk.base.columns.segments import SegmentTimes
 from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 from htk.parsers.kineto.processes import Process, chosen
 from htk.parsers.kineto.raw import RawEvents
-from htk.parsers.kineto.sorting import Columns, Sorted
+from htk.parsers.kineto.sorting import Columns, Sorted, is_any
 from htk.parsers.kineto.tables import LAUNCH_FLOWS, step_number
 
 _MOST = 256  # cycles of one process; numbers that begin anew more often count nothing
@@ -141,19 +139,14 @@ class _Owners:
         numbers, is_number = columns.values("id")
         spelled = columns.codes("id_text")[0]
         has_id = is_number | (spelled != NONE)
-        to_gpu = _is_any(*columns.codes("cat"), LAUNCH_FLOWS) & has_id
-        begins = to_gpu & _is_any(*columns.codes("ph"), ("s",))
+        to_gpu = is_any(*columns.codes("cat"), LAUNCH_FLOWS) & has_id
+        begins = to_gpu & is_any(*columns.codes("ph"), ("s",))
         ids = np.column_stack([np.where(is_number, numbers, NONE), spelled])
         key = Groups.by_keys(ids).group_ids
         time = columns.values("ts")[0]
         earlier = _Earlier(columns.rows[begins], SegmentTimes(key[begins], time[begins]))
         source = earlier.rows_of(key, to_gpu & ~begins, time)
         owner[columns.rows] = np.where(source == NONE, owner[columns.rows], owner[source])
-
-
-def _is_any(codes: NDArray[np.int32], texts: pa.Array, wanted: tuple[str, ...]) -> Mask:
-    is_wanted = [text.lower() in wanted for text in texts.to_pylist()]
-    return np.asarray(np.array([*is_wanted, False], bool)[codes])
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,10 @@ CATEGORIES = {
     "annotations": ("user_annotation", "gpu_user_annotation"),
     "python_calls": ("python_function", "python"),
     "overheads": ("overhead",),
+    "graph_nodes": ("graph_event_node", "graph_host_node"),  # that are no work of the GPU
 }
 MTIA_SYNCS = ("event_wait", "event_record")  # MTIA's, among what runs on the device
+_ONECCL = "xccl::"  # its calls on the host, which Kineto files with what runs on the device
 STEP = "ProfilerStep#"
 FARTHEST_NS = 1 << 61  # from 1970, 73 years; sums and differences of such times fit an int64
 _MANY = 20  # times as many events: beside them, what lies a day apart is damage
@@ -225,7 +227,8 @@ def _table_codes(raw: RawEvents) -> NDArray[np.int8]:
     """Number of the table that each raw row belongs to by its category (-1: none).
 
     ProfilerStep ranges that an old profiler filed under operators are annotations; what MTIA files
-    under work and is only waiting for an event, or recording one, is a synchronisation.
+    under work and is only waiting for an event, or recording one, is a synchronisation; what XPUs
+    file under collectives and the host called is a call.
     """
     number_of = {c: k for k, names in enumerate(CATEGORIES.values()) for c in names}
     of_category = [number_of.get(c.lower(), -1) for c in raw.texts("cat")]
@@ -233,10 +236,20 @@ def _table_codes(raw: RawEvents) -> NDArray[np.int8]:
     tables = list(CATEGORIES)
     steps = named(raw, lambda name: name.startswith(STEP)) & (table == tables.index("cpu_ops"))
     table[steps] = tables.index("annotations")
-    if any(c.lower() == "mtia_ccp_events" for c in raw.texts("cat")):
-        idle = named(raw, MTIA_SYNCS.__contains__) & (table == tables.index("kernels"))
-        table[idle] = tables.index("syncs")
+    for category, is_named, meant in (
+        ("mtia_ccp_events", MTIA_SYNCS.__contains__, "syncs"),
+        ("collective_comm", lambda name: name.startswith(_ONECCL), "launches"),
+    ):
+        if any(c.lower() == category for c in raw.texts("cat")):
+            misfiled = named(raw, is_named) & (table == tables.index("kernels"))
+            table[misfiled] = tables.index(meant)
     return table
+
+
+def is_any(codes: NDArray[np.int32], texts: pa.Array, wanted: tuple[str, ...]) -> Mask:
+    """Return which rows of a column of texts have one that is wanted, in small letters."""
+    is_wanted = [text.lower() in wanted for text in texts.to_pylist()]
+    return np.asarray(np.array([*is_wanted, False], bool)[codes])
 
 
 def _is_memory(name: str) -> bool:

@@ -15,17 +15,21 @@ from htk.base.columns.arrow import (
     boolean,
     build,
     codes_of,
+    mapped,
     matching,
     number,
     number_or_null,
     text,
     texts,
+    with_column,
     without,
 )
 from htk.base.columns.types import take_or
 from htk.base.core.stated_counts import INDEX
 from htk.base.schema import FLOAT64, INT32, INT64
 from htk.parsers.common.span_tables import kinds_of
+from htk.parsers.common.stack_texts import join_stacks
+from htk.parsers.kineto.graph_nodes import waits_of_nodes
 from htk.parsers.kineto.raw import RawEvents
 from htk.parsers.kineto.sorting import STEP, Columns, Sorted
 
@@ -45,7 +49,16 @@ def tables(
     filled = {}
     for name, maker in _MAKERS.items():
         rows = events.complete if name == "events" else events.of[name]
-        filled[name] = keep(maker(Columns(raw, rows, base_ns))) if len(rows) else _empty(name)
+        if not len(rows):
+            filled[name] = _empty(name)
+            continue
+        columns = Columns(raw, rows, base_ns)
+        table = maker(columns)
+        if name == "kernels":
+            others, flows = (Columns(raw, events.of[k], base_ns) for k in ("graph_nodes", "flows"))
+            waits = waits_of_nodes(columns, others, flows)
+            table = with_column(table, "waits_for_nodes", waits)
+        filled[name] = keep(table)
     return filled
 
 
@@ -114,6 +127,8 @@ def _kernels(columns: Columns) -> pa.Table:
         graph_id=columns.number("graph_id"),
         graph_node=columns.number("graph_node"),
         priority=columns.number("priority"),
+        annotation=columns.text("meta_name"),
+        call_stack=mapped(columns.text("kernel_stack"), join_stacks),
     )
 
 
@@ -149,6 +164,10 @@ def _device(columns: Columns) -> dict[str, pa.Array]:
         ("stream", "stream", "tid", INT64),
     ):
         values, there = columns.values(argument)
+        if name == "stream":
+            own, is_moved = columns.values("own_stream")
+            values = np.where(is_moved, own, values)
+            there = there | is_moved
         if not there.all():
             instead, is_integer = columns.integers_of_text(fallback)
             values = np.where(there, values, instead)

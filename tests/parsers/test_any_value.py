@@ -30,6 +30,7 @@ TEXTS = {
     ],
     "job_layout": ["layout.yaml"],
     "job_log": ["slurm-4711.out.gz"],
+    "kernel_stacks": ["kernel_information.json"],
     "link_metrics": ["dcgm.prom", "node_exporter.openmetrics", "tsdb_dump.txt"],
     "memory_timeline": ["rank0.raw.json.gz", "rank1.json"],
     "nccl_debug": ["two_ranks_interleaved.log", "rccl_coll.log", "tuning_v2.23.log"],

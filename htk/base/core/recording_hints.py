@@ -21,6 +21,7 @@ _CONTENTS = {  # table -> what it holds
     "job_operations": "operation-level rows",
     "server_steps": "steps",
     "execution_nodes": "nodes of an execution trace",
+    "kernel_stacks": "stacks of kernels beside the trace",
     "link_metrics": "counters of links",
     "proxy_steps": "steps of NCCL's proxies",
     "comm_notes": "notes of logs",

@@ -50,6 +50,9 @@ KERNELS = table(
     graph_id=(INT64, "CUDA graph that held the activity."),
     graph_node=(INT64, "Node of that graph."),
     priority=(INT64, "Stream priority."),
+    annotation=(TEXT, "What the program called it when it captured the graph."),
+    call_stack=(TEXT, "Python stacks it stems from, a line each, innermost first, where recorded."),
+    waits_for_nodes=(TEXT, "Nodes of its replay it waits for, and ns on the host between: JSON."),
 )
 
 CPU_OPS = table(
@@ -92,6 +95,16 @@ EXECUTION_NODES = table(
     out_elements=(INT64, "Elements out."),
     in_split=(TEXT, "Elements to each peer, compact JSON (all-to-all-v)."),
     out_split=(TEXT, "Elements from each peer, compact JSON (all-to-all-v)."),
+)
+
+KERNEL_STACKS = table(
+    rank=(INT32, "Global rank."),
+    cycle=(INT32, "Profiling cycle of the rank."),
+    name=(TEXT, "Kernel; null: the node of a graph."),
+    graph_id=(INT64, "CUDA graph."),
+    graph_node=(INT64, "Node of that graph."),
+    annotation=(TEXT, "What the program called it when it captured the graph."),
+    call_stack=(TEXT, "Python stacks it stems from, a line each, innermost first."),
 )
 
 LAUNCHES = table(

@@ -20,7 +20,13 @@ from htk.quantities.graph.pooled import ALL_AT_HAND, Pooled
 from htk.quantities.graph.queue import full_queues
 from htk.quantities.graph.shared_tables import once
 from htk.quantities.graph.sm_contention import waits_for_room
-from htk.quantities.graph.waits import Wait, communicators, synchronised, waits_for_events
+from htk.quantities.graph.waits import (
+    Wait,
+    communicators,
+    synchronised,
+    waits_for_events,
+    waits_for_nodes,
+)
 
 KINDS = (
     "run",  # an activity's own length
@@ -139,6 +145,8 @@ def edges_of(
     _wait(edges, "event", edges.end(events.src), edges.start(events.dst), events)
     ordered = communicators(tables, activities, calls, pooled)
     _wait(edges, "event", edges.end(ordered.src), edges.start(ordered.dst), ordered)
+    nodes = waits_for_nodes(tables, activities)
+    _wait(edges, "event", edges.end(nodes.src), edges.start(nodes.dst), nodes)
     blocked = _syncs(edges, activities, calls)
     cut = _threads(edges, tables, calls, blocked, held)
     _room(edges, activities, calls)

@@ -4,6 +4,7 @@ Taken from recorded synchronisation events where there are any; else from when t
 began, and then marked as inferred.
 """
 
+import json
 import re
 from dataclasses import dataclass
 
@@ -32,6 +33,7 @@ _ALIGNED_NS = 50_000  # a wait for an event ends this soon after the event
 _EVENT_NS = 5_000  # a longer lag after an event has another cause
 _SOON = 64  # launches: what a wait is for follows it this soon
 _INSTANCES = 3  # so often must one stream be seen to wait for another, before it is believed
+_NODE_BITS = (1 << 32) - 1  # above them some profilers write the graph
 _RETURNS_NS = 200_000  # a call returns this soon after what it waited for
 
 
@@ -305,6 +307,31 @@ def communicators(
     keep = apart & (overlapping == 0)[group[first]] & (seen >= _INSTANCES)[group[first]]
     first, second, lag = first[keep], second[keep], lag[keep]
     return Wait(first, second, np.where(lag < _EVENT_NS, lag, 0), np.ones(len(first), bool))
+
+
+def waits_for_nodes(tables: NamedTables, activities: Activities) -> Wait:
+    """Return waits of graphs' nodes for others of their replay, as the profiler wrote them."""
+    kernels = tables["kernels"]
+    codes, texts = codes_of(kernels["waits_for_nodes"])
+    told = [_listed(text) for text in texts.to_pylist()]
+    code = codes[activities.row]
+    target = np.flatnonzero(code >= 0)
+    count = np.array([len(pairs) for pairs in told], np.int64)[code[target]]
+    pairs = [told[k] for k in code[target].tolist()]
+    flat = np.array([pair for listed in pairs for pair in listed], np.int64).reshape(-1, 2)
+    target = np.repeat(target, count)
+    node = numbers(kernels["graph_node"], NONE)[activities.row] & _NODE_BITS
+    places = np.column_stack([activities.device, activities.call, node])
+    source = row_of(places, np.column_stack([places[target, :2], flat[:, 0] & _NODE_BITS]))
+    is_seen = (source >= 0) & (source != target) & (activities.call[target] >= 0)
+    source, target, host_ns = source[is_seen], target[is_seen], flat[is_seen, 1]
+    gap = activities.start[target] - activities.end[source]
+    return Wait(source, target, np.minimum(host_ns, np.maximum(gap, 0)), is_seen[is_seen])
+
+
+def _listed(waits: str) -> list[list[int]]:
+    """Return the nodes that are waited for, and how long the host takes between."""
+    return [[node, host_ns] for node, host_ns in json.loads(waits)]
 
 
 def _counted(what: str, names: pa.Array, codes: Ints, pooled: Pooled) -> Ints:

@@ -39,6 +39,13 @@ class TextCodes:
         """The texts that some row has."""
         return [self.texts[code] for code in np.unique(self.codes[self.codes != NONE]).tolist()]
 
+    def or_else(self, other: "TextCodes") -> "TextCodes":
+        """Return the texts of each row, where it has none the other's."""
+        instead = np.where(other.codes == NONE, NONE, other.codes + len(self.texts))
+        return TextCodes(
+            np.where(self.codes == NONE, instead, self.codes), self.texts + other.texts
+        )
+
     def among(self, names: Sequence[str]) -> Ints:
         """Return the place of each row's text among names; their number for null."""
         order = {name: k for k, name in enumerate(names)}
@@ -47,18 +54,18 @@ class TextCodes:
 
 
 def modules_of_kernels(
-    kernel_links: pa.Table, launch_callers: pa.Table, op_callers: pa.Table
+    kernels: pa.Table, kernel_links: pa.Table, launch_callers: pa.Table, op_callers: pa.Table
 ) -> TextCodes:
     """Return the path of nn.Modules in which each activity was launched: of the Python calls open
     then, else of its operator. A hierarchy that is recorded with operators names modules in its
-    own way, and goes before."""
+    own way, and goes before. What the program called a node of a graph when it captured it goes
+    before both: a replay is launched in one place."""
     launch = numbers(kernel_links["launch_row"], NONE)
     op = numbers(kernel_links["op_row"], NONE)
     launching = TextCodes.of(launch_callers["module"])
     calling = TextCodes.of(op_callers["module"])
-    of_launch = take_or(launching.codes, launch)
-    of_op = take_or(calling.codes, op)
     is_recorded = take_or(matching(op_callers["module_by"], "hierarchy".__eq__), op, False)
-    by_launch = (of_launch != NONE) & ~is_recorded
-    codes = np.where(by_launch, of_launch + len(calling.texts), of_op)
-    return TextCodes(codes, calling.texts + launching.texts)
+    of_launch = np.where(is_recorded, NONE, take_or(launching.codes, launch))
+    of_op = TextCodes(take_or(calling.codes, op), calling.texts)
+    round_launch = TextCodes(of_launch, launching.texts).or_else(of_op)
+    return TextCodes.of(kernels["annotation"]).or_else(round_launch)

@@ -33,7 +33,7 @@ def tell_apart(
     elif by == "stream":
         of_row = _streams(kernels)
     else:
-        of_row = _BY_LAUNCH[by](kernel_links, tables)
+        of_row = _BY_LAUNCH[by](kernels, kernel_links, tables)
     is_told = of_row.codes != NONE
     is_lost = (numbers(kernel_links["launch_row"], NONE) == NONE) & (by in _BY_LAUNCH)
     codes = np.where(is_told, of_row.codes, len(of_row.texts) + is_lost)
@@ -47,13 +47,13 @@ def _streams(kernels: pa.Table) -> TextCodes:
     return TextCodes(streams.group_ids, texts)
 
 
-def _operators(kernel_links: pa.Table, tables: Tables) -> TextCodes:
+def _operators(kernels: pa.Table, kernel_links: pa.Table, tables: Tables) -> TextCodes:
     operators = TextCodes.of(tables["cpu_ops"]()["name"])
     op = numbers(kernel_links["op_row"], NONE)
     return TextCodes(take_or(operators.codes, op), operators.texts)
 
 
-def _shapes(kernel_links: pa.Table, tables: Tables) -> TextCodes:
+def _shapes(kernels: pa.Table, kernel_links: pa.Table, tables: Tables) -> TextCodes:
     """Return the operator of each activity with the shapes of its inputs."""
     cpu_ops = tables["cpu_ops"]()
     operators = TextCodes.of(cpu_ops["name"])
@@ -69,8 +69,9 @@ def _shapes(kernel_links: pa.Table, tables: Tables) -> TextCodes:
     return TextCodes(np.maximum(pairs.group_ids - nobody, NONE), texts)
 
 
-def _modules(kernel_links: pa.Table, tables: Tables) -> TextCodes:
-    modules = modules_of_kernels(kernel_links, tables["launch_callers"](), tables["op_callers"]())
+def _modules(kernels: pa.Table, kernel_links: pa.Table, tables: Tables) -> TextCodes:
+    callers = (tables[name]() for name in ("launch_callers", "op_callers"))
+    modules = modules_of_kernels(kernels, kernel_links, *callers)
     if not modules.used:
         raise MissingTable(
             "no operator has an nn.Module; record with with_modules=True or with_stack=True"
@@ -78,11 +79,11 @@ def _modules(kernel_links: pa.Table, tables: Tables) -> TextCodes:
     return modules
 
 
-def _phases(kernel_links: pa.Table, tables: Tables) -> TextCodes:
+def _phases(kernels: pa.Table, kernel_links: pa.Table, tables: Tables) -> TextCodes:
     return TextCodes.of(tables["kernel_passes"]()["phase"])
 
 
-_BY_LAUNCH: dict[str, Callable[[pa.Table, Tables], TextCodes]] = {
+_BY_LAUNCH: dict[str, Callable[[pa.Table, pa.Table, Tables], TextCodes]] = {
     "op": _operators,
     "shape": _shapes,
     "module": _modules,

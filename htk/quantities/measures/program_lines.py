@@ -1,8 +1,10 @@
 """The line of the user's own program that launched each GPU activity.
 
 A frame is of the program if neither PyTorch, Triton, Python itself nor an installed package holds
-it, nor code that a compiler wrote. A backward operator's line is that of its forward one. Where no
-frame is known, the file that a compiler wrote the kernel into stands for it.
+it, nor code that a compiler wrote. A backward operator's line is that of its forward one. The
+stack that a kernel itself stems from goes before all: of a graph's node that of its capture, of a
+compiler's kernel those of the operators that it is made of. Where no frame is known, the file that
+a compiler wrote the kernel into stands for it.
 """
 
 import re
@@ -24,6 +26,7 @@ _INSTALLED = re.compile(
 )
 _LIBRARIES = {"torch", "triton"} | sys.stdlib_module_names
 _BETWEEN = ";"  # of the frames of a stack in one text, innermost first
+_MOST_LINES = 3  # of a kernel that is made of many operators
 
 Tables = Mapping[str, Later]  # by name, made when they are called for
 
@@ -34,17 +37,24 @@ def is_of_program(frame: str) -> bool:
     return line is not None and not _INSTALLED.search(frame) and line["root"] not in _LIBRARIES
 
 
-def lines_of_kernels(kernel_links: pa.Table, tables: Tables) -> TextCodes:
-    """Return the innermost line of the program round the launch of each activity."""
+def lines_of_kernels(kernels: pa.Table, kernel_links: pa.Table, tables: Tables) -> TextCodes:
+    """Return the innermost line of the program that each activity stems from."""
     callers = tables["op_callers"]()
     call = python_of_kernels(kernel_links, tables["launch_callers"](), callers)
-    return _lines_round(numbers(kernel_links["op_row"], NONE), call, tables)
+    own = TextCodes.of(mapped(kernels["call_stack"], _lines_of_stacks))
+    return _known(own.or_else(_lines_round(numbers(kernel_links["op_row"], NONE), call, tables)))
 
 
 def lines_of_operators(tables: Tables) -> TextCodes:
     """Return the innermost line of the program round each operator."""
     call = numbers(tables["op_callers"]()["python_row"], NONE)
-    return _lines_round(np.arange(len(call)), call, tables)
+    return _known(_lines_round(np.arange(len(call)), call, tables))
+
+
+def _known(lines: TextCodes) -> TextCodes:
+    if not (lines.codes != NONE).any():
+        raise MissingTable("no line of the program was recorded", "python_calls")
+    return lines
 
 
 def _lines_round(op: Ints, call: Ints, tables: Tables) -> TextCodes:
@@ -59,17 +69,12 @@ def _lines_round(op: Ints, call: Ints, tables: Tables) -> TextCodes:
     own = _nearest(of_forward, is_own, parent)
     row = np.where(own != NONE, own, _nearest(call, is_own, parent))
     frames = TextCodes.of(python_calls["name"])
-    codes = take_or(frames.codes, row)
-    texts = frames.texts
-    stacks = mapped(cpu_ops["call_stack"], _innermost_of_stack)
+    lines = TextCodes(take_or(frames.codes, row), frames.texts)
+    stacks = mapped(cpu_ops["call_stack"], _lines_of_stacks)
     for column in (stacks, cpu_ops["kernel_file"]):
-        other = TextCodes.of(column)
-        of_op = take_or(other.codes, op)
-        codes = np.where((codes == NONE) & (of_op != NONE), of_op + len(texts), codes)
-        texts = texts + other.texts
-    if not (codes != NONE).any():
-        raise MissingTable("no line of the program was recorded", "python_calls")
-    return TextCodes(codes, texts)
+        of_ops = TextCodes.of(column)
+        lines = lines.or_else(TextCodes(take_or(of_ops.codes, op), of_ops.texts))
+    return lines
 
 
 def _nearest(call: Ints, is_wanted: Mask, parent: Ints) -> Ints:
@@ -80,5 +85,12 @@ def _nearest(call: Ints, is_wanted: Mask, parent: Ints) -> Ints:
     return rows[row_of_call]
 
 
-def _innermost_of_stack(stack: str) -> str | None:
-    return next((frame for frame in stack.split(_BETWEEN) if is_of_program(frame)), None)
+def _lines_of_stacks(stacks: str) -> str | None:
+    """Return the innermost line of each stack, in order, and how many more than a few there are."""
+    innermost = (
+        next((frame for frame in stack.split(_BETWEEN) if is_of_program(frame)), None)
+        for stack in stacks.split("\n")
+    )
+    lines = [*dict.fromkeys(filter(None, innermost))]
+    more = [f"{len(lines) - _MOST_LINES} more"] if len(lines) > _MOST_LINES else []
+    return " + ".join(lines[:_MOST_LINES] + more) or None

@@ -70,11 +70,11 @@ def _filled(table: pa.Table, nodes: pa.Table, node: Ints, columns: tuple[str, ..
     rows = number(np.maximum(node, 0), INT64, node != NONE)
     for name in columns:
         if table[name].null_count:
-            table = _set(table, name, nodes[name].take(rows))
+            table = fill_column(table, name, nodes[name].take(rows))
     return table
 
 
-def _set(table: pa.Table, name: str, values: pa.ChunkedArray | pa.Array) -> pa.Table:
+def fill_column(table: pa.Table, name: str, values: pa.ChunkedArray | pa.Array) -> pa.Table:
     """Return the column with these values where it has none."""
     index = table.schema.get_field_index(name)
     field = table.schema.field(name)
@@ -91,7 +91,7 @@ def _with_ranks(calls: pa.Table, groups: pa.Table) -> pa.Table:
     listed = [*(ranks.get(name) for name in names.to_pylist()), None]
     if not any(listed):
         return calls
-    return _set(calls, "group_ranks", texts(listed).take(pa.array(codes % len(listed))))
+    return fill_column(calls, "group_ranks", texts(listed).take(pa.array(codes % len(listed))))
 
 
 def _with_bytes(calls: pa.Table) -> pa.Table:
@@ -102,7 +102,7 @@ def _with_bytes(calls: pa.Table) -> pa.Table:
         has = (width > 0) & (elements >= 0) & (elements < 2**56)
         if calls[f"{side}_bytes"].null_count:
             moved = number(np.where(has, elements, 0) * width, INT64, has)
-            calls = _set(calls, f"{side}_bytes", moved)
+            calls = fill_column(calls, f"{side}_bytes", moved)
     return calls
 
 

@@ -14,6 +14,7 @@ from htk.base.schema import ABSOLUTE_TIMES, DERIVED, INT32, TABLES, TEXT
 from htk.quantities.derived import registry
 from htk.quantities.derived.cut_header import RECORDED
 from htk.traces.trace.execution import FILLED, filled_collectives, filled_operators
+from htk.traces.trace.kernel_stacks import FORMAT, filled_kernels
 
 _SMALL_BYTES = 64 << 10  # a smaller table costs less to make than a file of its own
 _FEW_BYTES = 1 << 20  # of kernels, whose extent is found at once
@@ -62,14 +63,15 @@ class TraceFile:
     shift_ns: int = 0  # added to all times: the file lost what its times are relative to
     placed_by: str | None = None  # what told the shift; "nothing": its times stay relative
     execution: Entry | None = None  # an execution trace of the same rank
+    stacks: tuple[Entry, ...] = ()  # where its kernels stem from, of files beside it
     keeps_small: bool = True  # by itself, a table made of it; not where all files' are kept joined
 
     def table(self, name: str) -> pa.Table:
         """A table of the vocabulary with its rank and cycle; empty where the file has none."""
         if name == "ranks":
             return self._who()
-        if self.execution is not None and name in FILLED:
-            return self._filled(name, self.execution)
+        if self._is_filled(name):
+            return self._filled(name)
         if name == "parse_issues" and (self.same_rank_files or self.placed_by):
             return pa.concat_tables([self._table(name), self._issues_of_opening()])
         return self._table(name)
@@ -77,11 +79,12 @@ class TraceFile:
     def holds_whole(self, name: str) -> bool:
         """Return whether a table's rows are as `own` has them, but for whose they are."""
         return not (
-            name in _NAMING_FILES
-            or self.first_event
-            or self.shift_ns
-            or (self.execution is not None and name in FILLED)
+            name in _NAMING_FILES or self.first_event or self.shift_ns or self._is_filled(name)
         )
+
+    def _is_filled(self, name: str) -> bool:
+        """Return whether other files say more of a table's rows."""
+        return bool((self.execution and name in FILLED) or (self.stacks and name == "kernels"))
 
     def recorded(self, name: str) -> bool:
         """Return whether rows of a parsed table were recorded, be it outside of what a cut left."""
@@ -92,9 +95,15 @@ class TraceFile:
         """A table as the file has it; None: it has none."""
         return self.entry.tables.get(name) if name in TABLES else self._derived(name)
 
-    def _filled(self, name: str, execution: Entry) -> pa.Table:
+    def _filled(self, name: str) -> pa.Table:
+        if name == "kernels":
+            kernels = self._table(name)
+            for entry in self.stacks:
+                kernels = filled_kernels(kernels, entry.tables[FORMAT])
+            return kernels
+        assert self.execution is not None
         nodes, groups = (
-            TABLES[table].empty_table() if (own := execution.tables.get(table)) is None else own
+            _empty(table) if (own := self.execution.tables.get(table)) is None else own
             for table in ("execution_nodes", "comm_groups")
         )
         ops = self._table("cpu_ops")

@@ -185,7 +185,9 @@ class JoinedTables:
         """Return a name that follows from the files' entries, from all else that their tables are
         made of, and from the code that makes what is kept."""
         names = [
-            field.name for field in fields(TraceFile) if field.name not in ("entry", "execution")
+            field.name
+            for field in fields(TraceFile)
+            if field.name not in ("entry", "execution", "stacks")
         ]
         facts = [[getattr(file, name) for name in names] for file in self.files]
         content = [[VERSION, *code], [folder.name for folder in folders], names, facts]

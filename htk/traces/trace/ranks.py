@@ -10,7 +10,10 @@ from htk.base.io.sources import rank_from_name
 from htk.base.schema import TABLES
 from htk.traces.trace.file import FileRecording
 
-_BESIDE_OTHERS = ("execution_trace",)  # they say more of what another file of the rank holds
+_BESIDE_OTHERS = (
+    "execution_trace",
+    "kernel_stacks",
+)  # they say more of what another file of the rank holds
 UNKNOWN = (None, "unknown")
 _PATTERN = "{}; give a pattern whose group finds it in the name: --rank-pattern 'node-(\\d+)'"
 _CALLED_BY_RANK = ("flight_recorder",)  # files called by some prefix and the rank, no more

@@ -34,7 +34,7 @@ _TABLES = {
 TABLES = tuple(dict.fromkeys(_TABLES.values()))
 _ARGUMENTS = {
     *("correlation", "External id", "external id", "Python id", "Fwd thread id"),
-    *("device", "stream", "copy kind"),
+    *("device", "stream", "original_stream", "copy kind"),
 }
 
 
@@ -63,7 +63,8 @@ class Span(NamedTuple):
 
     @property
     def stream(self) -> int | None:
-        return self._viewer_number("stream", self.thread[1])
+        drawn_on = self._viewer_number("stream", self.thread[1])
+        return own if (own := self.number("original_stream")) is not None else drawn_on
 
     @property
     def step(self) -> int | None:
@@ -181,7 +182,7 @@ def _table(span: Span) -> str | None:
         return "annotations"
     if span.category == "mtia_ccp_events" and span.name in ("event_wait", "event_record"):
         return "syncs"
-    return table
+    return "launches" if span.name.startswith("xccl::") and table == "kernels" else table
 
 
 def _nanoseconds(value: object) -> int | None:

@@ -16,8 +16,8 @@ SAMPLES = Path(__file__).parents[3] / "sample_traces"
 # Those that write rows; the others write columns.
 WRITERS = (
     "execution_trace", "flight_recorder", "inspector", "inspector_prometheus", "job_layout",
-    "job_log", "link_metrics", "memory_snapshot", "nccl_debug", "nccl_tests", "profiler_plugin",
-    "python_stacks", "ras", "rccl_replay", "watchdog",
+    "job_log", "kernel_stacks", "link_metrics", "memory_snapshot", "nccl_debug", "nccl_tests",
+    "profiler_plugin", "python_stacks", "ras", "rccl_replay", "watchdog",
 )  # fmt: skip
 
 

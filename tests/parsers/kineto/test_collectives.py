@@ -259,12 +259,12 @@ def test_gloo_calls_a_reduce_scatter_an_all_reduce() -> None:
 
 def test_other_vendors() -> None:
     hccl = event("mtia_ccp_events", "hccl::all_gather", 1, 2)
-    xccl = event("collective_comm", "xccl::allreduce", 5, 2, Communicator_id=3)
-    rows = collectives(hccl, xccl)
-    assert [picked(r, "type", "library") for r in rows] == [
-        ("all_gather", "hccl"),
-        ("all_reduce", "oneccl"),
-    ]
+    on_host = event("collective_comm", "xccl::allreduce", 5, 2, Communicator_id=3)
+    rows = collectives(hccl, on_host)
+    assert [picked(r, "type", "library") for r in rows] == [("all_gather", "hccl")]
+    tables = parsed(hccl, on_host).tables
+    assert tables["launches"]["name"].to_pylist() == ["xccl::allreduce"]
+    assert tables["kernels"]["name"].to_pylist() == ["hccl::all_gather"]
 
 
 def test_groups_of_the_job() -> None:

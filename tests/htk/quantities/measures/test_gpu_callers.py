@@ -50,7 +50,8 @@ def test_the_python_call_round_each_launch(trace: Trace) -> None:
 
 
 def test_the_module_round_each_launch(trace: Trace) -> None:
-    tables = [trace.tables[name] for name in ("kernel_links", "launch_callers", "op_callers")]
+    names = ("kernels", "kernel_links", "launch_callers", "op_callers")
+    tables = [trace.tables[name] for name in names]
     modules = modules_of_kernels(*tables)
     assert set(modules.used) == {"Net_0"}
     assert modules.among(["Net_0"]).tolist() == [0, 0, 0, 0, 1]
