@@ -12,16 +12,16 @@ _FIRST_ARROW = 1 << 40
 HEADER = of_rank(0, 1, base=1_790_857_026_000_000_000)
 
 
-def replay(number: int, at: float) -> list[Event]:
+def replay(number: int, launched: float) -> list[Event]:
     """Return the events of a replay: a call, and its nodes 20 us after it."""
-    start = _BEGIN + at + 20
+    start = _BEGIN + launched + 20
     nodes = [
         _node("a", 1, start, 5, number),
         _node("b", 2, start + 6, 3, number, own_stream=22),
         _node("HostNode: save", 3, start + 5.5, 2, number, cat="graph_host_node"),
         _node("c", 4, start + 10, 4, number),
     ]
-    call = {**launch(number, _BEGIN + at), "name": "cudaGraphLaunch"}
+    call = {**launch(number, _BEGIN + launched), "name": "cudaGraphLaunch"}
     arrows: list[Event] = []
     for k, (source, target) in enumerate(((0, 1), (0, 2), (1, 3), (2, 3))):
         arrow = {"cat": "ac2g", "name": "ac2g", "pid": 0, "tid": 7}

@@ -25,8 +25,10 @@ def join_stacks(listed: str) -> str | None:
 
 def join_tracebacks(stacks: Iterable[object]) -> str | None:
     """Return stacks that are written as Python's traceback prints them."""
-    told = (_of_frames(_TRACEBACK.findall(text)[::-1]) for text in stacks if isinstance(text, str))
-    return "\n".join(list(dict.fromkeys(filter(None, told)))[:_MOST_STACKS]) or None
+    joined = (
+        _of_frames(_TRACEBACK.findall(text)[::-1]) for text in stacks if isinstance(text, str)
+    )
+    return "\n".join(list(dict.fromkeys(filter(None, joined)))[:_MOST_STACKS]) or None
 
 
 def read_graph_stack(text: str) -> str | None:

@@ -49,18 +49,18 @@ def _through_host(
     head: int, before: dict[int, list[int]], node_of: list[int], host_ns: list[int]
 ) -> list[tuple[int, int]]:
     """Return the activities that lead to one, through callbacks and events or directly."""
-    found: dict[int, int] = {}
+    passed: dict[int, int] = {}
     ways = [(tail, 0) for tail in before[head]]
     seen = set()
     while ways:
         row, passed_ns = ways.pop()
         if row < len(node_of):
-            found[node_of[row]] = max(passed_ns, found.get(node_of[row], 0))
+            passed[node_of[row]] = max(passed_ns, passed.get(node_of[row], 0))
         elif row not in seen:  # arrows of damaged files may run in circles
             seen.add(row)
             passed_ns += host_ns[row - len(node_of)]
             ways += [(tail, passed_ns) for tail in before.get(row, ())]
-    return sorted((node, ns) for node, ns in found.items() if node != NONE)
+    return sorted((node, ns) for node, ns in passed.items() if node != NONE)
 
 
 def _find_ends(
@@ -80,9 +80,9 @@ def _find_ends(
     flow_lane = _lanes(flows)
     heads = row_of(np.column_stack([lane, start]), _at(flow_lane, time, is_end))
     ended = SegmentTimes(lane, end)
-    at = time[is_begin]
-    tails = ended.last(flow_lane[is_begin], at + _ROUNDED_NS)
-    tails[(tails != NONE) & (end[tails] < at - _ROUNDED_NS)] = NONE
+    begun = time[is_begin]
+    tails = ended.last(flow_lane[is_begin], begun + _ROUNDED_NS)
+    tails[(tails != NONE) & (end[tails] < begun - _ROUNDED_NS)] = NONE
     begin_of = row_of(number[is_begin], number[is_end])
     return np.where(begin_of == NONE, NONE, np.append(tails, NONE)[begin_of]), heads
 

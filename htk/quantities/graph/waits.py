@@ -313,11 +313,11 @@ def waits_for_nodes(tables: NamedTables, activities: Activities) -> Wait:
     """Return waits of graphs' nodes for others of their replay, as the profiler wrote them."""
     kernels = tables["kernels"]
     codes, texts = codes_of(kernels["waits_for_nodes"])
-    told = [_listed(text) for text in texts.to_pylist()]
+    waits_of_text = [_listed(text) for text in texts.to_pylist()]
     code = codes[activities.row]
     target = np.flatnonzero(code >= 0)
-    count = np.array([len(pairs) for pairs in told], np.int64)[code[target]]
-    pairs = [told[k] for k in code[target].tolist()]
+    count = np.array([len(pairs) for pairs in waits_of_text], np.int64)[code[target]]
+    pairs = [waits_of_text[k] for k in code[target].tolist()]
     flat = np.array([pair for listed in pairs for pair in listed], np.int64).reshape(-1, 2)
     target = np.repeat(target, count)
     node = numbers(kernels["graph_node"], NONE)[activities.row] & _NODE_BITS

@@ -22,16 +22,14 @@ from htk.base.io.store_key import is_unsigned_asked_for
 from htk.base.io.table_code import plugin_code
 from htk.base.spread.mapper import Lost, Mapper
 from htk.base.spread.workplace import Workplace
+from htk.traces.trace.beside import with_files_beside
 from htk.traces.trace.common_cycles import with_common_cycles
 from htk.traces.trace.confined import PICKLED, ConfinedReaders, is_from_outside
 from htk.traces.trace.confined_tables import ConfinedTables
 from htk.traces.trace.cycles import cycles_of
-from htk.traces.trace.execution import FORMAT as EXECUTION_TRACE
 from htk.traces.trace.file import FileRecording, TraceFile, process_of
 from htk.traces.trace.jobs import choose_job
 from htk.traces.trace.joined import JoinedTables, are_joined
-from htk.traces.trace.kernel_stacks import FORMAT as KERNEL_STACKS
-from htk.traces.trace.kernel_stacks import OF_FORMATS
 from htk.traces.trace.parsing import beginning, parse_with, parser_of, unforeseen
 from htk.traces.trace.placing import placed
 from htk.traces.trace.ranks import UNKNOWN, with_ranks, without_a_rank
@@ -90,7 +88,7 @@ def open_trace(inputs: Inputs, options: OpenOptions | None = None) -> Trace:
         raise _nothing(sources, unread, failed)
     placeable, rankless = _parts(read, options)
     failed += rankless
-    parts = tuple(_with_files_beside(placed(placeable)))
+    parts = tuple(with_files_beside(placed(placeable)))
     if options.strict:
         refuse_losses(parts, unread, failed)
     if options.cache and are_joined(parts):
@@ -386,24 +384,3 @@ def _parts(
     parts = with_common_cycles(parts)
     parts.sort(key=lambda p: (p.rank is None, p.rank or 0, p.cycle, p.file))
     return parts, [*rankless.items()]
-
-
-def _with_files_beside(files: list[TraceFile]) -> list[TraceFile]:
-    """Give the profiler's files the execution trace of their rank and cycle; where there is one
-    rank and one execution trace that says none, that. And the stacks of their rank's kernels, or
-    of any rank's."""
-    stacks = [f for f in files if f.format == KERNEL_STACKS]
-    observed = {(f.rank, f.cycle): f.entry for f in files if f.format == EXECUTION_TRACE}
-    profiled = {(f.rank, f.cycle) for f in files if f.format == "kineto"}
-    if len(profiled) == 1 and [*observed] == [(None, 0)]:
-        observed = dict.fromkeys(profiled, observed[None, 0])
-    return [
-        replace(
-            f,
-            execution=observed.get((f.rank, f.cycle)) if f.format == "kineto" else None,
-            stacks=tuple(s.entry for s in stacks if s.rank in (None, f.rank)),
-        )
-        if f.format in OF_FORMATS
-        else f
-        for f in files
-    ]

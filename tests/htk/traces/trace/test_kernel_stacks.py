@@ -40,15 +40,6 @@ def test_lines_and_modules_of_a_replay(tmp_path: Path) -> None:
     assert not trace.unread and not trace.failed
 
 
-def test_a_broken_file_beside_a_trace_is_named(tmp_path: Path) -> None:
-    (tmp_path / "kernel_py_stacks_rank0.json.gz").write_bytes(b'{"30064771072": "a.py:1:')
-    trace = opened(tmp_path, "kernel_information.json")
-    assert [name.rsplit("/", 1)[-1] for name, _ in trace.failed] == [
-        "kernel_py_stacks_rank0.json.gz"
-    ]
-    assert ask(trace, "kernel_top", by="source").to_pylist()
-
-
 def test_edges_between_nodes_are_waits_that_were_recorded(tmp_path: Path) -> None:
     trace = opened(tmp_path)
     graph = build({name: trace.tables[name] for name in READS})
