@@ -123,7 +123,7 @@ def _row(paces: LinkPaces, alike: Alike) -> dict[str, object]:
     time = float(paces.time_ns[seen].sum())
     pace, expected, basis = expected_rate(paces, alike.groups)
     parts = {_name(s): round(s.probability, 4) for s in alike.suspects}
-    ways = {paces.members[k] if paces.is_message[k] else () for k in seen.tolist()}
+    ways = {way for k in seen.tolist() for way in paces.ways[k] or [()]}
     way = ways.pop() if len(ways) == 1 else ()
     return {
         "suspect": names_of(alike.suspects),

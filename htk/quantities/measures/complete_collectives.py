@@ -9,6 +9,7 @@ from htk.base.columns.arrow import codes_of, numbers, read_keys
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Floats, Ints, Mask
+from htk.quantities.derived.messages import peers_of_calls
 from htk.quantities.measures.collective_calls import CollectiveCalls
 
 TRANSFERS = (
@@ -25,46 +26,51 @@ class CompleteCollectives:
     row: Ints  # one of its rows in `calls`
     group: Ints
     members: list[tuple[int, ...]]  # global ranks of each group, of messages the sender first
+    ways: list[list[tuple[int, ...]]]  # of messages: from which rank to which, one or both
     moved: Floats  # bytes × bus factor
     time_ns: Ints  # from the last start to the last end
 
     @classmethod
     def of(cls, calls: CollectiveCalls) -> "CompleteCollectives":
-        """Return a row of each; messages are told apart by who sends them to whom."""
+        """Return a row of each; messages are told apart by who sends them to whom, and from those
+        of a batch in which both do."""
         size, factor = calls.moved
         useful = (calls.match != NONE) & calls.waits.has_wait & ~calls.lacking
         useful &= (calls.waits.span > 0) & (np.nan_to_num(size * factor) > 0)
-        chosen = np.flatnonzero(useful & calls.rows.is_type(*TRANSFERS))
+        batched = calls.rows.is_type("send_recv") & (calls.rows.peer != NONE)
+        batched &= peers_of_calls(calls.table["messages"]) == 1
+        is_sender = batched & (numbers(calls.table["in_bytes"], 0) > 0)
+        is_receiver = batched & (numbers(calls.table["out_bytes"], 0) > 0)
+        is_sender |= calls.rows.is_type("send")
+        is_receiver |= calls.rows.is_type("recv")
+        chosen = np.flatnonzero(useful & (calls.rows.is_type(*TRANSFERS) | batched))
         chosen = chosen[_tells_members(calls, chosen)]
-        received = calls.rows.is_type("recv")[chosen]
-        chosen = chosen[ordered(received)]  # a message's row is its sender's
+        chosen = chosen[ordered(~is_sender[chosen])]  # a message's row is its sender's
         by_match = Groups.by_keys(calls.match[chosen])
         row = chosen[by_match.first_row]
         rank = calls.rows.rank[chosen]
-        sends = calls.rows.is_type("send")[row]
-        message = sends | calls.rows.is_type("recv")[row]
-        own = calls.rows.rank[row]
-        peer = calls.rows.peer[row]
-        sender = np.where(message, np.where(sends, own, peer), NONE)
-        receiver = np.where(message, np.where(sends, peer, own), NONE)
-        name = np.where(message, NONE, calls.rows.group[row])
-        groups = Groups.by_keys([name, sender, receiver])
+        is_message = is_sender[row] | is_receiver[row]
+        both = is_sender[row] & is_receiver[row]
+        own = np.where(is_message, calls.rows.rank[row], NONE)
+        peer = np.where(is_message, calls.rows.peer[row], NONE)
+        is_first = np.where(both, own < peer, is_sender[row])
+        sender = np.where(is_first, own, peer)
+        receiver = np.where(is_first, peer, own)
+        name = np.where(is_message, NONE, calls.rows.group[row])
+        groups = Groups.by_keys([name, sender, receiver, both])
         order = ordered(by_match.group_ids)
         ends = np.cumsum(by_match.count)
         members = []
+        ways: list[list[tuple[int, ...]]] = []
         for k in groups.first_row.tolist():  # a few groups
             ranks = sorted(rank[order[ends[k] - by_match.count[k] : ends[k]]].tolist())
             of_group = calls.members(int(row[k])) or ()
             ranks = sorted(of_group) if len(of_group) > len(ranks) else ranks
-            members.append((int(sender[k]), int(receiver[k])) if message[k] else tuple(ranks))
+            way: tuple[int, ...] = (int(sender[k]), int(receiver[k]))
+            members.append(way if is_message[k] else tuple(ranks))
+            ways.append([way, way[::-1]][: 1 + both[k]] if is_message[k] else [])
         moved = (size * factor)[row]
-        return cls(calls, row, groups.group_ids, members, moved, calls.waits.span[row])
-
-    @cached_property
-    def is_message(self) -> Mask:
-        """Whether each group is two ranks of which one sends to the other."""
-        first = Groups.by_keys(self.group).first_row
-        return np.asarray(self.calls.rows.is_type("send", "recv")[self.row[first]])
+        return cls(calls, row, groups.group_ids, members, ways, moved, calls.waits.span[row])
 
     def __len__(self) -> int:
         return len(self.row)
@@ -106,7 +112,7 @@ class CompleteCollectives:
 
 def _tells_members(calls: CollectiveCalls, chosen: Ints) -> Mask:
     """Return whether each call's group is recorded, or all that took part are looked at."""
-    named = (calls.rows.group_ranks[0] != NONE) | calls.rows.is_type("send", "recv")
+    named = (calls.rows.group_ranks[0] != NONE) | calls.rows.is_type("send", "recv", "send_recv")
     present = numbers(calls.matches["members_present"], NONE)
     here = Groups.by_keys(calls.match[chosen])
     return np.asarray(named[chosen] | (here.count[here.group_ids] >= present[chosen]))

@@ -13,7 +13,7 @@ import numpy as np
 from htk.base.columns.arrow import codes_of
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
-from htk.base.columns.types import Floats, Ints, Mask
+from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.base.core.humanize import format_int_ranges
 from htk.quantities.measures.channel_hops import Hops
 from htk.quantities.measures.collective_calls import CollectiveCalls, scopes
@@ -34,7 +34,7 @@ class LinkPaces:
     """Groups of ranks, an observation each."""
 
     members: list[tuple[int, ...]]  # global ranks; of messages the sender first
-    is_message: Mask
+    ways: list[list[tuple[int, ...]]]  # of messages: from which rank to which, one or both
     nodes: list[tuple[str, ...]]  # empty: not known
     kind: Ints
     excess: Floats  # log of the time of its bytes over the usual
@@ -90,7 +90,7 @@ def _links_of(calls: CollectiveCalls) -> Ints:
     of_scope = {"node": 0, "across nodes": 1}
     links = np.array([of_scope.get(name or "", 2) for name in (*names.to_pylist(), None)])[codes]
     hosts = calls.hosts.of_rank
-    messages = np.flatnonzero(calls.rows.is_type("send", "recv"))
+    messages = np.flatnonzero(calls.rows.is_type(*_MESSAGES) & (calls.rows.peer != NONE))
     ends = zip(calls.rows.rank[messages].tolist(), calls.rows.peer[messages].tolist(), strict=True)
     pairs = [(hosts.get(rank), hosts.get(peer)) for rank, peer in ends]
     links[messages] = [2 if None in pair else int(pair[0] != pair[1]) for pair in pairs]
@@ -174,7 +174,7 @@ def link_paces(calls: CollectiveCalls, rates: LinkRates) -> LinkPaces:
     time_of_group = np.bincount(group, time, count)
     return LinkPaces(
         members=members,
-        is_message=complete.is_message[judged],
+        ways=[complete.ways[k] for k in judged.tolist()],
         nodes=nodes,
         kind=_kinds(alike, members, nodes),
         excess=_average(group, excess, weight, count),

@@ -122,9 +122,9 @@ def _users(paces: LinkPaces, hosts: dict[int, str]) -> dict[Key, list[int]]:
     for group, (members, nodes) in enumerate(zip(paces.members, paces.nodes, strict=True)):
         if len(nodes) == 1:
             users[NODE, nodes, tuple(ranks_of[nodes[0]]), ""].append(group)
-        if paces.is_message[group]:
-            path = tuple(dict.fromkeys(hosts[rank] for rank in members if rank in hosts))
-            users[PATH, path, members, ""].append(group)
+        for way in paces.ways[group]:
+            path = tuple(dict.fromkeys(hosts[rank] for rank in way if rank in hosts))
+            users[PATH, path, way, ""].append(group)
         for rank in members:
             users[GPU, (hosts[rank],) if rank in hosts else (), (rank,), ""].append(group)
         if len(nodes) < 2:

@@ -102,8 +102,8 @@ class TransferTimes:
 
     @cached_property
     def _leaves_node(self) -> Mask:
-        """Whether each transfer is a message to another node."""
-        sends = self.collectives.calls.rows.is_type("send")[self.collectives.row]
+        """Whether each transfer is of messages to another node."""
+        sends = self.collectives.calls.rows.is_type("send", "send_recv")[self.collectives.row]
         return np.asarray(sends & (self.collectives.like[:, 2] > 1))
 
     @cached_property

@@ -16,7 +16,9 @@ RATE, SLOW_RATE, PAIR_RATE = 19.8, 3.96, 198.0  # bytes a ns
 ROUNDS = 12
 
 
-def _calls(slow: tuple[int, int] | None, recorded: range) -> tuple[pa.Table, pa.Table]:
+def _calls(
+    slow: tuple[int, int] | None, recorded: range, *, batched: bool = False
+) -> tuple[pa.Table, pa.Table]:
     """Return messages along eight stages of one group and all-reduces of pairs, and the ranks."""
     rows: list[dict[str, Any]] = []
     clock = 0
@@ -38,6 +40,11 @@ def _calls(slow: tuple[int, int] | None, recorded: range) -> tuple[pa.Table, pa.
         clock += 200_000
     hosts = [{"rank": r, "host": f"h{r // 4}", "world_size": RANKS} for r in recorded]
     kept = [row for row in rows if row["rank"] in recorded]
+    for row in kept if batched else []:
+        if row["peer"] is not None:
+            row["messages"] = f'[["{row["type"]}",{row["peer"]},{SIZE}]]'
+            row["out_bytes" if row["type"] == "send" else "in_bytes"] = 0
+            row["type"] = "send_recv"
     return make("collectives", kept), make("ranks", hosts)
 
 
@@ -55,9 +62,13 @@ def _row(
 
 
 def _answer(
-    slow: tuple[int, int] | None, recorded: range = range(RANKS), **options: Any
+    slow: tuple[int, int] | None,
+    recorded: range = range(RANKS),
+    *,
+    batched: bool = False,
+    **options: Any,
 ) -> pa.Table:
-    collectives, ranks = _calls(slow, recorded)
+    collectives, ranks = _calls(slow, recorded, batched=batched)
     matches = collective_matches(collectives, make("rank_windows", []), ranks)
     facts = make("collective_facts", [{} for _ in range(collectives.num_rows)])
     log = (make("comm_transports", []), make("comm_inits", []))
@@ -72,6 +83,16 @@ def test_a_slow_path_is_named_with_its_direction_and_its_own_rates(slow: tuple[i
     assert first["busbw_gbps"] == pytest.approx(SLOW_RATE, rel=0.01)
     assert first["expected_gbps"] == pytest.approx(RATE, rel=0.01)
     assert first["slowdown"] == pytest.approx(RATE / SLOW_RATE, rel=0.1)
+
+
+@pytest.mark.parametrize("slow", [(4, 5), (1, 2)])
+def test_a_slow_path_is_seen_in_batches_of_messages_too(slow: tuple[int, int]) -> None:
+    answer = _answer(slow, batched=True)
+    (first, *_) = answer.to_pylist()
+    assert first["direction"] == f"from {slow[0]} to {slow[1]}"
+    assert first["busbw_gbps"] == pytest.approx(SLOW_RATE, rel=0.01)
+    assert first["slowdown"] == pytest.approx(RATE / SLOW_RATE, rel=0.1)
+    assert "messages within nodes" in coverage_of(answer)["judged"]
 
 
 def test_equal_paths_are_judged_and_healthy() -> None:

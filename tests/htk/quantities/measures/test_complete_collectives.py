@@ -35,7 +35,7 @@ def test_the_two_directions_between_two_ranks_are_two_groups() -> None:
     complete = CompleteCollectives.of(CollectiveCalls.of(collectives, matches, ranks))
     by_group = [complete.members[group] for group in complete.group.tolist()]
     assert by_group == [(2, 4), (4, 2), (2, 4)]
-    assert complete.is_message.tolist() == [True, True]
+    assert complete.ways == [[(2, 4)], [(4, 2)]]
     assert complete.moved.tolist() == [MB] * 3
 
 

@@ -23,7 +23,7 @@ def paces(members: list[tuple[int, ...]], slow: set[int], seed: int = 0) -> Link
     same = np.ones(len(members))
     return LinkPaces(
         members=members,
-        is_message=np.zeros(len(members), bool),
+        ways=[[] for _ in members],
         nodes=nodes,
         kind=kind,
         excess=excess,
