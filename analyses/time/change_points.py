@@ -46,7 +46,9 @@ RETURNS = table(
 )
 
 
-class _Series(NamedTuple):
+class StepSeries(NamedTuple):
+    """Time in each step of each name on each rank."""
+
     names: list[str]
     ranks: Ints
     cycles: Ints
@@ -56,8 +58,7 @@ class _Series(NamedTuple):
 
 @analysis(returns=RETURNS, needs=("step_windows",))
 def change_points(
-    kernels: pa.Table,
-    kernel_links: pa.Table,
+    kernel_totals: pa.Table,
     step_windows: pa.Table,
     *,
     min_pct: Annotated[
@@ -69,7 +70,19 @@ def change_points(
     Steps that every rank recorded whole are compared: the mean over ranks first, then each rank by
     itself where the mean shows nothing. The chance of a false alarm, 1 %, is shared among all.
     """
-    series = _series(kernels, kernel_links, step_windows)
+    series = step_series(kernel_totals, step_windows)
+    shifted = find_shifts(series)
+    change = shifted["after"] - shifted["before"]
+    share = 100 * change / np.maximum(shifted["before"], 1e-9)
+    kept = np.abs(share) >= min_pct
+    order = np.flatnonzero(kept)[ordered(-np.abs(change[kept]))]
+    facts = {"steps": len(series.steps), "tried": len(series.names)}
+    return with_coverage(_table(series, shifted, share, order), **facts)
+
+
+def find_shifts(series: StepSeries) -> dict[str, NDArray[Any]]:
+    """Return what shifted, by more than chance explains: the mean over ranks first, then each rank
+    by itself where that shows nothing."""
     tried = len(series.names)
     shifted = _shifted(series, series.time.mean(axis=1), np.full(tried, NONE), np.arange(tried))
     if len(series.ranks) > 1:
@@ -79,18 +92,13 @@ def change_points(
         alone = series.time[open_].reshape(len(code), len(series.steps))
         each = _shifted(series, alone, rank, code)
         shifted = {k: np.append(v, each[k]) for k, v in shifted.items()}
-    change = shifted["after"] - shifted["before"]
-    share = 100 * change / np.maximum(shifted["before"], 1e-9)
-    kept = np.abs(share) >= min_pct
-    order = np.flatnonzero(kept)[ordered(-np.abs(change[kept]))]
-    facts = {"steps": len(series.steps), "tried": tried}
-    return with_coverage(_table(series, shifted, share, order), **facts)
+    return shifted
 
 
-def _series(kernels: pa.Table, links: pa.Table, windows: pa.Table) -> _Series:
-    """Time of each name in each step of each rank, of the steps that all ranks recorded whole."""
+def step_series(totals: pa.Table, windows: pa.Table) -> StepSeries:
+    """Return the time of each name in the steps that all ranks recorded whole."""
     windows = windows.filter(pa.array(valid(windows["step"]) & truths(windows["complete"])))
-    rank, where = _rank_and_step(windows, windows["step"])
+    rank, where = _rank_and_step(windows)
     ranks = np.unique(rank)
     distinct = Groups.by_keys(where)
     common = distinct.keys[distinct.distinct(rank) == len(ranks)] if len(rank) else where
@@ -98,8 +106,8 @@ def _series(kernels: pa.Table, links: pa.Table, windows: pa.Table) -> _Series:
         raise MissingTable(
             f"{len(common)} complete steps on every rank; a change needs {LEAST_STEPS} at least"
         )
-    names, code, lengths = _names(kernels)
-    own_rank, own_where = _rank_and_step(kernels, links["step"])
+    names, code, lengths = _names(totals)
+    own_rank, own_where = _rank_and_step(totals)
     name = np.append(code, np.full(len(rank), len(names)))
     span = read_lengths(windows)
     step = row_of(common, np.concatenate([own_where, where]))
@@ -108,18 +116,19 @@ def _series(kernels: pa.Table, links: pa.Table, windows: pa.Table) -> _Series:
     time = np.zeros((len(names) + 1, len(ranks), len(common)))
     cells = (name[used], np.minimum(position, len(ranks) - 1)[used], step[used])
     np.add.at(time, cells, np.append(lengths, span)[used].astype(np.float64))
-    everywhere = (time > 0).all(axis=(1, 2))  # what some steps lack is other work, not slower work
-    rows = np.flatnonzero(everywhere)
+    # What some steps of a rank lack is other work, not slower work.
+    often = (time > 0).sum(axis=2)
+    rows = np.flatnonzero(np.isin(often, (0, len(common))).all(axis=1) & often.any(axis=1))
     labels = [*names, STEP]
-    return _Series(
+    return StepSeries(
         [labels[k] for k in rows.tolist()], ranks, common[:, 0], common[:, 1], time[rows]
     )
 
 
-def _names(kernels: pa.Table) -> tuple[list[str], Ints, Ints]:
-    """Names that take some time, the code of each activity (-1: another) and its length."""
-    code, dictionary = codes_of(kernels["name"])
-    length = read_lengths(kernels)
+def _names(totals: pa.Table) -> tuple[list[str], Ints, Ints]:
+    """Names that take some time, the code of each row (-1: another) and its time."""
+    code, dictionary = codes_of(totals["name"])
+    length = numbers(totals["total_ns"])
     total = np.bincount(code[code >= 0], length[code >= 0], minlength=len(dictionary))
     kept = np.flatnonzero(total > _LEAST_SHARE * total.sum())
     new = fill_none(len(dictionary) + 1)
@@ -127,14 +136,14 @@ def _names(kernels: pa.Table) -> tuple[list[str], Ints, Ints]:
     return dictionary.take(pa.array(kept)).to_pylist(), new[code], length
 
 
-def _rank_and_step(table: pa.Table, step: pa.ChunkedArray) -> tuple[Ints, Ints]:
+def _rank_and_step(table: pa.Table) -> tuple[Ints, Ints]:
     """Rank, and cycle and step, of each row."""
-    columns = numbers(table["cycle"], 0), numbers(step, NONE)
+    columns = numbers(table["cycle"], 0), numbers(table["step"], NONE)
     where = np.column_stack([column.astype(np.int64) for column in columns])
     return read_keys(table["rank"]), where
 
 
-def _shifted(series: _Series, time: Floats, rank: Ints, name: Ints) -> dict[str, NDArray[Any]]:
+def _shifted(series: StepSeries, time: Floats, rank: Ints, name: Ints) -> dict[str, NDArray[Any]]:
     """Return the rows of a matrix of steps that shift, with what is known of each."""
     shift = shifts(time)
     falls, level = shared(shift.p, FALSE_ALARMS)
@@ -157,7 +166,7 @@ def _shifted(series: _Series, time: Floats, rank: Ints, name: Ints) -> dict[str,
 
 
 def _carried(
-    series: _Series, name: Ints, rank: Ints, split: Ints, before: Floats, after: Floats
+    series: StepSeries, name: Ints, rank: Ints, split: Ints, before: Floats, after: Floats
 ) -> Ints:
     """Name the one rank that a shift of the mean comes from, and put its own times there."""
     rank = rank.copy()
@@ -173,7 +182,7 @@ def _carried(
 
 
 def _table(
-    series: _Series, shifted: dict[str, NDArray[Any]], share: Floats, order: Ints
+    series: StepSeries, shifted: dict[str, NDArray[Any]], share: Floats, order: Ints
 ) -> pa.Table:
     names = [series.names[int(k)] for k in shifted["name"][order].tolist()]
     rank = shifted["rank"][order].astype(np.int64)
