@@ -20,6 +20,7 @@ from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.schema import FLOAT64, INT32, INT64, table
 from htk.quantities.measures.breakdown import pooled
+from htk.quantities.measures.gpu_counters import COLUMNS, SpanMeans
 from htk.quantities.measures.gpu_slowness import usual_durations
 
 Per = Literal["rank", "step", "time"]
@@ -37,16 +38,21 @@ RETURNS = table(
     lost_ns=(INT64, "compared_ns less usual_ns."),
     slow_kernels=(INT64, "Kernels that took more than 1.2 times the usual."),
     coverage_pct=(FLOAT64, "compared_ns of the time of all compute kernels there."),
+    **COLUMNS,
 )
 _SLOW = 1.2
 
 
 @analysis(
-    returns=RETURNS, chart=Bar("rank", "slowness_pct", "slice", stacked=False), needs=("kernels",)
+    returns=RETURNS,
+    chart=Bar("rank", "slowness_pct", "slice", stacked=False),
+    needs=("kernels",),
+    null_without={"counters": tuple(COLUMNS)},
 )
 def gpu_speed(
     kernels: pa.Table,
     kernel_links: pa.Table,
+    counters: pa.Table,
     *,
     per: Annotated[
         Per, "What a row covers: a GPU, each of its steps, or a slice of time."
@@ -58,7 +64,8 @@ def gpu_speed(
 
     Compute kernels of the same name, grid and block are compared; the usual duration of one is the
     median over GPUs of each GPU's mean, or the median over time when there is one GPU. A slow GPU
-    shows per rank, a throttling one per time. Kernels whose duration depends on their data (MoE,
+    shows per rank, a throttling one per time, beside its clock and power where counters of them
+    were recorded. Kernels whose duration depends on their data (MoE,
     embedding, varlen attention) blur it.
     """
     rows = np.flatnonzero(matching(kernels["kind"], "compute".__eq__))
@@ -84,6 +91,7 @@ def gpu_speed(
             number(spent - should, INT64),
             number(groups.sum(slow.astype(np.int64)), INT64),
             number(100 * quotient(spent, all_of_it), FLOAT64, all_of_it > 0),
+            *SpanMeans(counters, kernels).of_groups(groups, rows),
         ],
         schema=RETURNS,
     )

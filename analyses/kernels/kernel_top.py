@@ -17,6 +17,7 @@ from htk.base.core.spread import ByRank
 from htk.base.names.kinds import kind_of
 from htk.base.schema import BOOL, FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.measures.breakdown import Pool, percent, pooled, who_columns
+from htk.quantities.measures.gpu_counters import COLUMNS, SpanMeans
 from htk.quantities.measures.kernels_by import By, tell_apart
 
 SortBy = Literal["total", "count", "mean", "max"]
@@ -44,6 +45,7 @@ RETURNS = table(
     duration_ns_p95=(FLOAT64, "95th percentile, linearly interpolated."),
     kernel_time_pct=(FLOAT64, "Share of the summed time of all activities of the group."),
     cumulative_pct=(FLOAT64, "That share, summed down the table."),
+    **COLUMNS,
 )
 
 
@@ -51,6 +53,7 @@ RETURNS = table(
     returns=RETURNS,
     chart=Bar("name", "total_ns", horizontal=True),
     needs=("kernels",),
+    null_without={"counters": tuple(COLUMNS)},
     spread=ByRank(when={"per": ("rank", "step"), "by": ("kernel", "family", "stream")}),
 )
 def kernel_top(
@@ -63,6 +66,7 @@ def kernel_top(
     python_calls: Later,
     python_links: Later,
     kernel_passes: Later,
+    counters: Later,
     *,
     by: Annotated[By, "What a row stands for; source: the line of the program."] = "kernel",
     n: Annotated[int, "Rows to show, and one for the rest; 0: all."] = 20,
@@ -106,6 +110,7 @@ def kernel_top(
     else:
         largest = _largest(kernels["name"], groups, length).take(number(rows, INT64))
     p50, p95 = groups.quantiles(length, (0.5, 0.95))
+    means = SpanMeans(counters(), kernels).of_groups(groups)
     answer = pa.table(
         [
             *who_columns(pool[pool_of[rows]]),
@@ -125,6 +130,7 @@ def kernel_top(
             number(p95[rows], FLOAT64),
             percent(total[rows], pool_total[pool_of[rows]]),
             percent(running, pool_total[pool_of[rows]]),
+            *(mean.take(number(rows, INT64)) for mean in means),
         ],
         schema=RETURNS,
     )

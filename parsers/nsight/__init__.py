@@ -3,11 +3,13 @@
 A report of several processes becomes one recording for each process with GPU work. Read: kernels,
 copies and sets, graphs traced as a whole, CUDA calls, synchronisations, NVTX ranges (PyTorch's
 operators with sequence numbers and sizes, NCCL's calls with their payloads), profiler overhead,
-GPUs and the environment. Not read: samples of CPUs and of GPU metrics, OS calls, graphics.
+samples of GPU metrics, GPUs and the environment. Not read: samples of CPUs, OS calls, graphics.
 
 The export holds sizes of NCCL's calls if it was made with --include-blobs=true or
 --include-json=true.
 """
+
+import pyarrow as pa
 
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace, UnknownFormat
@@ -15,6 +17,7 @@ from htk.parsers.common.log_records import Issues
 from htk.parsers.common.nccl_ranges import collectives
 from htk.parsers.common.span_tables import recording
 from htk.parsers.common.sqlite_file import MAGIC, open_database
+from htk.parsers.nsight.metrics import of_devices, read_metrics
 from htk.parsers.nsight.nvtx import Ranges
 from htk.parsers.nsight.processes import Launcher, Machine
 from htk.parsers.nsight.report import NsightReport
@@ -41,6 +44,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
             )
         report = NsightReport.of(database, issues)
         machine = Machine.of(database)
+        metrics = read_metrics(database, report.base_ns)
     processes = _processes(report, issues)
     if not processes:
         raise MalformedTrace(
@@ -50,7 +54,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     launcher = Launcher.of(machine)
     ranks = launcher.ranks(len(processes))
     recordings = [
-        _recording(report, machine, launcher, process, rank, issues if not k else Issues())
+        _recording(report, machine, metrics, launcher, process, rank, issues if not k else Issues())
         for k, (process, rank) in enumerate(zip(processes, ranks, strict=True))
     ]
     first, *others = recordings
@@ -74,6 +78,7 @@ def _processes(report: NsightReport, issues: Issues) -> list[int]:
 def _recording(
     report: NsightReport,
     machine: Machine,
+    metrics: pa.Table,
     launcher: Launcher,
     process: int,
     rank: int | None,
@@ -89,6 +94,7 @@ def _recording(
         "cpu_ops": ranges.operators(),
         "annotations": ranges.annotations(),
         "overheads": overheads(own),
+        "counters": of_devices(metrics, devices.devices),
     }
     facts = machine.facts(report.pid(process), devices.first, base_ns=report.base_ns)
     facts["truncated"] = report.truncated

@@ -51,8 +51,13 @@ def kernel_top(recording: Recording, per: str) -> Rows:
                 "duration_ns_p95": quantile(lengths, 0.95),
                 "kernel_time_pct": percent(sum(lengths), all_time),
                 "cumulative_pct": percent(reached, all_time),
+                **dict.fromkeys(_SAMPLED),
             }
     return rows
+
+
+# By counters, of which these recordings have none.
+_SAMPLED = ("clock_mhz", "power_w", "temperature_c", "sm_active_pct", "memory_busy_pct")
 
 
 def kernel_families(recording: Recording, per: str) -> Rows:

@@ -19,6 +19,9 @@ UNITS = {
     "_gbps": "GB/s",
     "_us": "us",
     "_ms": "ms",
+    "_mhz": "MHz",
+    "_w": "W",
+    "_c": "°C",
 }
 
 # Behind the unit may stand a statistic: call_ns_p50, step_time_ns_lo90.

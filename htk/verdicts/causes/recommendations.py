@@ -82,6 +82,8 @@ def recommendations(
     annotations: Later,
     python_calls: Later,
     python_links: Later,
+    kernels: Later,
+    counters: Later,
     memory_extents: pa.Table,
     ranks: pa.Table,
     *,

@@ -4,6 +4,7 @@ from htk.base.columns.arrow import numbers
 from htk.quantities.measures.gpu_slowness import slowness_by_rank
 from htk.verdicts.causes.cause import Cause
 from htk.verdicts.causes.changes import fix_ranks, paces_of_ranks
+from htk.verdicts.causes.clocks import describe_lower_clock
 from htk.verdicts.causes.recorded import CauseEvidence
 
 FINDING = "ranks wait for a slow GPU"
@@ -22,7 +23,8 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
     rest = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
     cause = Cause(
         FINDING,
-        f"the same kernels take longer there: {in_words}{rest}",
+        f"the same kernels take longer there: {in_words}{rest}"
+        + describe_lower_clock(recorded, named[0]),
         "look at clocks, power limit, temperature and other processes there "
         "(nvidia-smi -q -d PERFORMANCE, rocm-smi), or leave it out",
         _excess_ns(recorded, slow),

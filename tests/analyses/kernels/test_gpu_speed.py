@@ -16,7 +16,8 @@ def tables(lengths: dict[int, list[int]], **more: Any) -> Any:
         for r, runs in lengths.items()
         for k, d in enumerate(runs)
     ]
-    return make("kernels", rows), make("kernel_links", [{}] * len(rows))
+    nothing = make("counters", [])
+    return make("kernels", rows), make("kernel_links", [{}] * len(rows)), nothing
 
 
 def test_a_slow_gpu() -> None:
@@ -47,3 +48,18 @@ def test_other_shapes_rare_kernels_and_communication_are_not_compared() -> None:
     assert gpu_speed(*tables({0: [100] * 10}, kind="comm")).num_rows == 0
     unknown = gpu_speed(*tables({0: [100] * 10}, grid=None)).to_pylist()
     assert unknown[0]["slowness_pct"] is None
+
+
+def test_a_clock_that_falls_stands_beside_the_slowness() -> None:
+    kernels, links, _ = tables({0: [100] * 8 + [200] * 8})
+    samples = [(0, 1_800), (8_000, 900)]
+    counters = make(
+        "counters",
+        [
+            {"rank": 0, "name": "SM Clock (MHz)", "process": "GPU 0 Counters", "series": ""}
+            | {"time_ns": time, "value": value}
+            for time, value in samples
+        ],
+    )
+    found = gpu_speed(kernels, links, counters, per="time", slices=2).to_pylist()
+    assert [(row["clock_mhz"], row["power_w"]) for row in found] == [(1_800, None), (900, None)]

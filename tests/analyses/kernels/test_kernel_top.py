@@ -21,7 +21,8 @@ from tests.tables import make
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>"
 
 ROWS = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 50)), min_size=1, max_size=30)
-_OF_LAUNCHES = (pa.table({}),) * 7  # read only where rows stand for what launched kernels
+# Read only where rows stand for what launched kernels; and no counters.
+_OF_LAUNCHES = (*((pa.table({}),) * 7), make("counters", []))
 
 
 def tables(rows: list[tuple[str, int]], steps: list[int | None] | None = None) -> Any:
