@@ -12,9 +12,9 @@ MEASURE := PYTHONPATH=. $(BIN)/python bench
 MUTANTS ?= 40
 SECONDS_OF_FUZZING ?= 30
 
-NIGHTLY := tests properties truth communication links fuzz mutation kills counts options soak licences oldest newest
+NIGHTLY := tests properties truth communication links fuzz mutation kills counts options soak licences pyright oldest newest
 
-.PHONY: demo test nightly quality $(NIGHTLY:%=nightly-%) lint style mypy pyright types menu mutation fuzz bench docs clean
+.PHONY: demo test nightly quality $(NIGHTLY:%=nightly-%) lint style mypy types menu mutation fuzz bench docs clean
 
 demo: $(VENV)/.base
 	$(BIN)/htk summary sample
@@ -63,6 +63,9 @@ nightly-options: $(VENV)/.dev  # random options of every command
 nightly-soak: $(VENV)/.dev  # both servers under twenty clients for half an hour
 	$(MEASURE)/soak.py -o bench/quality/soak.json
 
+nightly-pyright: $(VENV)/.dev  # types once more, as editors read them
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
 nightly-licences: $(VENV)/.dev  # of all that an installation brings
 	$(MEASURE)/licences.py
 
@@ -76,7 +79,7 @@ bench: $(VENV)/.dev  # every benchmark of speed, as docs/benchmarks.md; TRACELEN
 nightly-oldest nightly-newest: nightly-%:  # packages, in an environment of their own
 	.ci/dependencies $* $(PYTHON)
 
-lint: style mypy pyright types  # `make -j2 lint` runs two at a time
+lint: style mypy types  # `make -j2 lint` runs two at a time
 
 style: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -85,9 +88,6 @@ style: $(VENV)/.dev
 
 mypy: $(VENV)/.dev
 	$(BIN)/mypy
-
-pyright: $(VENV)/.dev
-	$(BIN)/pyright --pythonpath $(BIN)/python
 
 types:  # of the pages' scripts, where node is installed
 	@if command -v npx >/dev/null; then npx --yes --package typescript@5.9.3 tsc -p .; \

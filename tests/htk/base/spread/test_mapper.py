@@ -36,6 +36,11 @@ JOB_QUESTIONS = (
     "straggler_whatif",
 )
 ELSEWHERE = [on for on in ON if on != "threads"]
+# Ray takes ten seconds to start: one test by day asks it, all others at night.
+RAY_AT_NIGHT = [
+    "processes",
+    pytest.param("ray", marks=pytest.mark.nightly),
+]
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +101,7 @@ class Deadly:
         return item, os.getpid()
 
 
-@pytest.mark.parametrize("on", ON)
+@pytest.mark.parametrize("on", ["threads", *RAY_AT_NIGHT])
 def test_results_come_in_the_order_of_the_items(on: str, workplaces: dict[str, Workplace]) -> None:
     items = list(range(23))
     assert list(workplaces[on].mapper.map(doubled, items)) == [2 * item for item in items]
@@ -122,14 +127,14 @@ class Meeting:
         return item, os.getpid()
 
 
-@pytest.mark.parametrize("on", ON)
+@pytest.mark.parametrize("on", ["threads", *RAY_AT_NIGHT])
 def test_two_workers_overlap(on: str, workplaces: dict[str, Workplace], tmp_path: Path) -> None:
     results = list(workplaces[on].mapper.map(Meeting(tmp_path), range(2)))
     assert [item for item, _ in results] == [0, 1]
     assert len({process for _, process in results}) == (1 if on == "threads" else 2)
 
 
-@pytest.mark.parametrize("on", ELSEWHERE)
+@pytest.mark.parametrize("on", RAY_AT_NIGHT)
 def test_one_of_many_that_kills_its_worker_costs_no_other(
     on: str, workplaces: dict[str, Workplace], tmp_path: Path
 ) -> None:
@@ -139,7 +144,7 @@ def test_one_of_many_that_kills_its_worker_costs_no_other(
     assert [r[0] for k, r in enumerate(results) if k != 21] == [k for k in range(64) if k != 21]
 
 
-@pytest.mark.parametrize("on", ELSEWHERE)
+@pytest.mark.parametrize("on", RAY_AT_NIGHT)
 def test_a_worker_killed_mid_way_costs_no_result(
     on: str, workplaces: dict[str, Workplace], tmp_path: Path
 ) -> None:
@@ -168,7 +173,7 @@ def test_a_pool_that_broke_before_the_next_item_is_given_to_it_costs_no_result()
         processes.close()
 
 
-@pytest.mark.parametrize("on", ELSEWHERE)
+@pytest.mark.parametrize("on", RAY_AT_NIGHT)
 def test_what_kills_every_worker_is_lost_and_the_rest_is_not(
     on: str, workplaces: dict[str, Workplace], tmp_path: Path
 ) -> None:
@@ -214,7 +219,7 @@ def counted_tasks(work: Workplace, monkeypatch: pytest.MonkeyPatch) -> list[int]
 
 
 # Ray once ended the process that ran this: not in every run of the tests, then.
-@pytest.mark.parametrize("on", ["processes", pytest.param("ray", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("on", RAY_AT_NIGHT)
 def test_rows_of_a_job_are_looked_at_elsewhere_with_the_same_answers(
     on: str,
     workplaces: dict[str, Workplace],
@@ -242,7 +247,7 @@ def test_rows_of_a_job_are_looked_at_elsewhere_with_the_same_answers(
     assert chosen.table.equals(ask(here.sel(steps=[11, 12, 13]), "straggler_slowdown").table)
 
 
-@pytest.mark.parametrize("on", ["processes", pytest.param("ray", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("on", RAY_AT_NIGHT)
 def test_the_critical_path_is_cut_elsewhere_with_the_same_answer(
     on: str, workplaces: dict[str, Workplace], monkeypatch: pytest.MonkeyPatch
 ) -> None:
