@@ -32,6 +32,7 @@ ORDER = (
     "profiler_plugin",
     "execution_trace",
     "kernel_stacks",
+    "proton",
     "kineto",
     "ras",
     "rccl_replay",

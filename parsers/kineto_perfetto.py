@@ -9,18 +9,15 @@ htk draws itself (its process says so) is left out.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from io import BytesIO
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import msgspec
-import pyarrow as pa
 
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
 from htk.base.mappings import Fields
-from htk.parsers import kineto
 from htk.parsers.common.log_records import Issues, read_whole
 from htk.parsers.common.perfetto_arguments import (
     Packet,
@@ -31,6 +28,7 @@ from htk.parsers.common.perfetto_arguments import (
 )
 from htk.parsers.common.wire import BYTES, EIGHT_BYTES, VARINT, Cut, Field, fields, signed
 from htk.parsers.kineto.processes import KEY as RANKS_KEY
+from htk.parsers.kineto.retold import parse_retold, to_stamp
 
 NAME = "kineto_perfetto"
 
@@ -173,12 +171,13 @@ class _Reader:
         self._tracks[uuid] = track
 
     def _owner(self, uuid: int) -> tuple[int, int | str, bool]:
-        """Return the process and thread of a track, and whether htk drew it."""
+        """Return the process and thread of a track, its own or its parent's, and whether htk drew
+        it."""
         track = self._tracks[uuid]
         parent = self._tracks[track.parent] if track.parent else track
         pid = track.pid if track.pid is not None else parent.pid
-        tid = track.tid if track.tid is not None else track.name
-        return pid or 0, tid, track.is_drawn or parent.is_drawn
+        numbers = (tid for tid in (track.tid, parent.tid) if tid is not None)
+        return pid or 0, next(numbers, track.name), track.is_drawn or parent.is_drawn
 
     def _read_event(self, event: Field, time: int, texts: dict[int, dict[int, Any]]) -> None:
         kind = 0
@@ -220,7 +219,7 @@ class _Reader:
             if self._open[uuid] <= 0:
                 self._pair(uuid)
             return
-        event_fields = {"name": name, "cat": category, "pid": pid, "tid": tid, "ts": _stamp(time)}
+        event_fields = {"name": name, "cat": category, "pid": pid, "tid": tid, "ts": to_stamp(time)}
         if kind == _BEGIN:
             self._marks[uuid].append(_Mark(time, {**event_fields, "ph": "X", "args": arguments}))
             self._open[uuid] += 1
@@ -252,7 +251,7 @@ class _Reader:
             pairs = _pair_nested(marks if in_order else sorted(marks, key=lambda mark: mark.time))
         for begin, end in pairs:
             assert begin.event is not None
-            length = _stamp(max(end.time - begin.time, 0))
+            length = to_stamp(max(end.time - begin.time, 0))
             self.events.append({**begin.event, "dur": length})
         lost = len(marks) - 2 * len(pairs)
         if lost:
@@ -291,7 +290,7 @@ class _Reader:
         if stage not in _ACTIVITIES:
             return
         where = {"pid": arguments.get("device", 0), "tid": arguments.get("stream", 0)}
-        times = {"ts": _stamp(time), "dur": _stamp(length)}
+        times = {"ts": to_stamp(time), "dur": to_stamp(length)}
         event_fields = {"ph": "X", "cat": _ACTIVITIES[stage], "name": name or stage}
         self.events.append({**event_fields, **where, **times, "args": arguments})
 
@@ -327,7 +326,7 @@ class _Reader:
             if written is not None:
                 is_whole = written.kind == VARINT
                 value = signed(written.value) if is_whole else read_double(self.data, written)
-            where = {"pid": "GPU 0 Counters", "ts": _stamp(time)}
+            where = {"pid": "GPU 0 Counters", "ts": to_stamp(time)}
             self.events.append({"ph": "C", "name": name, **where, "args": {"": value}})
 
     def _parts(self, message: Field) -> Iterator[Field]:
@@ -344,11 +343,6 @@ def _pair_nested(marks: list[_Mark]) -> list[tuple[_Mark, _Mark]]:
         elif still_open:
             pairs.append((still_open.pop(), mark))
     return pairs
-
-
-def _stamp(time_ns: int) -> msgspec.Raw:
-    """Return nanoseconds as Kineto's microseconds, digit by digit."""
-    return msgspec.Raw(b"%d.%03d" % divmod(time_ns, 1000))
 
 
 def tell_as_kineto(data: bytes, issues: Issues, more: Fields | None = None) -> bytes:
@@ -371,7 +365,4 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
             f"{source.name}: a Perfetto trace without slices, expected events of PyTorch's "
             "profiler; `htk formats` shows what htk reads"
         )
-    as_json = replace(source, open=lambda: BytesIO(text), size=len(text), path=None)
-    parsed = kineto.parse(as_json, replace(options, progress=None))
-    lost = pa.concat_tables([parsed.tables["parse_issues"], issues.table()])
-    return replace(parsed, tables={**parsed.tables, "parse_issues": lost})
+    return parse_retold(text, source, options, issues)

@@ -43,10 +43,11 @@ _HEADER = re.compile(
     rb'|cuda_runtime_version|cupti_version|displayTimeUnit|record_shapes|with_stack|htk_cut)"\s*:'
 )
 # NCCL's profiler plugin and timelines of operation-level rows are bare arrays of events too, its
-# RAS service writes the same versions.
+# RAS service writes the same versions; Proton's begins with the stack of a scope, or its process.
 _OTHERS = re.compile(
     rb'"communicators(?:_count)?"\s*:|"model_chunk"\s*:|"cat": "(?:GROUP_API|COLL_API|P2P_API'
     rb'|KERNEL_LAUNCH|GROUP|COLL|P2P|PROXY|CE_COLL)", "ph": "[be]"'
+    rb'|"traceEvents"\s*:\s*\[\s*\{\s*"args"\s*:\s*\{\s*"(?:call_stack"|name"\s*:\s*"Trace")'
 )
 _BARE_ARRAY = re.compile(rb'\A(?:\xef\xbb\xbf)?\s*\[\s*\{[^{}\[\]]*"ph"\s*:')
 

@@ -156,14 +156,16 @@ class _Writer:
         self, slices: Slices, name: str, process: int, thread: str | None = None, rank: int = 0
     ) -> None:
         """A thread (of a rank's process), or a line of its own below the process."""
+        parent = process
         for k, rows in enumerate(_lines(slices)):
             uuid = next(self._uuids)
-            described = _number(1, uuid) + _number(5, process)
+            described = _number(1, uuid) + _number(5, parent)
             if thread is not None and k == 0:
                 numbered = thread.isdigit() and int(thread) < _MOST_IDENTITY
                 tid = int(thread) if numbered else next(self._threads)
                 identity = _number(1, rank + 1) + _number(2, tid) + _bytes(5, name)
                 described += _bytes(4, identity)
+                parent = uuid  # of what does not nest in it
             else:
                 described += _bytes(2, name if thread is None else f"{name}, not nested")
             self._descriptor(described)
