@@ -16,6 +16,7 @@ from htk.base.core.chart import Bar
 from htk.base.core.spread import ByRank
 from htk.base.names.kinds import kind_of
 from htk.base.schema import BOOL, FLOAT64, INT32, INT64, TEXT, table
+from htk.quantities.derived.captures import links_of_captures
 from htk.quantities.measures.breakdown import Pool, percent, pooled, who_columns
 from htk.quantities.measures.gpu_counters import COLUMNS, SpanMeans
 from htk.quantities.measures.kernels_by import By, tell_apart
@@ -67,6 +68,8 @@ def kernel_top(
     python_links: Later,
     kernel_passes: Later,
     counters: Later,
+    launches: Later,
+    launch_links: Later,
     *,
     by: Annotated[By, "What a row stands for; source: the line of the program."] = "kernel",
     n: Annotated[int, "Rows to show, and one for the rest; 0: all."] = 20,
@@ -78,8 +81,10 @@ def kernel_top(
     """Which kernels cost most GPU time?
 
     Times are sums over activities, not unions: overlapping kernels count twice. Steps are those
-    that launched the kernels. A line of the program is the innermost function round the launch that
-    is neither PyTorch's nor Python's own, of backward work that round the forward operator.
+    that launched the kernels; kernels of a replayed graph have the operator, module and line of
+    their capture, where it was recorded. A line of the program is the innermost function round the
+    launch that is neither PyTorch's nor Python's own, of backward work that round the forward
+    operator.
     """
     tables = {
         "cpu_ops": cpu_ops,
@@ -90,7 +95,11 @@ def kernel_top(
         "python_links": python_links,
         "kernel_passes": kernel_passes,
     }
-    rows_by, is_told = tell_apart(by, kernels, kernel_links, tables)
+    links = kernel_links
+    if by in ("op", "shape", "module", "source"):
+        captured = (launches(), launch_links(), launch_callers())
+        links = links_of_captures(kernels, kernel_links, *captured)
+    rows_by, is_told = tell_apart(by, kernels, links, tables)
     names, dictionary = _in_order(rows_by.codes, rows_by.texts)
     length = read_lengths(kernels)
     pools = Groups.by_keys(pooled(per, kernels, kernel_links["step"]))

@@ -12,12 +12,21 @@ import re
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, numbers, read_keys
+from htk.base.columns.arrow import (
+    codes_of,
+    matching,
+    number_or_null,
+    numbers,
+    read_keys,
+    valid,
+    with_column,
+)
 from htk.base.columns.groups import Groups
 from htk.base.columns.nesting import FILE, files_of
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import heads
 from htk.base.columns.types import NONE, Ints, fill_none
+from htk.base.schema import INT64
 
 _NODE = re.compile(r"Launch\w*Kernel|Mem(cpy|set)\w*Async")
 
@@ -38,6 +47,30 @@ def captured_ops(
         call[rows] = replay
     captured = op != NONE
     return op, np.where(captured, call, NONE)
+
+
+def links_of_captures(
+    kernels: pa.Table,
+    kernel_links: pa.Table,
+    launches: pa.Table,
+    launch_links: pa.Table,
+    launch_callers: pa.Table,
+) -> pa.Table:
+    """Return the links of activities; those of a replay to the operator that was captured, and to
+    its launch if the Python calls round that were recorded, where they are known."""
+    captures = _captures(launches)
+    if not captures:
+        return kernel_links
+    linked = {name: numbers(kernel_links[name], NONE).copy() for name in ("launch_row", "op_row")}
+    operator = numbers(launch_links["op_row"], NONE)
+    has_python = valid(launch_callers["python_row"])
+    for _, rows, capture in _matched(captures, _replays(kernels, kernel_links, launches)):
+        replay = linked["launch_row"][rows]
+        linked["launch_row"][rows] = np.where(has_python[capture], capture, replay)
+        linked["op_row"][rows] = operator[capture]
+    for name, links in linked.items():
+        kernel_links = with_column(kernel_links, name, number_or_null(links, INT64))
+    return kernel_links
 
 
 def _captures(launches: pa.Table) -> dict[int, list[Ints]]:

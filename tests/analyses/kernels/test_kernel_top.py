@@ -22,7 +22,7 @@ ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor
 
 ROWS = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 50)), min_size=1, max_size=30)
 # Read only where rows stand for what launched kernels; and no counters.
-_OF_LAUNCHES = (*((pa.table({}),) * 7), make("counters", []))
+_OF_LAUNCHES = (*((pa.table({}),) * 7), make("counters", []), *((pa.table({}),) * 2))
 
 
 def tables(rows: list[tuple[str, int]], steps: list[int | None] | None = None) -> Any:

@@ -56,6 +56,13 @@ def test_pieces_that_follow_one_another(tmp_path: Path) -> None:
     assert linked(write(tmp_path / "other.json", *other)) == [None] * 3
 
 
+def test_kernels_of_replays_stand_below_their_captured_operators(tmp_path: Path) -> None:
+    events = [*capture(0, "aten::mm", "aten::add"), *replay(50, 7, 2), *replay(60, 8, 2)]
+    trace = open_trace(write(tmp_path / "t.json", *events, **of_rank(0)), OpenOptions(cache=False))
+    rows = ask(trace, "kernel_top", by="op").to_pylist()
+    assert {row["name"]: row["count"] for row in rows} == {"aten::mm": 2, "aten::add": 2}
+
+
 def test_a_replayed_product_counts_at_each_replay(tmp_path: Path) -> None:
     """2·8·4·6 each; the capture itself ran nothing."""
     events = [*capture(0, "aten::mm"), *replay(50, 7, 1), *replay(60, 8, 1)]
