@@ -8,8 +8,6 @@ import pytest
 
 import htk
 from htk.analyses.run.moe_balance import _on_every_rank
-from htk.base.columns.arrow import numbers
-from htk.quantities.measures.common_steps import common_steps, comparable_compute
 from htk.recording.simulate.config import Config
 from htk.recording.simulate.job import simulate
 
@@ -49,22 +47,6 @@ def test_a_slow_rank_beside_it_is_still_found(folders: dict[str, Path]) -> None:
     trace = htk.open(folders["slow"])
     rows = trace.recommendations().to_pylist()
     assert any("rank 1" in row["evidence"] and "ranks wait" in row["finding"] for row in rows)
-    tables = trace.tables
-    times = trace.time_breakdown().table
-    comparable = comparable_compute(times, lambda: tables["step_window_times"])
-    compute = dict(zip(comparable.rank.tolist(), comparable.compute_ns.tolist(), strict=True))
-    assert "that all ranks recorded whole" in comparable.basis
-    others = [compute.pop(1), *compute.values()][1:]
-    assert max(others) < 1.05 * min(others), "the cut rank computes like the others"
-    assert comparable.compute_ns.max() > 1.2 * max(others)
-
-
-def test_common_steps_are_complete_on_every_rank(folders: dict[str, Path]) -> None:
-    windows = htk.open(folders["even"]).tables["step_windows"]
-    chosen = common_steps(windows)
-    steps = numbers(windows["step"], -1)[chosen]
-    assert 0 < len(steps) < windows.num_rows
-    assert set(np.bincount(steps)[np.unique(steps)].tolist()) == {JOB.ranks}
 
 
 def test_a_cut_step_makes_no_other_rank_look_late(folders: dict[str, Path]) -> None:

@@ -237,16 +237,22 @@ def even_compute() -> CauseEdit:
     that are slower than others stay so."""
 
     def evened(model: StepModel) -> StepModel:
-        ranks = Groups.by_keys(model.graph.activities.rank)
-        pace = np.array([*paces_of_ranks(model).values()])
-        total = np.bincount(ranks.group_ids, compute_alone(model), len(ranks))
-        work = total / np.where(pace > 0, pace, 1)  # 0: nothing that the others compute too
+        ranks, work = work_of_ranks(model)
         ratio = work.mean() / np.maximum(work, 1)
         chosen = model.is_compute
         even = model.lengths() * ratio[ranks.group_ids]
         return model.with_lengths(chosen, even).with_uncertainty("compute", 0.2)
 
     return CauseEdit("no_skew", evened)
+
+
+def work_of_ranks(model: StepModel) -> tuple[Groups, Floats]:
+    """Return the ranks of activities, and what each computes, in ns of a GPU that is as fast as the
+    others."""
+    ranks = Groups.by_keys(model.graph.activities.rank)
+    pace = np.array([*paces_of_ranks(model).values()])
+    total = np.bincount(ranks.group_ids, compute_alone(model), len(ranks))
+    return ranks, total / np.where(pace > 0, pace, 1)  # 0: nothing that the others compute too
 
 
 def compute_alone(model: StepModel) -> Floats:

@@ -62,7 +62,6 @@ def recommendations(
     time_breakdown: pa.Table,
     idle_costs: pa.Table,
     step_windows: pa.Table,
-    step_window_times: Later,
     kernel_totals: pa.Table,
     collective_shares: Later,
     own_times: Later,

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from bench.causes import KINDS, Score, causes_of, draw_faults, judge, simulated, step_ns
+from htk.answers.ask import ask
 from htk.recording.simulate.config import Config, checked
 from htk.recording.simulate.job import simulate
+from htk.traces.trace.opening import open_trace
 from htk.verdicts.causes.changes import even_compute
 from tests.htk.whatif.small_step_model import Act, small_model
 
@@ -61,11 +63,18 @@ PIPELINE = TWO | {"gpus_per_node": 4, "strategy": "ddp", "layers": 4, "accumulat
 
 @pytest.mark.parametrize("fault", ["", "straggler:rank=1,factor=1.25"])
 def test_stages_of_a_pipeline_are_no_slow_gpus(fault: str, tmp_path: Path) -> None:
-    """The last stage runs a kernel of the others' for a product of another size."""
+    """The last stage runs a kernel of the others' for a product of another size. It is the one that
+    computes longer, by what time_breakdown says of it and of the others."""
     job = PIPELINE | {"pipeline_parallel": 4, "micro_batch": 1}
-    causes = causes_of(simulated(job, [fault] if fault else [], tmp_path))
+    recording = simulated(job, [fault] if fault else [], tmp_path)
+    causes = causes_of(recording)
     slow = [row["evidence"] for row in causes if row["finding"] == "ranks wait for a slow GPU"]
     assert slow == (["the same kernels take longer there: rank 1 25 %"] if fault else [])
+    (uneven,) = [row for row in causes if "computes longer" in row["finding"]]
+    assert "rank 3 computes" in uneven["evidence"]
+    computed = ask(open_trace(recording), "time_breakdown").table["compute_ns"].to_numpy()
+    if not fault:
+        assert uneven["gain_ns"] == pytest.approx(computed.max() - computed.mean(), rel=0.05)
 
 
 def test_a_gain_that_goes_with_a_larger_one_is_told(tmp_path: Path) -> None:

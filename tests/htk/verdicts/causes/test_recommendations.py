@@ -110,21 +110,6 @@ def test_lost_time_that_no_cause_has_closes_the_table() -> None:
     assert {row["basis"] for row in found} == {"recorded"}
 
 
-def test_ranks_that_compute_unequally() -> None:
-    """100, 100 and 160: the mean is 120, which the others wait 40 beyond."""
-    times = [{"rank": r, "total_ns": 1000, "compute_ns": c, "comm_ns": 1, "exposed_comm_ns": 0,
-              "exposed_memory_ns": 0} for r, c in enumerate((100, 100, 160))]  # fmt: skip
-    found = answer_of(recommendations, time_breakdown=rows_of(TIMES, *times))
-    assert [(r["finding"], r["gain_ns"]) for r in found] == [
-        ("ranks wait for a rank that computes longer", 40)
-    ]
-    assert "rank 2" in found[0]["evidence"]
-    even = [row | {"compute_ns": 100} for row in times]
-    assert answer_of(recommendations, time_breakdown=rows_of(TIMES, *even)) == []
-    alone = [row | {"comm_ns": 0} for row in times]  # nobody waits for anybody
-    assert answer_of(recommendations, time_breakdown=rows_of(TIMES, *alone)) == []
-
-
 def test_exposed_communication_is_transfer_where_nothing_tells_waiting() -> None:
     assert advice(exposed=2_000_000) == {"communication is exposed": 2_000_000}
 
