@@ -21,10 +21,10 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
     named = sorted(slow, key=lambda rank: -slow[rank])
     in_words = ", ".join(f"rank {r} {slow[r]:.0f} %" for r in named[:_NAMED])
     rest = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+    clock = describe_lower_clock(recorded, named[0])
     cause = Cause(
         FINDING,
-        f"the same kernels take longer there: {in_words}{rest}"
-        + describe_lower_clock(recorded, named[0]),
+        f"the same kernels take longer there: {in_words}{rest}" + (f", {clock}" if clock else ""),
         "look at clocks, power limit, temperature and other processes there "
         "(nvidia-smi -q -d PERFORMANCE, rocm-smi), or leave it out",
         _excess_ns(recorded, slow),

@@ -21,6 +21,7 @@ from htk.quantities.measures.blame import blame, need_waits, parts_of
 from htk.quantities.measures.collective_calls import CollectiveCalls, clock_facts
 from htk.traces.trace.trace import Trace
 from htk.verdicts.causes.changes import like_other_ranks
+from htk.verdicts.causes.clocks import describe_lower_clock
 from htk.verdicts.causes.replayed import Gain, replay_if_trusted
 
 _REPLAYED = 4  # ranks, costliest first, whose lateness is taken away in a replay
@@ -135,6 +136,10 @@ def stragglers(
     answer = pa.table(columns, schema=RETURNS)
     order = pa.array(ordered(-cost, rank))
     facts = {**_facts(calls, common, cost), "replay": why}
+    if recording is not None and len(costliest):
+        costs_most = int(costliest[0])
+        if clock := describe_lower_clock(recording.tables, costs_most):
+            facts["clock"] = f"rank {costs_most}: {clock}"
     return with_coverage(answer.take(order), **facts, **clock_facts(align))
 
 

@@ -24,7 +24,7 @@ def evidence(*clocks: float) -> CauseEvidence:
 @pytest.mark.parametrize(
     ("clocks", "words"),
     [
-        ((1_755, 1_230, 1_755), ", its clock fell to 1,230 MHz at 412 W (the others': 1,755 MHz)"),
+        ((1_755, 1_230, 1_755), "its clock fell to 1,230 MHz at 412 W (the others': 1,755 MHz)"),
         ((1_755, 1_750, 1_755), ""),  # as good as theirs
         ((1_755,), ""),  # nobody to compare with
         ((), ""),
