@@ -15,6 +15,7 @@ from htk.base.core.humanize import shorten
 from htk.base.mappings import Fields
 
 _BETWEEN = 0.02  # of the width: between recordings
+_SEVERAL = "several"  # families in one point
 _LAYERS = {
     "compute": "compute",
     "comm": "exposed communication",
@@ -239,8 +240,8 @@ def roofs(points: Sequence[Fields], lines: Sequence[tuple[str, float, float]], d
         line = {"color": own["mute"], "dash": "solid" if name == lines[0][0] else "dot"}
         data.append(go.Scatter(x=x, y=y, mode="lines", name=name, line=line, hoverinfo="name"))
     most = max((p["device_ns"] for p in points), default=1)
-    for family in dict.fromkeys(p["family"] for p in points):
-        of_family = [p for p in points if p["family"] == family]
+    for family in dict.fromkeys(p["family"] or _SEVERAL for p in points):
+        of_family = [p for p in points if (p["family"] or _SEVERAL) == family]
         data.append(
             go.Scatter(
                 x=[p["flops_per_byte"] for p in of_family],
@@ -248,7 +249,7 @@ def roofs(points: Sequence[Fields], lines: Sequence[tuple[str, float, float]], d
                 mode="markers",
                 name=family,
                 text=[
-                    f"<b>{shorten(p['op'], 50)}</b><br>{shorten(p['shapes'] or '', 60)}<br>"
+                    f"<b>{shorten(p['name'], 50)}</b><br>{shorten(p['shapes'] or '', 60)}<br>"
                     f"{p['device_time_pct']:.1f} % of GPU time, "
                     f"{p['roofline_pct']:.0f} % of the roofline ({p['bound']} bound)"
                     for p in of_family

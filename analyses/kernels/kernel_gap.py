@@ -1,17 +1,18 @@
 """How far kernels are from those that were measured at their size."""
 
 from collections import Counter
-from typing import Annotated, Literal, TypeGuard
+from typing import Annotated, TypeGuard
 
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, number, texts
+from htk.base.columns.arrow import number, texts
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask, take_or
-from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
+from htk.base.names.rows_by import By
 from htk.base.schema import FLOAT64, INT64, STRING, TEXT, table
 from htk.physics.detected import common_device
 from htk.physics.kernel_time import BASES, FORMULA
@@ -19,16 +20,13 @@ from htk.physics.measured_costs import MEASURED_FAMILIES, MeasuredCosts, measure
 from htk.physics.op_costs import CostOrReason
 from htk.physics.op_costs.call import Cost
 from htk.quantities.measures.breakdown import percent
-from htk.quantities.measures.gpu_callers import modules_of_kernels
+from htk.quantities.measures.kernels_by import SourceDepth, tell_apart
 from htk.quantities.measures.op_work import OperatorWork
+from htk.quantities.measures.program_lines import Tables
 
 RETURNS = table(
-    module=(TEXT, "Path of nn.Modules; null: in none, or not asked by module."),
-    family=(
-        TEXT,
-        "gemm, moe or attention; null: not asked by family, operator or shape.",
-    ),
-    op=(TEXT, "Operator; null: not asked by operator or shape."),
+    name=(TEXT, "What the row stands for; by shape the operator, whose shapes and types follow."),
+    family=(TEXT, "gemm, moe or attention; null: several."),
     shapes=(TEXT, "Shapes of its inputs; null: not asked by shape."),
     types=(TEXT, "Types of its inputs; null: not asked by shape."),
     count=(INT64, "Calls with GPU time, of sizes that the atlas answers."),
@@ -43,15 +41,19 @@ RETURNS = table(
     of_typical_pct=(FLOAT64, "device_ns of typical_ns: 200 takes twice as long."),
     basis=(TEXT, "What the times rest on; null: not asked by shape."),
 )
-By = Literal["shape", "op", "family", "module"]
 
 
-@analysis(returns=RETURNS, chart=Bar("op", "gap_ns", horizontal=True), needs=("cpu_ops", "kernels"))
+@analysis(
+    returns=RETURNS, chart=Bar("name", "gap_ns", horizontal=True), needs=("cpu_ops", "kernels")
+)
 def kernel_gap(
     cpu_ops: pa.Table,
     op_links: pa.Table,
-    op_callers: pa.Table,
-    launch_callers: pa.Table,
+    op_callers: Later,
+    launch_callers: Later,
+    python_calls: Later,
+    python_links: Later,
+    kernel_passes: Later,
     kernels: pa.Table,
     kernel_links: pa.Table,
     launches: pa.Table,
@@ -60,9 +62,10 @@ def kernel_gap(
     op_passes: pa.Table,
     ranks: pa.Table,
     *,
-    by: Annotated[By, "What a row stands for: calls of one shape, operator, family, module."] = (
+    by: Annotated[By, "What a row stands for; a call counts where its first kernel does."] = (
         "shape"
     ),
+    source_depth: SourceDepth = 1,
     n: Annotated[int, "Rows to show, most gap first; 0: all."] = 20,
 ) -> pa.Table:
     """How far are products, experts and attention from what was measured at their size?
@@ -81,20 +84,25 @@ def kernel_gap(
     calls = Groups.by_keys([work.row[rows], work.replay[rows]])
     first = rows[calls.first_row]
     kind, call_ns = work.kind[first], calls.sum(work.length[rows])
-    if by == "module":
-        modules = modules_of_kernels(kernels, kernel_links, launch_callers, op_callers)
-        names = modules.used
-        key = modules.among(names)[first]
-    else:
-        key = _key_calls(by, kind, work.costs, cpu_ops["name"], work.row[first])
-        names = []
+    tables: Tables = {
+        "cpu_ops": lambda: cpu_ops,
+        "op_links": lambda: op_links,
+        "op_callers": op_callers,
+        "launch_callers": launch_callers,
+        "python_calls": python_calls,
+        "python_links": python_links,
+        "kernel_passes": kernel_passes,
+    }
+    key, names = kind, None
+    if by != "shape":
+        links = work.answering(kernel_links)
+        rows_by, _ = tell_apart(by, kernels, links, tables, source_depth)
+        key, names = rows_by.codes[first], rows_by.texts
     groups = Groups.by_keys([key])
     called = cpu_ops.take(pa.array(work.row[first][groups.first_row]))
     total = int(work.length.sum())
-    answer = _table(by, groups, kind, call_ns, measured, called, work.costs, total)
-    if by == "module":
-        paths = texts([[*names, None][code] for code in groups.keys[:, 0].tolist()])
-        answer = answer.set_column(0, RETURNS.field("module"), paths)
+    labels = [names[code] for code in groups.keys[:, 0].tolist()] if names else None
+    answer = _table(labels, groups, kind, call_ns, measured, called, work.costs, total)
     order = ordered(-answer["gap_ns"].to_numpy())
     shown = answer.take(pa.array(order[:n] if n else order))
     sums = {name: float(np.sum(answer[name].to_numpy())) for name in ("device_ns", "gap_ns")}
@@ -109,20 +117,8 @@ def kernel_gap(
     )
 
 
-def _key_calls(
-    by: By, kind: Ints, costs: list[CostOrReason], names: pa.ChunkedArray, bearer: Ints
-) -> Ints:
-    """Return what calls are put together by: their shape, operator or family."""
-    if by == "op":
-        return codes_of(names)[0].astype(np.int64)[bearer]
-    if by == "family":
-        families = [MEASURED_FAMILIES.index(c.family) if _is_matrix(c) else NONE for c in costs]
-        return np.array(families, np.int64)[kind]
-    return kind
-
-
 def _table(
-    by: By,
+    labels: list[str] | None,
     groups: Groups,
     kind: Ints,
     call_ns: Ints,
@@ -137,17 +133,16 @@ def _table(
         np.rint(np.bincount(groups.group_ids, each[kind], count)).astype(np.int64)
         for each in (measured.expected, measured.low, measured.high, measured.best)
     )
-    kinds = kind[groups.first_row].tolist()
-    families = [cost.family for k in kinds if isinstance(cost := costs[k], Cost)]
     nothing = pa.nulls(count, STRING)
-    bases = [BASES[int(measured.nearness[k])] for k in kinds]
+    by_shape = labels is None
+    kinds = kind[groups.first_row].tolist() if by_shape else []
+    bases: list[str | None] = [BASES[int(measured.nearness[k])] for k in kinds]
     return pa.table(
         {
-            "module": nothing,
-            "family": nothing if by == "module" else texts(families),
-            "op": called["name"] if by in ("shape", "op") else nothing,
-            "shapes": called["input_dims"] if by == "shape" else nothing,
-            "types": called["input_types"] if by == "shape" else nothing,
+            "name": called["name"] if labels is None else texts(labels),
+            "family": _families(groups, kind, costs),
+            "shapes": called["input_dims"] if by_shape else nothing,
+            "types": called["input_types"] if by_shape else nothing,
             "count": number(groups.count, INT64),
             "device_ns": number(time, INT64),
             "device_time_pct": percent(time, np.full(count, total)),
@@ -158,9 +153,22 @@ def _table(
             "gap_ns": number(time - typical, INT64),
             "gap_to_best_ns": number(time - best, INT64),
             "of_typical_pct": 100 * time / np.maximum(typical, 1.0),
-            "basis": texts(bases if by == "shape" else [None] * count),
+            "basis": texts(bases or [None] * count),
         },
         schema=RETURNS,
+    )
+
+
+def _families(groups: Groups, kind: Ints, costs: list[CostOrReason]) -> pa.Array:
+    """Return the family of each group's calls, where all have the same."""
+    families = [MEASURED_FAMILIES.index(c.family) if _is_matrix(c) else NONE for c in costs]
+    of_call = np.array(families, np.int64)[kind]
+    lowest, highest = groups.min(of_call), groups.max(of_call)
+    return texts(
+        [
+            MEASURED_FAMILIES[low] if low == high else None
+            for low, high in zip(lowest.tolist(), highest.tolist(), strict=True)
+        ]
     )
 
 

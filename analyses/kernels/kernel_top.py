@@ -15,11 +15,12 @@ from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.core.spread import ByRank
 from htk.base.names.kinds import kind_of
+from htk.base.names.rows_by import By
 from htk.base.schema import BOOL, FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.derived.captures import links_of_captures
 from htk.quantities.measures.breakdown import Pool, percent, pooled, who_columns
 from htk.quantities.measures.gpu_counters import COLUMNS, SpanMeans
-from htk.quantities.measures.kernels_by import By, tell_apart
+from htk.quantities.measures.kernels_by import SourceDepth, tell_apart
 
 SortBy = Literal["total", "count", "mean", "max"]
 
@@ -55,6 +56,7 @@ RETURNS = table(
     chart=Bar("name", "total_ns", horizontal=True),
     needs=("kernels",),
     null_without={"counters": tuple(COLUMNS)},
+    is_of_activities=True,
     spread=ByRank(when={"per": ("rank", "step"), "by": ("kernel", "family", "stream")}),
 )
 def kernel_top(
@@ -72,6 +74,7 @@ def kernel_top(
     launch_links: Later,
     *,
     by: Annotated[By, "What a row stands for; source: the line of the program."] = "kernel",
+    source_depth: SourceDepth = 1,
     n: Annotated[int, "Rows to show, and one for the rest; 0: all."] = 20,
     sort_by: Annotated[SortBy, "What to sort rows by."] = "total",
     per: Annotated[
@@ -99,7 +102,7 @@ def kernel_top(
     if by in ("op", "shape", "module", "source"):
         captured = (launches(), launch_links(), launch_callers())
         links = links_of_captures(kernels, kernel_links, *captured)
-    rows_by, is_told = tell_apart(by, kernels, links, tables)
+    rows_by, is_told = tell_apart(by, kernels, links, tables, source_depth)
     names, dictionary = _in_order(rows_by.codes, rows_by.texts)
     length = read_lengths(kernels)
     pools = Groups.by_keys(pooled(per, kernels, kernel_links["step"]))

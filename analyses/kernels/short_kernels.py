@@ -10,17 +10,19 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.intervals import Spans, union
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask
-from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
+from htk.base.names.rows_by import By
 from htk.base.schema import BOOL, FLOAT64, INT64, TEXT, table
 from htk.quantities.measures.breakdown import percent
-from htk.quantities.measures.call_tree import labels_of
+from htk.quantities.measures.kernels_by import SourceDepth, tell_apart
+from htk.quantities.measures.program_lines import Tables
 
-By = Literal["duration", "kernel", "operator"]
+ShortBy = Literal["duration", By]
 
 RETURNS = table(
-    label=(TEXT, "Range of durations; or the kernel or operator, as asked for."),
-    from_us=(FLOAT64, "Shortest duration of the range; null by kernel or operator."),
+    label=(TEXT, "Range of durations; or what the row stands for, as asked for."),
+    from_us=(FLOAT64, "Shortest duration of the range; null by anything else."),
     to_us=(FLOAT64, "End of the range, not in it; null for the last."),
     short=(BOOL, "Shorter than the threshold."),
     count=(INT64, "Kernels."),
@@ -46,10 +48,17 @@ def short_kernels(
     kernels: pa.Table,
     kernel_links: pa.Table,
     cpu_ops: pa.Table,
+    op_links: Later,
+    op_callers: Later,
+    launch_callers: Later,
+    python_calls: Later,
+    python_links: Later,
+    kernel_passes: Later,
     *,
     by: Annotated[
-        By, "What a row stands for: a range of durations, a short kernel, or its operator."
+        ShortBy, "What a row stands for: a range of durations; or, of short kernels, a kernel, …"
     ] = "duration",
+    source_depth: SourceDepth = 1,
     threshold_us: Annotated[float, "Kernels shorter than this are short."] = 10,
     bins: Annotated[int, "Ranges of equal width below the threshold."] = 10,
     n: Annotated[int, "Rows to show, most time first; 0: all."] = 20,
@@ -71,9 +80,18 @@ def short_kernels(
             groups, np.ones(len(short), bool), limit, edges[bin_of_row], _ends(edges)[bin_of_row]
         )
         return with_coverage(table, short_kernels=int(short.sum()), kernels=len(short))
-    code, labels = _named(by, kernels, kernel_links, cpu_ops, study.row)
-    groups = Groups.by_keys(code[short])
-    names = [labels[k] or None for k in groups.keys[:, 0].tolist()] if len(groups) else []
+    tables: Tables = {
+        "cpu_ops": lambda: cpu_ops,
+        "op_links": op_links,
+        "op_callers": op_callers,
+        "launch_callers": launch_callers,
+        "python_calls": python_calls,
+        "python_links": python_links,
+        "kernel_passes": kernel_passes,
+    }
+    rows_by, _ = tell_apart(by, kernels, kernel_links, tables, source_depth)
+    groups = Groups.by_keys(rows_by.codes[study.row][short])
+    names = [rows_by.texts[k] for k in groups.keys[:, 0].tolist()]
     table = study.rows(groups, short, limit, None, None, names)
     order = ordered(-numbers(table["count"]), -numbers(table["total_ns"]))
     shown = order[:n] if n else order
@@ -101,7 +119,7 @@ class _Study:
         limit: int,
         low: Ints | None,
         high: Ints | None,
-        names: list[str | None] | None = None,
+        names: list[str] | None = None,
     ) -> pa.Table:
         length, call = self.length[chosen], self.call[chosen]
         loses = (self.linked[chosen] & (length < call)).astype(np.int64)
@@ -162,17 +180,6 @@ def _idle_before(kernels: pa.Table, start: Ints, end: Ints) -> Ints:
         chosen = chosen[first[chosen]]
         idle[rows[chosen]] = gap[gap_after[chosen]]
     return idle
-
-
-def _named(
-    by: By, kernels: pa.Table, kernel_links: pa.Table, cpu_ops: pa.Table, rows: Ints
-) -> tuple[Ints, list[str]]:
-    if by == "kernel":
-        code, labels = labels_of(kernels["name"])
-        return code[rows], labels
-    code, labels = labels_of(cpu_ops["name"])
-    op = numbers(kernel_links["op_row"], NONE)[rows]
-    return np.append(code, len(labels) - 1)[op], labels
 
 
 def _ends(edges: Ints) -> Ints:

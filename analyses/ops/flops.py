@@ -9,17 +9,21 @@ import pyarrow.compute as pc
 
 from htk.base.columns.arrow import matching, number, numbers, read_keys, read_lengths, texts, truths
 from htk.base.columns.groups import Groups, row_of
+from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask, fill_none
-from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.errors import MissingTable
+from htk.base.names.rows_by import By
 from htk.base.schema import BOOL, FLOAT64, INT32, INT64, TEXT, table
 from htk.physics.detected import devices, peak_tflops
 from htk.physics.hardware import Gpu
 from htk.physics.hardware import gpu as of_catalogue
 from htk.physics.op_costs.call import Cost
 from htk.quantities.measures.breakdown import Per, chosen_windows, percent, summed
+from htk.quantities.measures.kernels_by import SourceDepth, tell_apart
 from htk.quantities.measures.op_work import OperatorWork, coverage_facts, tf32_rows
+from htk.quantities.measures.program_lines import Tables
 
 RETURNS = table(
     rank=(INT32, "Global rank."),
@@ -27,6 +31,7 @@ RETURNS = table(
     cycle=(INT32, "Recording of the rank that the step is of; null without a step."),
     step=(INT32, "GPU step; null for the whole window, or for what follows the last step."),
     complete=(BOOL, "False for a step that the recording holds a part of."),
+    name=(TEXT, "What the row stands for; null: all that the step or window launched."),
     window_ns=(INT64, "The GPU period of the step, or the whole window."),
     device_ns=(INT64, "Sum of GPU activities that the step launched."),
     modelled_pct=(FLOAT64, "Share of that whose work is known."),
@@ -36,7 +41,7 @@ RETURNS = table(
     modelled_bytes=(FLOAT64, "Bytes moved, each tensor of each call once."),
     achieved_tflops=(FLOAT64, "model_flops over the window, 1e12 a second."),
     achieved_tbps=(FLOAT64, "modelled_bytes over the window, 1e12 a second."),
-    dtype=(TEXT, "Type of most of the matrix operations: whose peak_tflops counts."),
+    dtype=(TEXT, "Type of most matrix operations of the window: whose peak_tflops counts."),
     peak_tflops=(FLOAT64, "Dense peak_tflops of that type; null: GPU unknown."),
     mfu_pct=(
         FLOAT64,
@@ -66,10 +71,17 @@ def flops(
     launch_links: pa.Table,
     annotations: pa.Table,
     op_passes: pa.Table,
+    op_callers: Later,
+    launch_callers: Later,
+    python_calls: Later,
+    python_links: Later,
+    kernel_passes: Later,
     rank_windows: pa.Table,
     step_windows: pa.Table,
     ranks: pa.Table,
     *,
+    by: Annotated[By | None, "What rows are split by, which add up to those of all."] = None,
+    source_depth: SourceDepth = 1,
     per: Annotated[Per, "What a row covers: a rank, or each of its GPU steps."] = "rank",
     gpu: Annotated[
         str | None, "GPU of the hardware catalogue, e.g. a100-80gb; by default the recorded one."
@@ -81,7 +93,8 @@ def flops(
     """How much work is done, and what share of the peak is that (MFU)?
 
     Work is that of the operators that launched GPU activities, by their shapes; a step has the work
-    that it launched, and the time of its GPU period.
+    that it launched, and the time of its GPU period. The work of a call counts where its first
+    kernel does.
     """
     if not cpu_ops.num_rows:
         raise MissingTable("no operators, so no shapes", "cpu_ops")
@@ -105,13 +118,47 @@ def flops(
         for rank, dtype in zip(keys[:, 0].tolist(), added.dtype, strict=True)
     ]
     shaped = _of_ranks_with_shapes(keys[:, 0], cpu_ops)
+    window = np.arange(len(keys))
+    names: list[str | None] = [None] * len(keys)
+    dtypes = added.dtype
+    if by is not None:
+        tables: Tables = {
+            "cpu_ops": lambda: cpu_ops,
+            "op_links": lambda: op_links,
+            "op_callers": op_callers,
+            "launch_callers": launch_callers,
+            "python_calls": python_calls,
+            "python_links": python_links,
+            "kernel_passes": kernel_passes,
+        }
+        links = work.answering(kernel_links)
+        rows_by, _ = tell_apart(by, kernels, links, tables, source_depth)
+        inside = np.flatnonzero(answer_row != NONE)
+        parts = Groups.by_keys([answer_row[inside], rows_by.codes[inside]])
+        part_of = fill_none(len(answer_row))
+        part_of[inside] = parts.group_ids
+        added = _added(work, part_of, len(parts), tf32)
+        order = ordered(parts.keys[:, 0], -added.hardware, -added.device)
+        added = added.take(order)
+        window = parts.keys[order, 0]
+        names = [rows_by.texts[code] for code in parts.keys[order, 1].tolist()]
     table_ = pa.table(
         [
-            *(columns[c] for c in ("rank", "device", "cycle", "step", "complete")),
-            number(sums["window"], INT64),
+            *(
+                columns[c].take(pa.array(window))
+                for c in ("rank", "device", "cycle", "step", "complete")
+            ),
+            texts(names),
+            number(sums["window"][window], INT64),
             number(added.device, INT64),
-            percent(added.modelled, np.where(shaped, added.device, 0)),
-            *_rates(added, sums["window"], peaks, shaped),
+            percent(added.modelled, np.where(shaped[window], added.device, 0)),
+            *_rates(
+                added,
+                sums["window"][window],
+                [dtypes[k] for k in window.tolist()],
+                [peaks[k] for k in window.tolist()],
+                shaped[window],
+            ),
         ],
         schema=RETURNS,
     )
@@ -137,6 +184,13 @@ class _Added:
         self.matrix = np.zeros(length)
         self.moved = np.zeros(length)
         self.by_dtype: list[Counter[str]] = [Counter() for _ in range(length)]
+
+    def take(self, rows: Ints) -> "_Added":
+        """Return the sums of some rows."""
+        chosen = _Added(0)
+        for name in ("device", "modelled", "model", "hardware", "matrix", "moved"):
+            setattr(chosen, name, getattr(self, name)[rows])
+        return chosen
 
     @property
     def dtype(self) -> list[str | None]:
@@ -172,7 +226,13 @@ def _of_ranks_with_shapes(rank: Ints, cpu_ops: pa.Table) -> Mask:
     return np.isin(rank, np.unique(recorded))
 
 
-def _rates(added: _Added, window: Ints, peaks: list[float | None], shaped: Mask) -> list[pa.Array]:
+def _rates(
+    added: _Added,
+    window: Ints,
+    dtypes: list[str | None],
+    peaks: list[float | None],
+    shaped: Mask,
+) -> list[pa.Array]:
     """Return the columns that shapes tell; null for ranks that recorded none."""
     some = np.maximum(window, 1)
     top = np.array([p or 0.0 for p in peaks])
@@ -191,7 +251,7 @@ def _rates(added: _Added, window: Ints, peaks: list[float | None], shaped: Mask)
         number(added.moved, FLOAT64, shaped),
         number(added.model / some / 1e3, FLOAT64, timed),
         number(added.moved / some / 1e3, FLOAT64, timed),
-        texts(added.dtype),
+        texts(dtypes),
         number(top, FLOAT64, top > 0),
         share(added.model),
         share(added.hardware),

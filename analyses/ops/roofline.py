@@ -7,15 +7,19 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import alphabetical, codes_of, matching, number, texts
 from htk.base.columns.groups import Groups
-from htk.base.columns.types import NONE, Ints, Mask
-from htk.base.core.analysis import analysis, with_coverage
+from htk.base.columns.order import ordered
+from htk.base.columns.segments import heads
+from htk.base.columns.types import NONE, Floats, Ints, Mask
+from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
+from htk.base.names.rows_by import By
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.physics.detected import common_device, peak_tflops
 from htk.physics.hardware import Gpu
 from htk.physics.hardware import gpu as of_catalogue
 from htk.physics.op_costs.call import Cost
 from htk.quantities.measures.breakdown import Pool, percent, pooled, who_columns
+from htk.quantities.measures.kernels_by import SourceDepth, tell_apart
 from htk.quantities.measures.op_work import (
     BEYOND_PEAK,
     FEWER_OPERATIONS,
@@ -24,38 +28,48 @@ from htk.quantities.measures.op_work import (
     saving_activities,
     tf32_rows,
 )
+from htk.quantities.measures.program_lines import Tables
 
 RETURNS = table(
     rank=(INT32, "Global rank; null when pooled over ranks."),
     cycle=(INT32, "Recording of the rank that the step is of; null without a step."),
     step=(INT32, "Step that launched it; null when pooled over steps."),
-    op=(TEXT, "Operator that answers for the GPU time."),
-    shapes=(TEXT, "Shapes of its inputs."),
-    types=(TEXT, "Types of its inputs."),
-    family=(TEXT, "gemm, attention, …; null: not modelled."),
+    name=(TEXT, "What the row stands for; by shape the operator that answers for the GPU time."),
+    shapes=(TEXT, "Shapes of its inputs; null: not asked by shape."),
+    types=(TEXT, "Types of its inputs; null: not asked by shape."),
+    family=(TEXT, "gemm, attention, …; null: not modelled, or several."),
     count=(INT64, "Calls with GPU time."),
     kernels=(INT64, "GPU activities."),
     device_ns=(INT64, "Sum of their durations."),
     device_time_pct=(FLOAT64, "Share of all GPU time."),
-    flops_per_call=(FLOAT64, "Operations of a call, as its kernels do them."),
-    bytes_per_call=(FLOAT64, "Bytes of a call, each tensor moved once."),
+    flops_per_call=(FLOAT64, "Operations of a modelled call (mean), as its kernels do them."),
+    bytes_per_call=(FLOAT64, "Bytes of such a call (mean), each tensor moved once."),
     achieved_tflops=(FLOAT64, "1e12 operations a second of GPU time."),
     achieved_tbps=(FLOAT64, "1e12 bytes a second of GPU time."),
     flops_per_byte=(FLOAT64, "Arithmetic intensity."),
-    bound=(TEXT, "compute, memory or launch: what would limit perfect kernels; null: unknown."),
-    roofline_ns=(FLOAT64, "Time of a call at the GPU's peaks."),
+    bound=(
+        TEXT,
+        "compute, memory or launch: what would limit perfect kernels, of most of the time; null: "
+        "unknown.",
+    ),
+    roofline_ns=(FLOAT64, "Time of a call (mean) at the GPU's peaks."),
     roofline_pct=(FLOAT64, "That time of the measured; over 100, memory-bound: from caches."),
     beyond_roofline_ns=(FLOAT64, "GPU time beyond the roofline, of all calls."),
-    note=(TEXT, "Why it is not modelled; or what is assumed."),
+    note=(TEXT, "Why it is not modelled, or what is assumed; of several what most time is of."),
 )
 
 
 @analysis(
-    returns=RETURNS, chart=Bar("op", "device_ns", horizontal=True), needs=("cpu_ops", "kernels")
+    returns=RETURNS, chart=Bar("name", "device_ns", horizontal=True), needs=("cpu_ops", "kernels")
 )
 def roofline(
     cpu_ops: pa.Table,
     op_links: pa.Table,
+    op_callers: Later,
+    launch_callers: Later,
+    python_calls: Later,
+    python_links: Later,
+    kernel_passes: Later,
     kernels: pa.Table,
     kernel_links: pa.Table,
     launches: pa.Table,
@@ -64,6 +78,10 @@ def roofline(
     op_passes: pa.Table,
     ranks: pa.Table,
     *,
+    by: Annotated[By, "What a row stands for; a call counts where its first kernel does."] = (
+        "shape"
+    ),
+    source_depth: SourceDepth = 1,
     per: Annotated[Pool, "What a row covers: all ranks, a rank, or each of its steps."] = "all",
     gpu: Annotated[
         str | None, "GPU of the hardware catalogue, e.g. a100-80gb; by default the recorded one."
@@ -84,10 +102,26 @@ def roofline(
     )
     rows = np.flatnonzero(work.row != NONE)
     who = pooled(per, kernels, kernel_links["step"])
-    groups = Groups.by_keys([who[rows], work.kind[rows]])
+    label = np.zeros(len(who), np.int64)
+    labels = None
+    if by != "shape":
+        tables: Tables = {
+            "cpu_ops": lambda: cpu_ops,
+            "op_links": lambda: op_links,
+            "op_callers": op_callers,
+            "launch_callers": launch_callers,
+            "python_calls": python_calls,
+            "python_links": python_links,
+            "kernel_passes": kernel_passes,
+        }
+        links = work.answering(kernel_links)
+        rows_by, _ = tell_apart(by, kernels, links, tables, source_depth)
+        label, labels = rows_by.codes, rows_by.texts
+    whole_call = Groups.by_keys([work.row[rows], work.replay[rows]])
+    begun = rows[whole_call.first_row]
+    groups = Groups.by_keys([who[rows], label[begun][whole_call.group_ids], work.kind[rows]])
     bearer = work.row[rows][groups.first_row]
-    _, begun = work.first_activity(np.ones(len(work.row), bool))
-    calls = groups.group_ids[np.searchsorted(rows, begun)]
+    calls = groups.group_ids[whole_call.first_row]
     count = np.bincount(calls, minlength=len(groups)).astype(np.int64)
     time = groups.sum(work.length[rows])
     comm = _some(groups, matching(kernels["kind"], "comm".__eq__)[rows])
@@ -112,25 +146,33 @@ def roofline(
     for k, is_wrong in enumerate(_beyond_peak(costs, limits, count, time)):
         if is_wrong:
             costs[k], notes[k] = None, BEYOND_PEAK
-    measured = _measured(costs, limits, count, time, groups.count, 1e3 * launch_us)
-    named = cpu_ops.select(["name", "input_dims", "input_types"]).take(pa.array(bearer))
-    total = np.full(len(groups), int(work.length.sum()))
+    kind = np.arange(len(groups)) if labels is None else np.zeros(len(groups), np.int64)
+    lines = Groups.by_keys([*groups.keys[:, :4].T, kind])
+    cells = _Cells(costs, limits, count, time, groups.count)
+    first = lines.first_row
+    named = cpu_ops.select(["name", "input_dims", "input_types"]).take(pa.array(bearer[first]))
+    if labels is not None:
+        nothing = pa.chunked_array([texts([None] * len(lines))])
+        own = pa.chunked_array([texts([labels[code] for code in groups.keys[first, 3].tolist()])])
+        named = pa.table([own, nothing, nothing], names=named.column_names)
+    took = lines.sum(time)
+    most = _longest(lines, time)
     answer = pa.table(
         [
-            *who_columns(groups.keys),
+            *who_columns(groups.keys[first]),
             *(named[c].combine_chunks() for c in named.column_names),
-            texts([c.family if c else None for c in costs]),
-            number(count, INT64),
-            number(groups.count, INT64),
-            number(time, INT64),
-            percent(time, total),
-            *measured,
-            texts(notes),
+            texts(_families(lines, costs)),
+            number(lines.sum(count), INT64),
+            number(lines.sum(groups.count), INT64),
+            number(took, INT64),
+            percent(took, np.full(len(lines), int(work.length.sum()))),
+            *cells.measured(lines, 1e3 * launch_us),
+            texts([notes[k] for k in most.tolist()]),
         ],
         schema=RETURNS,
     )
     ties = [alphabetical(*codes_of(named[c])) for c in reversed(named.column_names)]
-    order = np.lexsort((*ties, -time, *groups.keys[:, 2::-1].T))
+    order = np.lexsort((*ties, -took, *groups.keys[first, 2::-1].T))
     shown = answer.take(pa.array(order[:n] if n else order))
     return with_coverage(
         shown,
@@ -190,34 +232,83 @@ def _limits(cost: Cost | None, device: Gpu | None, tf32: bool) -> tuple[float | 
     return compute, cost.bytes / device.memory_gbps
 
 
-def _measured(
-    costs: list[Cost | None],
-    limits: list[tuple[float | None, float | None]],
-    count: Ints,
-    time: Ints,
-    kernels: Ints,
-    launch_ns: float,
-) -> list[pa.Array]:
-    """Return the columns from flops_per_call to beyond_roofline_ns."""
-    rows = []
-    for cost, (compute, memory), calls, took, many in zip(  # a row of the answer each
-        costs, limits, count.tolist(), time.tolist(), kernels.tolist(), strict=True
-    ):
-        if cost is None:
-            rows.append((None,) * 9)
-            continue
-        flops, moved = float(cost.flops), float(cost.bytes)
-        rates = (flops * calls / took / 1e3, moved * calls / took / 1e3) if took else (None, None)
-        intensity = flops / moved if moved else None
-        if compute is None or memory is None:
-            rows.append((flops, moved, *rates, intensity, None, None, None, None))
-            continue
-        best = max(compute, memory)
-        bound = "compute" if compute > memory else "memory"
-        if best * calls / many < launch_ns:
-            bound = "launch"
-        share = 100 * best * calls / took if took else None
-        lost = max(took - best * calls, 0.0)
-        rows.append((flops, moved, *rates, intensity, bound, best, share, lost))
-    columns = list(zip(*rows, strict=True)) or [()] * 9
-    return [texts(list(c)) if k == 5 else pa.array(c, FLOAT64) for k, c in enumerate(columns)]
+def _longest(lines: Groups, time: Ints) -> Ints:
+    """Return the cell with the most time of each line."""
+    order = ordered(lines.group_ids, -time)
+    return order[heads(lines.group_ids[order])]
+
+
+def _families(lines: Groups, costs: list[Cost | None]) -> list[str | None]:
+    """Return the family of the modelled calls of each line, where all have the same."""
+    families: list[set[str]] = [set() for _ in range(len(lines))]
+    for line, cost in zip(lines.group_ids.tolist(), costs, strict=True):
+        families[line] |= {cost.family} if cost else set()
+    return [next(iter(names)) if len(names) == 1 else None for names in families]
+
+
+class _Cells:
+    """Calls that are alike, of one line of the answer: what they did, and took."""
+
+    def __init__(
+        self,
+        costs: list[Cost | None],
+        limits: list[tuple[float | None, float | None]],
+        count: Ints,
+        time: Ints,
+        kernels: Ints,
+    ) -> None:
+        self.is_modelled = np.array([cost is not None for cost in costs], bool)
+        self.flops = count * np.array([c.flops if c else 0 for c in costs], np.float64)
+        self.moved = count * np.array([c.bytes if c else 0 for c in costs], np.float64)
+        self.compute, self.memory = (
+            np.array(
+                [
+                    limit if cost else (None, None)
+                    for cost, limit in zip(costs, limits, strict=True)
+                ],
+                np.float64,
+            )
+            .reshape(-1, 2)
+            .T
+        )
+        self.count = count
+        self.time = time
+        self.kernels = kernels
+
+    def measured(self, lines: Groups, launch_ns: float) -> list[pa.Array]:
+        """Return the columns from flops_per_call to beyond_roofline_ns."""
+        is_bounded = ~np.isnan(self.compute + self.memory)
+        least = np.where(is_bounded, self.count * np.fmax(self.compute, self.memory), 0)
+
+        def total(values: Ints | Floats, chosen: Mask = self.is_modelled) -> Floats:
+            weights = np.where(chosen, values, 0).astype(np.float64)
+            return np.asarray(np.bincount(lines.group_ids, weights, len(lines)), np.float64)
+
+        def quotient(part: Floats, whole: Floats, factor: float = 1) -> pa.Array:
+            return number(factor * part / np.where(whole > 0, whole, 1), FLOAT64, whole > 0)
+
+        flops, moved, took = total(self.flops), total(self.moved), total(self.time)
+        calls, bounded_ns = total(self.count), total(self.time, is_bounded)
+        beyond = total(np.maximum(self.time - least, 0), is_bounded)
+        kind = np.where(self.compute > self.memory, 0, 1)
+        kind[least < launch_ns * self.kernels] = 2
+        longest = _longest(lines, np.where(is_bounded, self.time, NONE))
+        is_known = is_bounded[longest].tolist()
+        bounds = [
+            _BOUNDS[k] if known else None
+            for k, known in zip(kind[longest].tolist(), is_known, strict=True)
+        ]
+        return [
+            quotient(flops, calls),
+            quotient(moved, calls),
+            quotient(flops, took, 1e-3),
+            quotient(moved, took, 1e-3),
+            quotient(flops, moved),
+            texts(bounds),
+            quotient(total(least), total(self.count, is_bounded)),
+            quotient(total(least), bounded_ns, 100),
+            number(beyond, FLOAT64, is_bounded[longest]),
+        ]
+
+
+_BOUNDS = ("compute", "memory", "launch")

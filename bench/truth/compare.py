@@ -63,7 +63,7 @@ def _questions() -> Iterator[Question]:
             "op_breakdown", (*who, "op"), lambda r, per=per: host.op_breakdown(r, per), options
         )
         yield Question(
-            *("roofline", (*who, "op", "shapes")),
+            *("roofline", (*who, "name", "shapes")),
             lambda r, per=per: roofline.roofline(r, per),
             options,
         )
@@ -94,7 +94,7 @@ def _questions() -> Iterator[Question]:
             lambda r, by=by: host.launch_stats(r, by),
             (("by", by), *_ALL),
         )
-    for by in ("duration", "kernel", "operator"):
+    for by in ("duration", "kernel", "op"):
         key = ("from_us",) if by == "duration" else ("label",)
         yield Question(
             "short_kernels", key, lambda r, by=by: host.short_kernels(r, by), (("by", by), *_ALL)

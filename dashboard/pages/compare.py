@@ -24,7 +24,7 @@ from htk.dashboard.page import Page, Visit, panel
 from htk.dashboard.run_name import run_name
 from htk.dashboard.url_state import UrlState
 from htk.traces.compare.baseline import baseline
-from htk.traces.compare.items import EACH
+from htk.traces.compare.items import KINDS, kinds_called
 from htk.traces.compare.runs import DIFF, compare
 from htk.traces.compare.several import SEVERAL, side_by_side
 from htk.traces.trace.trace import Trace
@@ -57,7 +57,7 @@ def layout(visit: Visit) -> Any:
             select("with", _others(visit), values["with"], label="compared with", w=320),
             _ranks(visit, "base", visit.view.run, "ranks of the base, this run"),
             _ranks(visit, "new", other, "ranks of the new one"),
-            select("by", list(EACH[1:]), values["by"], label="table of"),
+            select("by", list(KINDS[1:]), values["by"], label="table of"),
             *_picker(visit),
         ],
         className="controls",
@@ -206,11 +206,10 @@ def _sides(visit: Visit) -> tuple[Trace, Trace]:
 
 def _changes(visit: Visit, by: str) -> Result:
     """Return the rows of one kind, those that match the name filter."""
-    if by not in EACH:
-        raise UsageError(f"nothing is compared by {by!r}; there are {', '.join(EACH)}")
+    kinds = kinds_called(by)
     base, new = _sides(visit)
     key = ("compare", by, *(visit.option(name, "") for name in ("with", "base", "new")))
-    table = visit.kept(key, lambda: compare(base.tables, new.tables, (by,), _ROWS))
+    table = visit.kept(key, lambda: compare(base.tables, new.tables, kinds, _ROWS))
     wanted = visit.view.filters.get("name", "").lower()
     rows = [wanted in (name or "").lower() for name in table["name"].to_pylist()]
     kept = table.filter(pa.array(rows, pa.bool_()))

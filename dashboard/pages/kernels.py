@@ -6,6 +6,7 @@ from dash import html
 
 from htk.answers.output.figure_frame import framed
 from htk.answers.output.tokens import blended
+from htk.base.names.rows_by import WORDS
 from htk.dashboard import headlines, plots
 from htk.dashboard.components import coverage, empty, picture, plot, section, select, slider
 from htk.dashboard.grids import answered, grid
@@ -14,7 +15,7 @@ from htk.physics.hardware import Gpu, catalogue, gpu
 
 _ORDERS = ["total", "count", "mean", "max"]
 _QUESTION = "What do the GPUs run?"
-_BY = ["kernel", "family", "op", "shape", "module", "source", "stream", "phase"]
+_POINTS = {"op": "operator", "shape": "operator and shape", "source": "line of the program"}
 _DEFAULTS = {"by": "kernel", "n": "20", "sort_by": "total"}
 
 
@@ -24,7 +25,7 @@ def layout(visit: Visit) -> Any:
             headlines.heading("kernels", _QUESTION),
             html.Div(
                 [
-                    select("by", _BY, _by(visit), label="kernels by"),
+                    select("by", list(WORDS), _by(visit), label="rows by"),
                     slider("n", _n(visit), 5, 100, "kernels shown"),
                     select("sort_by", _ORDERS, _sort_by(visit), label="sort by"),
                 ],
@@ -108,9 +109,10 @@ def _tensor(visit: Visit) -> Any:
 
 
 def _roofline(visit: Visit) -> Any:
-    result = visit.ask("roofline", n=100)
+    asked: dict[str, Any] = {"by": _by(visit), "n": 100}
+    result = visit.ask("roofline", **asked)
     rows = [r for r in result.to_pylist() if r["flops_per_byte"] and r["achieved_tflops"]]
-    heading = "Roofline: how close does each operator come to what its GPU can do?"
+    heading = "Roofline: how close does the work come to what its GPU can do?"
     if not rows:
         text = "No operator with a model of its work: record shapes (record_shapes=True)."
         return section(heading, empty(text), *coverage(result))
@@ -118,8 +120,9 @@ def _roofline(visit: Visit) -> Any:
     names = [names] if isinstance(names, str) else list(names)
     lines = [line for name in names[:1] if name in catalogue() for line in _peaks(gpu(name))]
     fig = plots.roofs(rows, lines or [("", 1.0, 1.0)], visit.dark)
-    table = grid(result, visit, {"n": 100}, rows=10)
-    note = "One point per operator and shape, sized by GPU time; lines are dense peaks."
+    table = grid(result, visit, asked, rows=10)
+    point = _POINTS.get(_by(visit), _by(visit))
+    note = f"One point per {point}, sized by GPU time; lines are dense peaks."
     return section(heading, plot(fig, heading, None, 460), table, *coverage(result), note=note)
 
 

@@ -32,6 +32,8 @@ def ask(trace: Trace, name: str | Analysis[...], **options: Any) -> Result:
     """Return the answer of an analysis, by its name too: `ask(trace, "kernel_top", n=20)`."""
     chosen = find(name) if isinstance(name, str) else name
     options = checked_options(chosen, options)
+    if chosen.is_of_activities:
+        trace = trace.naming_activities
     trace.check_selection()
     if options.get("per") == "step" and not trace.has_steps:
         raise trace.with_recipe(MissingTable("no steps were recorded", "step_windows"))

@@ -329,7 +329,8 @@ def short_kernels(recording: Recording, by: str) -> Rows:
             last = max(e for e in edges if e is not None and e <= activity.length)
             names[activity] = last / 1000
         elif activity.length < 10_000:
-            named = activity.operator.name if activity.operator else None
+            nobody = "[no operator]" if activity.call else "[launch not recorded]"
+            named = activity.operator.name if activity.operator else nobody
             names[activity] = activity.name if by == "kernel" else named
     rows: Rows = {}
     for label, alike in group(names, lambda a: names[a]).items():

@@ -112,7 +112,7 @@ def flops(recording: Recording, per: str) -> Rows:
         share = 100 * rate / PEAK_TFLOPS if rate else None
         shown = None if share is None or share > 100 else share
         answers[0, device, step] = {
-            **{"window_ns": length, "device_ns": device_ns},
+            **{"name": None, "window_ns": length, "device_ns": device_ns},
             "modelled_pct": percent(sum(a.length for a in own if a in bearers), device_ns),
             **{"model_flops": work, "hardware_flops": work, "modelled_bytes": moved},
             "matrix_pct": 100.0 if work else None,

@@ -49,6 +49,7 @@ class Analysis(Generic[P]):
     # By table, the columns that are null for ranks without rows in it: not recorded is not zero.
     null_without: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     spreads: tuple[SpreadLabel, ...] = ()  # the first that holds; else whole
+    is_of_activities: bool = False  # what it reads of the host only names GPU activities
 
     def spread(self, options: Mapping[str, object] = MappingProxyType({})) -> SpreadLabel:
         """Return what the answer to these options is made of."""
@@ -129,10 +130,13 @@ def analysis(
     needs: tuple[str, ...] = (),
     null_without: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     spread: SpreadLabel | tuple[SpreadLabel, ...] = (),
+    is_of_activities: bool = False,
 ) -> Callable[[Callable[P, pa.Table]], Analysis[P]]:
     """Label a function as an analysis."""
     spreads = (spread,) if isinstance(spread, SpreadLabel) else spread
-    return lambda function: Analysis(function, returns, chart, needs, null_without, spreads)
+    return lambda function: Analysis(
+        function, returns, chart, needs, null_without, spreads, is_of_activities
+    )
 
 
 def with_coverage(table: pa.Table, **facts: object) -> pa.Table:

@@ -152,11 +152,12 @@ class Session(Questions, Trace):
 
         return doctor(self)
 
-    def diff(self, new: Trace, *, n: int = 20) -> Result:
+    def diff(self, new: Trace, *, by: str = "all", n: int = 20) -> Result:
         """Return what changed from this recording to `new`, significant changes first.
 
         Args:
             new: the recording to compare with, opened with `htk.open`.
+            by: what a row stands for: kernel, family, op, …; all: the usual kinds.
             n: rows to show of each kind (kernels, operators, …); 0: all.
 
         >>> import htk
@@ -164,9 +165,10 @@ class Session(Questions, Trace):
         >>> trace.diff(trace, n=1).shape[0] > 0
         True
         """
+        from htk.traces.compare.items import kinds_called
         from htk.verdicts.comparison.differences import differences
 
-        return differences(self, new, n=n)
+        return differences(self, new, kinds_called(by), n)
 
     def diff_tree(self, new: Trace, *, n: int = 20) -> Result:
         """Return where the call trees of one step of this recording and of `new` differ.

@@ -102,12 +102,14 @@ class Report:
 
 
 @within_memory
-def gathered(trace: Trace, *, title: str, command: str, whatif: bool = True) -> Report:
-    """Ask everything that a report tells."""
+def gathered(
+    trace: Trace, *, title: str, command: str, by: str = "kernel", whatif: bool = True
+) -> Report:
+    """Ask everything that a report tells; `by`: what rows of kernels stand for."""
     ranks = trace.tables["ranks"]
     asked = (*SECTIONS, _JOB) if trace.tables["job_operations"].num_rows else SECTIONS
     sections = tuple(
-        Section(key, name, tuple(_asked(trace, analysis) for analysis in questions))
+        Section(key, name, tuple(_asked(trace, analysis, by) for analysis in questions))
         for key, name, questions in asked
     )
     spans = [(r["start_ns"], r["end_ns"]) for r in ranks.to_pylist() if r["start_ns"] is not None]
@@ -131,9 +133,10 @@ def versions() -> dict[str, str]:
     return own | {name: version(name) for name in packages if find_spec(name)}
 
 
-def _asked(trace: Trace, name: str) -> Answered:
+def _asked(trace: Trace, name: str, by: str) -> Answered:
+    options = {"by": by} if name == "kernel_top" else {}
     try:
-        result = ask(trace, name)
+        result = ask(trace, name, **options)
     except HtkError as error:
         return Answered(name, None, str(error))
     if not len(result):

@@ -1,7 +1,7 @@
 """What rows of GPU activities stand for: kernels, operators, modules, lines of the program, …"""
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
@@ -10,11 +10,13 @@ from htk.base.columns.arrow import numbers
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Mask, take_or
 from htk.base.errors import MissingTable
+from htk.base.names.rows_by import By
 from htk.quantities.measures.gpu_callers import TextCodes, modules_of_kernels
 from htk.quantities.measures.program_lines import Tables, lines_of_kernels
 
-By = Literal["kernel", "family", "op", "shape", "module", "source", "stream", "phase"]
+SourceDepth = Annotated[int, "Lines of the program in a row by source: the innermost and callers."]
 
+_OF_ACTIVITIES = ("kernel", "family", "stream")  # known without a launch
 _NOTHING = {
     "op": "[no operator]",
     "shape": "[no operator]",
@@ -24,7 +26,7 @@ _NOTHING = {
 
 
 def tell_apart(
-    by: By, kernels: pa.Table, kernel_links: pa.Table, tables: Tables
+    by: By, kernels: pa.Table, kernel_links: pa.Table, tables: Tables, source_depth: int = 1
 ) -> tuple[TextCodes, Mask]:
     """Return what each activity's row stands for, in brackets where nothing tells it, and which
     activities something tells; `tables` are read only where they are asked for."""
@@ -32,13 +34,18 @@ def tell_apart(
         of_row = TextCodes.of(kernels["name" if by == "kernel" else by])
     elif by == "stream":
         of_row = _streams(kernels)
+    elif by == "source":
+        of_row = lines_of_kernels(kernels, kernel_links, tables, source_depth)
     else:
         of_row = _BY_LAUNCH[by](kernels, kernel_links, tables)
-    is_told = of_row.codes != NONE
-    is_lost = (numbers(kernel_links["launch_row"], NONE) == NONE) & (by in _BY_LAUNCH)
+    says_something = np.array([*map(bool, of_row.texts), False], bool)
+    is_told = says_something[of_row.codes]
+    is_lost = (numbers(kernel_links["launch_row"], NONE) == NONE) & (by not in _OF_ACTIVITIES)
     codes = np.where(is_told, of_row.codes, len(of_row.texts) + is_lost)
     texts = [*of_row.texts, _NOTHING.get(by, "[other]"), "[launch not recorded]"]
-    return TextCodes(codes, texts), is_told
+    code_of_text = {text: code for code, text in enumerate(texts)}  # some come from two columns
+    once = np.array([code_of_text[text] for text in texts], np.int64)
+    return TextCodes(once[codes], texts), is_told
 
 
 def _streams(kernels: pa.Table) -> TextCodes:
@@ -72,7 +79,7 @@ def _shapes(kernels: pa.Table, kernel_links: pa.Table, tables: Tables) -> TextCo
 def _modules(kernels: pa.Table, kernel_links: pa.Table, tables: Tables) -> TextCodes:
     callers = (tables[name]() for name in ("launch_callers", "op_callers"))
     modules = modules_of_kernels(kernels, kernel_links, *callers)
-    if not modules.used:
+    if not any(modules.used):
         raise MissingTable(
             "no operator has an nn.Module; record with with_modules=True or with_stack=True"
         )
@@ -87,6 +94,5 @@ _BY_LAUNCH: dict[str, Callable[[pa.Table, pa.Table, Tables], TextCodes]] = {
     "op": _operators,
     "shape": _shapes,
     "module": _modules,
-    "source": lines_of_kernels,
     "phase": _phases,
 }

@@ -10,11 +10,13 @@ a compiler wrote the kernel into stands for it.
 import re
 import sys
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import mapped, matching, numbers
+from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints, Mask, take_or
 from htk.base.core.analysis import Later
 from htk.base.errors import MissingTable
@@ -27,6 +29,7 @@ _INSTALLED = re.compile(
 _LIBRARIES = {"torch", "triton"} | sys.stdlib_module_names
 _BETWEEN = ";"  # of the frames of a stack in one text, innermost first
 _MOST_LINES = 3  # of a kernel that is made of many operators
+_CALLED_BY = " < "
 
 Tables = Mapping[str, Later]  # by name, made when they are called for
 
@@ -37,12 +40,16 @@ def is_of_program(frame: str) -> bool:
     return line is not None and not _INSTALLED.search(frame) and line["root"] not in _LIBRARIES
 
 
-def lines_of_kernels(kernels: pa.Table, kernel_links: pa.Table, tables: Tables) -> TextCodes:
-    """Return the innermost line of the program that each activity stems from."""
+def lines_of_kernels(
+    kernels: pa.Table, kernel_links: pa.Table, tables: Tables, depth: int = 1
+) -> TextCodes:
+    """Return the innermost line of the program that each activity stems from, and of those that
+    called it as many as make `depth`."""
     callers = tables["op_callers"]()
     call = python_of_kernels(kernel_links, tables["launch_callers"](), callers)
-    own = TextCodes.of(mapped(kernels["call_stack"], _lines_of_stacks))
-    return _known(own.or_else(_lines_round(numbers(kernel_links["op_row"], NONE), call, tables)))
+    own = TextCodes.of(mapped(kernels["call_stack"], partial(_lines_of_stacks, depth)))
+    op = numbers(kernel_links["op_row"], NONE)
+    return _known(own.or_else(_lines_round(op, call, tables, depth)))
 
 
 def lines_of_operators(tables: Tables) -> TextCodes:
@@ -57,8 +64,8 @@ def _known(lines: TextCodes) -> TextCodes:
     return lines
 
 
-def _lines_round(op: Ints, call: Ints, tables: Tables) -> TextCodes:
-    """Return the innermost line round each operator, or Python call; of backward work round its
+def _lines_round(op: Ints, call: Ints, tables: Tables, depth: int = 1) -> TextCodes:
+    """Return the innermost lines round each operator, or Python call; of backward work round its
     forward operator."""
     cpu_ops = tables["cpu_ops"]()
     python_calls = tables["python_calls"]()
@@ -70,7 +77,12 @@ def _lines_round(op: Ints, call: Ints, tables: Tables) -> TextCodes:
     row = np.where(own != NONE, own, _nearest(call, is_own, parent))
     frames = TextCodes.of(python_calls["name"])
     lines = TextCodes(take_or(frames.codes, row), frames.texts)
-    stacks = mapped(cpu_ops["call_stack"], _lines_of_stacks)
+    for _ in range(depth - 1):
+        row = _nearest(take_or(parent, row), is_own, parent)
+        if not (row != NONE).any():
+            break
+        lines = _called_by(lines, take_or(frames.codes, row), frames.texts)
+    stacks = mapped(cpu_ops["call_stack"], partial(_lines_of_stacks, depth))
     for column in (stacks, cpu_ops["kernel_file"]):
         of_ops = TextCodes.of(column)
         lines = lines.or_else(TextCodes(take_or(of_ops.codes, op), of_ops.texts))
@@ -85,12 +97,23 @@ def _nearest(call: Ints, is_wanted: Mask, parent: Ints) -> Ints:
     return rows[row_of_call]
 
 
-def _lines_of_stacks(stacks: str) -> str | None:
-    """Return the innermost line of each stack, in order, and how many more than a few there are."""
+def _called_by(lines: TextCodes, callers: Ints, frames: list[str]) -> TextCodes:
+    """Return lines with who called them, where that is known."""
+    pairs = Groups.by_keys([lines.codes, callers])
+    texts = [
+        lines.texts[line] + (f"{_CALLED_BY}{frames[caller]}" if caller != NONE else "")
+        for line, caller in pairs.keys.tolist()
+    ]
+    return TextCodes(np.where(lines.codes == NONE, NONE, pairs.group_ids), texts)
+
+
+def _lines_of_stacks(depth: int, stacks: str) -> str | None:
+    """Return the innermost lines of each stack, in order, and how many more than a few there
+    are."""
     innermost = (
-        next((frame for frame in stack.split(_BETWEEN) if is_of_program(frame)), None)
+        [frame for frame in stack.split(_BETWEEN) if is_of_program(frame)][: max(depth, 1)]
         for stack in stacks.split("\n")
     )
-    lines = [*dict.fromkeys(filter(None, innermost))]
+    lines = [*dict.fromkeys(_CALLED_BY.join(frames) for frames in innermost if frames)]
     more = [f"{len(lines) - _MOST_LINES} more"] if len(lines) > _MOST_LINES else []
     return " + ".join(lines[:_MOST_LINES] + more) or None

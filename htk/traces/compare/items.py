@@ -4,26 +4,33 @@ A sample is one complete step of one rank; each time belongs to a sample, or to 
 """
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers, read_keys, read_lengths, truths, valid
+from htk.base.columns.arrow import numbers, read_keys, read_lengths, truths, valid
 from htk.base.columns.groups import Groups, event_keys, row_of
-from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
+from htk.base.columns.types import NONE, Ints, Mask, fill_none
+from htk.base.errors import MissingTable, UsageError
 from htk.base.mappings import NamedTables
-from htk.base.names.phases import PHASES
+from htk.base.names.rows_by import WORDS
+from htk.base.names.rows_by import By as RowsBy
 from htk.quantities.derived.window_times import kind_times
 from htk.quantities.measures.collective_calls import CollectiveCalls
+from htk.quantities.measures.gpu_callers import TextCodes
 from htk.quantities.measures.host_steps import host_steps
-from htk.quantities.measures.passes import phase_codes
+from htk.quantities.measures.kernels_by import tell_apart
 from htk.traces.compare.outlying import usual_steps
 
 Tables = NamedTables
-By = Literal["time", "phase", "kernel", "op", "module", "comm"]
-EACH: tuple[By, ...] = ("time", "phase", "kernel", "op", "module", "comm")
+By = Literal["time", "comm", RowsBy]
+EACH: tuple[By, ...] = ("time", "phase", "kernel", "op", "module", "comm")  # unless one is chosen
+KINDS: tuple[By, ...] = ("time", "comm", *WORDS)
+_NAMING = ("cpu_ops", "op_links", "op_callers", "launch_callers", "python_calls", "python_links",
+           "kernel_passes")  # fmt: skip
+_USUAL = "all"
 TRANSFER, UNDETERMINED = "transfer", "undetermined"  # wait or transfer: ranks were not recorded
 
 
@@ -97,6 +104,14 @@ class Side:
         return np.where(step >= 0, row_of(self.samples, keys), NONE)
 
 
+def kinds_called(by: str) -> tuple[By, ...]:
+    """Return the kind of a name, or the usual ones of `all`."""
+    kinds = EACH if by == _USUAL else tuple(kind for kind in KINDS if kind == by)
+    if not kinds:
+        raise UsageError(f"by={by!r}: it is one of {', '.join((_USUAL, *KINDS))}")
+    return kinds
+
+
 def _times(side: Side) -> Items:
     """Return where the time of each GPU step goes; without steps, of each window."""
     by_step = len(side.samples) > 0
@@ -129,15 +144,22 @@ def _host_steps(side: Side) -> Items:
     return Items(["total"], np.zeros(len(sample), np.int64), sample, _length(notes))
 
 
-def _kernels(side: Side) -> Items:
-    return _of_kernels(side, *_text_codes(side.tables["kernels"]["name"]))
-
-
-def _of_kernels(side: Side, code: Ints, names: list[str]) -> Items:
-    """GPU activities under any names."""
+def _activities(by: RowsBy, side: Side) -> Items:
+    """Return the time of GPU activities by what their rows stand for; without what nothing tells,
+    and nothing where it was not recorded, unless it alone was asked for."""
     kernels = side.tables["kernels"]
     links = side.tables["kernel_links"]
+    tables = {name: partial(side.tables.__getitem__, name) for name in _NAMING}
+    try:
+        rows_by, is_told = tell_apart(by, kernels, links, tables)
+    except MissingTable:
+        if by not in EACH:
+            raise
+        nothing = fill_none(kernels.num_rows)
+        rows_by, is_told = TextCodes(nothing, []), nothing != NONE
     sample = side.sample(kernels, numbers(links["step"], NONE))
+    code = np.where(is_told, rows_by.codes, NONE)
+    names = rows_by.texts[: int(code.max(initial=NONE)) + 1]
     return Items(names, code, sample, _length(kernels))
 
 
@@ -145,23 +167,9 @@ def _ops(side: Side) -> Items:
     ops = side.tables["cpu_ops"]
     links = side.tables["op_links"]
     chosen = truths(links["selected"])
-    code, names = _text_codes(ops["name"])
+    named = TextCodes.of(ops["name"])
     sample = side.sample(ops, numbers(links["step"], NONE))
-    return Items(names, code[chosen], sample[chosen], _length(ops)[chosen])
-
-
-def _modules(side: Side) -> Items:
-    """GPU time by the module that launched it."""
-    code, names = _text_codes(side.tables["op_callers"]["module"])
-    named = np.array([bool(name) for name in names] + [False])
-    code = np.where(named[code], code, -1)
-    op = numbers(side.tables["kernel_links"]["op_row"], NONE)
-    return _of_kernels(side, take_or(code, op), names)
-
-
-def _phases(side: Side) -> Items:
-    """GPU time by the phase that launched it."""
-    return _of_kernels(side, phase_codes(side.tables["kernel_passes"]), list(PHASES))
+    return Items(named.texts, named.codes[chosen], sample[chosen], _length(ops)[chosen])
 
 
 def _collectives(side: Side) -> Items:
@@ -200,18 +208,11 @@ def steps_of_events(table: pa.Table, tables: Tables) -> Ints:
 
 
 READERS: dict[str, Callable[[Side], Items]] = {
+    **{by: partial(_activities, by) for by in WORDS},
     "time": _times,
-    "phase": _phases,
-    "kernel": _kernels,
     "op": _ops,
-    "module": _modules,
     "comm": _collectives,
 }
-
-
-def _text_codes(column: pa.ChunkedArray) -> tuple[Ints, list[str]]:
-    codes, dictionary = codes_of(column)
-    return codes.astype(np.int64), dictionary.to_pylist()
 
 
 def _length(spans: pa.Table) -> Ints:

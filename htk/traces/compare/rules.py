@@ -6,7 +6,7 @@ from typing import Literal
 
 from htk.base.core.humanize import parse_duration
 from htk.base.errors import UsageError
-from htk.traces.compare.items import EACH, TRANSFER, By
+from htk.traces.compare.items import KINDS, TRANSFER, By
 
 Unit = Literal["%", "pp", "ns"]
 
@@ -25,7 +25,7 @@ _RULE = re.compile(
 _HOW = (
     "[each] [least] WHAT>LIMIT: WHAT is "
     + ", ".join(PARTS)
-    + ", or kernel:, op:, module:, phase: or comm: with part of a name (* for anything; with "
+    + f", or {':, '.join(KINDS[1:-1])}: or {KINDS[-1]}: with part of a name (* for anything; with "
     "'each' no name is needed); LIMIT is in %, pp (points of the step's time), ns, us, ms or s"
 )
 
@@ -78,7 +78,7 @@ def rule(text: str) -> Rule:
         return Rule(text, *PARTS[what], limit, measured, each, least)
     kind, colon, name = what.partition(":")
     named = bool(colon and name) or (each and not colon)
-    for candidate in EACH:
+    for candidate in KINDS:
         if candidate == kind != "time" and named:
             return Rule(text, candidate, name or "*", limit, measured, each, least)
     raise UsageError(f"{text!r} is not a rule; write one as {_HOW}")

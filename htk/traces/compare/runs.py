@@ -31,7 +31,7 @@ _SAME = 0.02  # of base: a change that is smaller, with its noise, is none
 _FEW_STEPS = 3
 
 RETURNS = table(
-    by=(TEXT, "cause, time, phase, kernel, op, module or comm."),
+    by=(TEXT, "cause, time, comm; or what the row stands for: kernel, family, op, …"),
     name=(TEXT, "What is compared: GPU time, but of op the host's (callees included)."),
     ranks=(TEXT, "The ranks that a cause is of; null: the mean over all."),
     change=(

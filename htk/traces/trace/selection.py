@@ -117,6 +117,12 @@ def in_words(
     return ", ".join(words)
 
 
+def is_by_activity(chosen: Selection, files: Sequence[TraceFile]) -> bool:
+    """Return whether GPU activities are chosen by what they are, here or when files were cut."""
+    trimmed = (file.entry.parsed.facts for file in files)
+    return chosen.chooses_activities or any(BY_ACTIVITY in facts for facts in trimmed)
+
+
 def refuse_uncut(
     name: str, chosen: Selection, files: Sequence[TraceFile], in_words: Callable[[], str]
 ) -> None:
@@ -126,11 +132,9 @@ def refuse_uncut(
             f"{contents(name)} cannot be narrowed to {in_words()}: "
             "they do not say when they were within the recording"
         )
-    trimmed = (file.entry.parsed.facts for file in files)
-    by_activity = chosen.chooses_activities or any(BY_ACTIVITY in facts for facts in trimmed)
-    if by_activity and name not in OF_ACTIVITIES:
+    if name not in OF_ACTIVITIES and is_by_activity(chosen, files):
         raise UsageError(
-            f"only questions about kernels alone, e.g. kernel-top by kernel, can be narrowed to "
+            f"only questions about kernels alone, e.g. kernel-top, can be narrowed to "
             f"chosen activities ({in_words() or 'htk trim chose them'}): not those about the host "
             "or idle time"
         )

@@ -31,6 +31,7 @@ from htk.traces.trace.selection import (
     EVERYTHING,
     Selection,
     in_words,
+    is_by_activity,
     narrowed,
     refuse_uncut,
     steps_named,
@@ -89,6 +90,7 @@ class Trace:
     work: Workplace = field(
         default_factory=Workplace, repr=False, compare=False
     )  # who answers, in what memory
+    names_activities: bool = False  # what is read of the host only names GPU activities
     # Who makes tables of files from outside.
     confined: ConfinedTables | None = field(default=None, repr=False, compare=False)
 
@@ -325,13 +327,21 @@ class Trace:
             return self
         return self._everyone if chosen == EVERYTHING else self._exactly_under(chosen)
 
+    @property
+    def naming_activities(self) -> Self:
+        """The trace for questions about GPU activities alone, which what is recorded of the host
+        names: it may be read though a choice of activities leaves it whole."""
+        by_activity = is_by_activity(self.selection, self.selected_files)
+        return replace(self, names_activities=True) if by_activity else self
+
     def part(self, files: Sequence[TraceFile]) -> "Trace":
         """Return some of the files alone, under the same selection; times count as before."""
         own = tuple(replace(file, keeps_small=True) for file in files)  # read again by themselves
         return Trace(own, self.selection, began_ns=self.origin_ns, confined=self.confined)
 
     def _make(self, name: str) -> pa.Table:
-        refuse_uncut(name, self.selection, self.selected_files, self._chosen)
+        if not self.names_activities:
+            refuse_uncut(name, self.selection, self.selected_files, self._chosen)
         if name == "op_links" and self.selection.since_serving:
             serves = self.origin_ns + (self.selection.from_ns or 0)
             begun = numbers(self.tables["cpu_ops"]["start_ns"]) >= serves

@@ -5,6 +5,7 @@ import pyarrow as pa
 from htk.answers.output.result import Result
 from htk.base.core.analysis import coverage_of
 from htk.base.core.humanize import format_int_ranges
+from htk.base.errors import MissingTable
 from htk.base.mappings import Facts, Fields
 from htk.traces.compare.items import EACH, By
 from htk.traces.compare.runs import DIFF, RETURNS, compare
@@ -27,7 +28,10 @@ def differences(
     """Return the changes from `base` to `new`: causes of the step's change first, then by kind, `n`
     rows of each (0: all). `names`: what commands to ask next call the two."""
     kinds: tuple[By, ...] = by if "time" in by else ("time", *by)
-    table = compare(base.tables, new.tables, kinds, n)
+    try:
+        table = compare(base.tables, new.tables, kinds, n)
+    except MissingTable as error:  # what rows should stand for was not recorded
+        raise base.with_recipe(error) from None
     facts = dict(coverage_of(table))
     work = compared(base.tables, new.tables)
     total = total_row(table) if facts.get("compared") == "a step" else None

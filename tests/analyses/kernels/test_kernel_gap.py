@@ -42,12 +42,12 @@ def test_a_gap_is_what_calls_take_beyond_measured_kernels(tmp_path: Path) -> Non
     answer = ask(_trace(tmp_path), "kernel_gap")
     typical = htk.kernel_time(op="matmul", gpu="h100", m=4096, n=4096, k=4096).to_pylist()[0]
     batched, single = answer.to_pylist()
-    assert (single["op"], single["count"], single["device_ns"]) == ("aten::mm", 2, 460_000)
+    assert (single["name"], single["count"], single["device_ns"]) == ("aten::mm", 2, 460_000)
     assert single["typical_ns"] == pytest.approx(2 * typical["expected_ns"], abs=2)
     assert single["best_ns"] == pytest.approx(2 * typical["best_ns"], abs=2)
     assert single["gap_ns"] == pytest.approx(460_000 - single["typical_ns"])
     assert single["basis"] == "measured"
-    assert (batched["op"], batched["basis"]) == ("aten::bmm", "formula")
+    assert (batched["name"], batched["basis"]) == ("aten::bmm", "formula")
     assert answer.coverage["answered_pct_of_device_time"] == round(100 * 1360 / 1410, 2)
     assert answer.coverage["no_measured_neighbour_pct"] == round(100 * 900 / 1410, 2)
 
@@ -55,7 +55,7 @@ def test_a_gap_is_what_calls_take_beyond_measured_kernels(tmp_path: Path) -> Non
 def test_rows_of_families_hold_what_rows_of_shapes_do(tmp_path: Path) -> None:
     trace = _trace(tmp_path)
     shapes = ask(trace, "kernel_gap", n=0).to_pylist()
-    for by in ("op", "family", "module"):
+    for by in ("op", "family", "kernel", "stream", "phase"):
         rows = ask(trace, "kernel_gap", by=by, n=0).to_pylist()
         for name in ("count", "device_ns", "typical_ns", "best_ns", "gap_ns"):
             total = sum(r[name] for r in shapes)

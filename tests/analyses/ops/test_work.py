@@ -50,7 +50,7 @@ def one_call(name: str = "aten::mm", outer: str = "aten::matmul") -> dict[str, p
 @pytest.mark.parametrize("inner", ["aten::mm", "vendor::gemm"])
 def test_a_call_counts_once_at_the_innermost_operator_that_is_known(inner: str) -> None:
     (row,) = answer_of(roofline, **one_call(inner))
-    assert row["op"] == ("aten::mm" if inner == "aten::mm" else "aten::matmul")
+    assert row["name"] == ("aten::mm" if inner == "aten::mm" else "aten::matmul")
     assert (row["count"], row["kernels"], row["device_ns"]) == (1, 2, 20_000)
     assert row["flops_per_call"] == 2e9
     assert row["achieved_tflops"] == pytest.approx(100)

@@ -8,6 +8,7 @@ import click
 from htk.base.core.whole_file import write_whole
 from htk.base.errors import GateFailed
 from htk.base.mappings import Facts, Fields
+from htk.base.names.rows_by import WORDS
 from htk.faces.cli.commands.common import say, trace_options
 from htk.faces.cli.commands.options import store_of_history_option, tags_option
 
@@ -24,10 +25,10 @@ _HISTORY = ("last_good", "store", "tags")
 @click.command("diff")
 @click.option(
     "--by",
-    type=click.Choice(("all", "time", "phase", "kernel", "op", "module", "comm")),
+    type=click.Choice(("all", "time", "comm", *WORDS)),
     default="all",
     show_default=True,
-    help="What a row stands for: all kinds, or one.",
+    help="What a row stands for: the usual kinds, or one.",
 )
 @click.option("--n", default=20, show_default=True, help="Rows to show of each kind; 0: all.")
 @click.option("--base-ranks", help="Ranks of the base recording, e.g. 0,2..5.")
@@ -100,12 +101,13 @@ def command(
         return
     from htk.answers.output.render import write
     from htk.faces.cli.commands.common import opened
+    from htk.traces.compare.items import kinds_called
     from htk.verdicts.comparison.differences import differences
 
     base, new = (
         opened((path,), arguments | {"ranks": ranks or arguments["ranks"]}) for path, ranks in sides
     )
-    answer = differences(base, new, _kinds(by), n, (base_path, new_path))
+    answer = differences(base, new, kinds_called(by), n, (base_path, new_path))
     write(answer, form, output, limit=limit)
     _say(answer.coverage)
 
@@ -126,13 +128,14 @@ def _by_baselines(
     from htk.traces.compare import regression
     from htk.traces.compare.gate_junit import junit
     from htk.traces.compare.gate_markdown import markdown
+    from htk.traces.compare.items import kinds_called
     from htk.traces.compare.rules import rule
     from htk.traces.compare.runs import DIFF, changes
     from htk.verdicts.comparison.differences import by_kind, said_of, total_row
 
     _check_judged(texts, gate)
     rules = [rule(text) for text in texts]
-    shown = _kinds(chosen[0])
+    shown = kinds_called(chosen[0])
     kinds = tuple(dict.fromkeys(("time", *shown, *(r.kind for r in rules))))
     base, new = (_side(side, kinds, dict(arguments)) for side in sides)
     changed = changes(base.costs, new.costs, tuple(dict.fromkeys(("time", *shown))), chosen[1])
@@ -234,12 +237,6 @@ def _enforce(judged: "list[Judgement]", strictly: bool) -> None:
     for j in judged:
         if j.verdict != "passed":
             say(f"htk: gate: {j.rule.text}: {j.verdict}: {j.reason}")
-
-
-def _kinds(by: str) -> Any:
-    from htk.traces.compare.items import EACH
-
-    return EACH if by == "all" else tuple(kind for kind in EACH if kind == by)
 
 
 def two_recordings(command: str, paths: tuple[str, ...], ranks_differ: bool) -> tuple[str, str]:

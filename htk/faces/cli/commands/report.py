@@ -9,6 +9,7 @@ import click
 
 from htk.base.core.extras import require
 from htk.base.core.humanize import format_bytes
+from htk.base.names.rows_by import WORDS
 from htk.faces.cli.commands.common import narrowing_options, opening_options, say, working_options
 from htk.faces.cli.commands.options import title_option
 
@@ -31,6 +32,13 @@ FORMS = ("html", "md", "json", "pdf", "xlsx")
     type=click.Path(dir_okay=False),
     help="File to write to; by default report.html.",
 )
+@click.option(
+    "--by",
+    type=click.Choice(WORDS),
+    default="kernel",
+    show_default=True,
+    help="What rows of kernels stand for; source: the line of the program.",
+)
 @title_option
 @click.option("--whatif/--no-whatif", default=True, help="Include predictions.")
 def command(
@@ -38,6 +46,7 @@ def command(
     form: str | None,
     output: str | None,
     title: str | None,
+    by: str,
     whatif: bool,
     **arguments: Any,
 ) -> None:
@@ -58,7 +67,7 @@ def command(
     name = title or _name(paths[0])
     typed = shlex.join(["htk", *sys.argv[1:]])
     with working("asking every question"):
-        report = gathered(trace, title=name, command=typed, whatif=whatif)
+        report = gathered(trace, title=name, command=typed, by=by, whatif=whatif)
         target = write(report, chosen, output)
     if target is not None:
         say(f"{target}: {format_bytes(target.stat().st_size)}")

@@ -72,7 +72,7 @@ def test_a_replayed_product_counts_at_each_replay(tmp_path: Path) -> None:
     assert (row["model_flops"], row["modelled_pct"]) == (2 * 384, 100)
     assert found.coverage["told_by_graph_captures_ns"] == 2000
     (line,) = ask(trace, "roofline").to_pylist()
-    assert (line["op"], line["count"], line["flops_per_call"]) == ("aten::mm", 2, 384)
+    assert (line["name"], line["count"], line["flops_per_call"]) == ("aten::mm", 2, 384)
 
 
 INFERENCE = {

@@ -86,7 +86,7 @@ def test_the_backward_of_a_linear_layer_is_two_products(tmp_path: Path) -> None:
     work = [launch(1, 2), kernel("gemm", 8, 3, 1), launch(2, 22), kernel("gemm", 28, 6, 2)]
     rows = roofline(tmp_path, numbered(linear, 4, **told), back, *work)
     once = 2 * 16 * 24 * 32
-    assert {row["op"]: row["flops_per_call"] for row in rows} == {
+    assert {row["name"]: row["flops_per_call"] for row in rows} == {
         "_Linear": once,
         "_LinearBackward": 2 * once,
     }
@@ -165,7 +165,7 @@ def test_indices_without_shapes(tmp_path: Path) -> None:
     put["args"] |= shapes([[16, 27, 27], [], [16, 351], [], []], types)
     work = [launch(1, 1), kernel("pick", 8, 4, 1), launch(2, 23), kernel("put", 30, 4, 2)]
     rows = roofline(tmp_path, picked, back, put, *work)
-    assert {row["op"]: row["bytes_per_call"] for row in rows} == {
+    assert {row["name"]: row["bytes_per_call"] for row in rows} == {
         "aten::index": 2 * 4 * 16 * 351,
         "aten::_index_put_impl_": 2 * 4 * 16 * 351,
     }
@@ -182,7 +182,7 @@ def test_a_lookup_in_dense_tables_and_its_gradient(tmp_path: Path) -> None:
     numbered(back, 7, 1, **shapes([[4, 32]], [FLOAT]))
     events = [call, numbered(op("aten::view", 10, 1), 8), back]
     work = [launch(1, 3), kernel("look", 8, 2, 1), launch(2, 21), kernel("update", 25, 4, 2)]
-    rows = {r["op"]: r["bytes_per_call"] for r in roofline(tmp_path, *events, *work)}
+    rows = {r["name"]: r["bytes_per_call"] for r in roofline(tmp_path, *events, *work)}
     read = 4 * 112 + 8 * 24 + 8 * 9  # the tables are smaller than what is looked up
     assert rows[call["name"]] == read + 4 * 8 * 16
     assert rows[back["name"]] == read + 4 * 4 * 32

@@ -3,10 +3,12 @@
 import pytest
 
 from htk.answers.ask import ask
+from htk.base.errors import UsageError
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 from tests.kineto_file import kernel, launch, op, write
 
+_TYPES = {"Input type": ["float", "float"]}
 _DIMS = [[2, 3], [3, 4]]
 
 
@@ -15,13 +17,13 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
     """Two products of one shape and one of another, a sum on another stream, one without a call."""
     modules = {"Module Hierarchy": "Net.layer"}
     events = [
-        op("aten::mm", 0, 8, **{"Input Dims": _DIMS} | modules),
+        op("aten::mm", 0, 8, **{"Input Dims": _DIMS} | _TYPES | modules),
         launch(1, 1),
         kernel("gemm_a", 100, 10, 1),
-        op("aten::mm", 10, 8, **{"Input Dims": _DIMS} | modules),
+        op("aten::mm", 10, 8, **{"Input Dims": _DIMS} | _TYPES | modules),
         launch(2, 11),
         kernel("gemm_b", 120, 30, 2),
-        op("aten::mm", 20, 8, **{"Input Dims": [[5, 3], [3, 4]]}),
+        op("aten::mm", 20, 8, **{"Input Dims": [[5, 3], [3, 4]]} | _TYPES),
         launch(3, 21),
         kernel("gemm_b", 160, 5, 3),
         op("aten::sum", 30, 8, **{"Input Dims": [[7]]}),
@@ -64,3 +66,45 @@ def test_a_row_of_several_kernels_names_the_largest_and_what_is_told(trace: Trac
     assert (first["kernel"], first["count"], first["family"]) == ("gemm_b", 3, None)
     assert answer.coverage["op_known_pct"] == round(100 * 47 / 48, 2)
     assert ask(trace, "kernel_top").to_pylist()[0]["kernel"] is None
+
+
+@pytest.mark.parametrize(
+    ("by", "work"),
+    [
+        ("kernel", {"gemm_a": (1, 48, 10), "gemm_b": (2, 84, 35)}),
+        ("op", {"aten::mm": (3, 72, 45)}),
+        ("stream", {"device 0 stream 7": (3, 72, 45)}),
+        ("module", {"Net.layer": (2, 48, 40), "[no module]": (2, 120, 7)}),
+        ("shape", {"aten::mm [[2,3],[3,4]]": (2, 48, 40), "aten::mm [[5,3],[3,4]]": (1, 120, 5)}),
+    ],
+)
+def test_work_of_each_grouping(
+    trace: Trace, by: str, work: dict[str, tuple[int, int, int]]
+) -> None:
+    """Of calls, operations of a modelled one (two for each multiply-add) and us."""
+    rows = [r for r in ask(trace, "roofline", by=by).to_pylist() if r["flops_per_call"]]
+    found = {
+        " ".join(filter(None, (row["name"], row["shapes"]))): (
+            row["count"],
+            row["flops_per_call"],
+            row["device_ns"] / 1_000,
+        )
+        for row in rows
+    }
+    assert found == work
+    flops = {row["name"]: row for row in ask(trace, "flops", by=by).to_pylist()}
+    assert sum(row["model_flops"] for row in flops.values()) == 216
+    assert sum(row["device_ns"] for row in flops.values()) == 48_000
+    assert set(work) <= set(flops)
+
+
+def test_chosen_activities_are_named_by_what_the_host_did(trace: Trace) -> None:
+    rows = ask(trace.sel(streams=[9]), "kernel_top", by="op").to_pylist()
+    assert [(row["name"], row["total_ns"]) for row in rows] == [("aten::sum", 2_000)]
+    rows = ask(trace.sel(name="gemm_b"), "kernel_top", by="module").to_pylist()
+    assert {row["name"]: row["total_ns"] for row in rows} == {
+        "Net.layer": 30_000,
+        "[no module]": 5_000,
+    }
+    with pytest.raises(UsageError, match="only questions about kernels"):
+        ask(trace.sel(streams=[9]), "op_breakdown")

@@ -48,10 +48,10 @@ def _launched(name: str, ts: float, number: int, tid: int = 1, **args: object) -
     ]
 
 
-def _lines(folder: Path, *events: Event) -> dict[str, int]:
+def _lines(folder: Path, *events: Event, depth: int = 1) -> dict[str, int]:
     path = write(folder / "rank0.json", *events, distributedInfo={"rank": 0})
     trace = open_trace(path, OpenOptions(cache=False))
-    rows = ask(trace, "kernel_top", by="source").to_pylist()
+    rows = ask(trace, "kernel_top", by="source", source_depth=depth).to_pylist()
     return {row["name"]: row["total_ns"] for row in rows}
 
 
@@ -71,6 +71,21 @@ def test_the_innermost_line_counts_and_backward_has_that_of_forward(tmp_path: Pa
         "train.py(9): main": 3_000,
         "[no line of the program]": 2_000,
     }
+
+
+def test_callers_stand_behind_as_many_as_are_asked_for(tmp_path: Path) -> None:
+    stack = "torch/nn/functional.py(2): relu;model.py(3): forward;train.py(9): main"
+    found = _lines(
+        tmp_path,
+        _python("train.py(9): main", 0, 50),
+        _python("torch/nn/modules/module.py(1): __call__", 5, 30),
+        _python("model.py(3): forward", 10, 20),
+        *_launched("aten::relu", 16, 5),
+        *_launched("aten::item", 40, 3),
+        *_launched("aten::mul", 60, 2, tid=5, **{"Call stack": stack}),
+        depth=3,
+    )
+    assert found == {"model.py(3): forward < train.py(9): main": 7_000, "train.py(9): main": 3_000}
 
 
 def test_stacks_of_operators_and_files_of_kernels_stand_in(tmp_path: Path) -> None:

@@ -1,0 +1,6 @@
+"""What rows of GPU activities may stand for, in every question and every face."""
+
+from typing import Literal, get_args
+
+By = Literal["kernel", "family", "op", "shape", "module", "source", "stream", "phase"]
+WORDS: tuple[By, ...] = get_args(By)
