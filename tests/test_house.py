@@ -77,6 +77,7 @@ OPTIONS: dict[str, tuple[str, object]] = {
     "streams": ("Only GPU activities of these streams, e.g. 7,20..23", None),
     "annotation": ("Only inside user ranges whose name matches", None),
     "attention": ("flash, or materialised", "flash"),
+    "source_depth": ("Lines of the program in a row by source", 1),
     "base_ranks": ("Ranks of the base recording", None),
     "by": ("What a row stands for", ...),  # the first of its choices
     "cache_by_content": ("Name cache entries by a hash of the bytes", False),

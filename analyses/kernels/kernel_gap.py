@@ -12,7 +12,7 @@ from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask, take_or
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
-from htk.base.names.rows_by import By
+from htk.base.names.rows_by import BySizes
 from htk.base.schema import FLOAT64, INT64, STRING, TEXT, table
 from htk.physics.detected import common_device
 from htk.physics.kernel_time import BASES, FORMULA
@@ -62,9 +62,9 @@ def kernel_gap(
     op_passes: pa.Table,
     ranks: pa.Table,
     *,
-    by: Annotated[By, "What a row stands for; a call counts where its first kernel does."] = (
-        "shape"
-    ),
+    by: Annotated[
+        BySizes, "What a row stands for; a call counts where its first kernel does."
+    ] = "shape",
     source_depth: SourceDepth = 1,
     n: Annotated[int, "Rows to show, most gap first; 0: all."] = 20,
 ) -> pa.Table:

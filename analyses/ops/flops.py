@@ -1,7 +1,7 @@
 """How much work a step does, and what share of the GPU's peak that is."""
 
 from collections import Counter
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,8 @@ from htk.quantities.measures.breakdown import Per, chosen_windows, percent, summ
 from htk.quantities.measures.kernels_by import SourceDepth, tell_apart
 from htk.quantities.measures.op_work import OperatorWork, coverage_facts, tf32_rows
 from htk.quantities.measures.program_lines import Tables
+
+FlopsBy = Literal["all", By]
 
 RETURNS = table(
     rank=(INT32, "Global rank."),
@@ -80,7 +82,9 @@ def flops(
     step_windows: pa.Table,
     ranks: pa.Table,
     *,
-    by: Annotated[By | None, "What rows are split by, which add up to those of all."] = None,
+    by: Annotated[
+        FlopsBy, "What a row stands for; all: all work of what `per` says, to which others add up."
+    ] = "all",
     source_depth: SourceDepth = 1,
     per: Annotated[Per, "What a row covers: a rank, or each of its GPU steps."] = "rank",
     gpu: Annotated[
@@ -121,7 +125,7 @@ def flops(
     window = np.arange(len(keys))
     names: list[str | None] = [None] * len(keys)
     dtypes = added.dtype
-    if by is not None:
+    if by != "all":
         tables: Tables = {
             "cpu_ops": lambda: cpu_ops,
             "op_links": lambda: op_links,

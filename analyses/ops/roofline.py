@@ -12,7 +12,7 @@ from htk.base.columns.segments import heads
 from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
-from htk.base.names.rows_by import By
+from htk.base.names.rows_by import BySizes
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.physics.detected import common_device, peak_tflops
 from htk.physics.hardware import Gpu
@@ -78,9 +78,9 @@ def roofline(
     op_passes: pa.Table,
     ranks: pa.Table,
     *,
-    by: Annotated[By, "What a row stands for; a call counts where its first kernel does."] = (
-        "shape"
-    ),
+    by: Annotated[
+        BySizes, "What a row stands for; a call counts where its first kernel does."
+    ] = "shape",
     source_depth: SourceDepth = 1,
     per: Annotated[Pool, "What a row covers: all ranks, a rank, or each of its steps."] = "all",
     gpu: Annotated[
@@ -284,8 +284,8 @@ class _Cells:
             weights = np.where(chosen, values, 0).astype(np.float64)
             return np.asarray(np.bincount(lines.group_ids, weights, len(lines)), np.float64)
 
-        def quotient(part: Floats, whole: Floats, factor: float = 1) -> pa.Array:
-            return number(factor * part / np.where(whole > 0, whole, 1), FLOAT64, whole > 0)
+        def quotient(part: Floats, divisor: Floats, factor: float = 1) -> pa.Array:
+            return number(factor * part / np.where(divisor > 0, divisor, 1), FLOAT64, divisor > 0)
 
         flops, moved, took = total(self.flops), total(self.moved), total(self.time)
         calls, bounded_ns = total(self.count), total(self.time, is_bounded)
@@ -293,11 +293,8 @@ class _Cells:
         kind = np.where(self.compute > self.memory, 0, 1)
         kind[least < launch_ns * self.kernels] = 2
         longest = _longest(lines, np.where(is_bounded, self.time, NONE))
-        is_known = is_bounded[longest].tolist()
-        bounds = [
-            _BOUNDS[k] if known else None
-            for k, known in zip(kind[longest].tolist(), is_known, strict=True)
-        ]
+        kind[~is_bounded] = len(_BOUNDS) - 1
+        bounds = [_BOUNDS[k] for k in kind[longest].tolist()]
         return [
             quotient(flops, calls),
             quotient(moved, calls),
@@ -311,4 +308,4 @@ class _Cells:
         ]
 
 
-_BOUNDS = ("compute", "memory", "launch")
+_BOUNDS = ("compute", "memory", "launch", None)

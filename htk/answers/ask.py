@@ -1,5 +1,6 @@
 """Answer one question about a trace, with the coverage the answer rests on."""
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from htk.base.errors import MissingTable
 from htk.base.mappings import Facts
 from htk.base.spread.workplace import Errand, answering
 from htk.traces.trace.coverage import coverage
+from htk.traces.trace.selection import is_by_activity
 from htk.traces.trace.trace import Trace
 
 
@@ -32,8 +34,8 @@ def ask(trace: Trace, name: str | Analysis[...], **options: Any) -> Result:
     """Return the answer of an analysis, by its name too: `ask(trace, "kernel_top", n=20)`."""
     chosen = find(name) if isinstance(name, str) else name
     options = checked_options(chosen, options)
-    if chosen.is_of_activities:
-        trace = trace.naming_activities
+    if chosen.is_of_activities and is_by_activity(trace.selection, trace.selected_files):
+        trace = replace(trace, names_activities=True)  # a choice leaves the host whole
     trace.check_selection()
     if options.get("per") == "step" and not trace.has_steps:
         raise trace.with_recipe(MissingTable("no steps were recorded", "step_windows"))

@@ -63,7 +63,7 @@ class Questions:
     def critical_path(self, *, step: int | None = None, by: Literal['kind', 'event', 'piece'] = 'kind', n: int = 20) -> Result:
         """What bounds the step: which work lies on its critical path?"""
 
-    def flops(self, *, per: Literal['rank', 'step'] = 'rank', gpu: str | None = None, peak_tflops: float | None = None) -> Result:
+    def flops(self, *, by: Literal['all', 'kernel', 'family', 'op', 'shape', 'module', 'source', 'stream', 'phase'] = 'all', source_depth: int = 1, per: Literal['rank', 'step'] = 'rank', gpu: str | None = None, peak_tflops: float | None = None) -> Result:
         """How much work is done, and what share of the peak is that (MFU)?"""
 
     def fsdp_units(self, *, per: Literal['all', 'rank', 'step'] = 'all') -> Result:
@@ -90,7 +90,7 @@ class Questions:
     def kernel_families(self, *, per: Literal['all', 'rank', 'step'] = 'all') -> Result:
         """What kinds of kernels does the GPU run, and do they use its tensor cores?"""
 
-    def kernel_gap(self, *, by: Literal['shape', 'op', 'family', 'module'] = 'shape', n: int = 20) -> Result:
+    def kernel_gap(self, *, by: Literal['shape', 'kernel', 'family', 'op', 'module', 'source', 'stream', 'phase'] = 'shape', source_depth: int = 1, n: int = 20) -> Result:
         """How far are products, experts and attention from what was measured at their size?"""
 
     def kernel_kinds(self, *, per: Literal['rank', 'step'] = 'rank', compat: Literal['hta'] | None = None) -> Result:
@@ -102,7 +102,7 @@ class Questions:
     def kernel_sequences(self, *, match: str | None = None, min_length: int = 3, n: int = 20) -> Result:
         """Which sequences of kernels do operators launch again and again?"""
 
-    def kernel_top(self, *, by: Literal['kernel', 'family', 'op', 'shape', 'module', 'source', 'stream', 'phase'] = 'kernel', n: int = 20, sort_by: Literal['total', 'count', 'mean', 'max'] = 'total', per: Literal['all', 'rank', 'step'] = 'all') -> Result:
+    def kernel_top(self, *, by: Literal['kernel', 'family', 'op', 'shape', 'module', 'source', 'stream', 'phase'] = 'kernel', source_depth: int = 1, n: int = 20, sort_by: Literal['total', 'count', 'mean', 'max'] = 'total', per: Literal['all', 'rank', 'step'] = 'all') -> Result:
         """Which kernels cost most GPU time?"""
 
     def late_arrivals(self, *, n: int = 20, align: bool = True) -> Result:
@@ -156,13 +156,13 @@ class Questions:
     def recommendations(self, *, min_pct: float = 1.0) -> Result:
         """What should be changed first, and how much would a step gain without each cause?"""
 
-    def roofline(self, *, per: Literal['all', 'rank', 'step'] = 'all', gpu: str | None = None, launch_us: float = 2, n: int = 20) -> Result:
+    def roofline(self, *, by: Literal['shape', 'kernel', 'family', 'op', 'module', 'source', 'stream', 'phase'] = 'shape', source_depth: int = 1, per: Literal['all', 'rank', 'step'] = 'all', gpu: str | None = None, launch_us: float = 2, n: int = 20) -> Result:
         """How close does each operator come to what its GPU can do?"""
 
     def serving_iterations(self, *, match: str | None = None) -> Result:
         """What does each iteration of an inference server do, and how long does it take?"""
 
-    def short_kernels(self, *, by: Literal['duration', 'kernel', 'operator'] = 'duration', threshold_us: float = 10, bins: int = 10, n: int = 20) -> Result:
+    def short_kernels(self, *, by: Literal['duration', 'kernel', 'family', 'op', 'shape', 'module', 'source', 'stream', 'phase'] = 'duration', source_depth: int = 1, threshold_us: float = 10, bins: int = 10, n: int = 20) -> Result:
         """How much runs in kernels too short to pay for their launch?"""
 
     def slow_links(self, *, intra_gbps: float | None = None, inter_gbps: float | None = None, align: bool = True) -> Result:

@@ -31,7 +31,6 @@ from htk.traces.trace.selection import (
     EVERYTHING,
     Selection,
     in_words,
-    is_by_activity,
     narrowed,
     refuse_uncut,
     steps_named,
@@ -326,13 +325,6 @@ class Trace:
         if chosen == self.selection:
             return self
         return self._everyone if chosen == EVERYTHING else self._exactly_under(chosen)
-
-    @property
-    def naming_activities(self) -> Self:
-        """The trace for questions about GPU activities alone, which what is recorded of the host
-        names: it may be read though a choice of activities leaves it whole."""
-        by_activity = is_by_activity(self.selection, self.selected_files)
-        return replace(self, names_activities=True) if by_activity else self
 
     def part(self, files: Sequence[TraceFile]) -> "Trace":
         """Return some of the files alone, under the same selection; times count as before."""

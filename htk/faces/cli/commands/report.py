@@ -37,7 +37,7 @@ FORMS = ("html", "md", "json", "pdf", "xlsx")
     type=click.Choice(WORDS),
     default="kernel",
     show_default=True,
-    help="What rows of kernels stand for; source: the line of the program.",
+    help="What a row stands for in the table of kernels; source: the line of the program.",
 )
 @title_option
 @click.option("--whatif/--no-whatif", default=True, help="Include predictions.")
