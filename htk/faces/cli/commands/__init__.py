@@ -40,6 +40,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "Share": {
         "convert": "Write tables as Parquet, Arrow or CSV, or one merged trace.",
         "scrub": "Write traces without names, paths, stacks, shapes.",
+        "repro": "Write a script that runs one recorded operator again, alone.",
         "overlay": "Draw the critical path into copies of the trace.",
         "open": "Open a trace in Perfetto's viewer, offline.",
     },
