@@ -159,6 +159,7 @@ OTHER_OPTIONS = {
     ("simulate", "steps"), ("job-time", "steps"), ("simulate", "checkpointing"),
     ("plan", "checkpointing"), ("mcp", "limit"), ("open", "port"), ("mcp", "port"),
     ("claim", "checkpointing"), ("kernel-time", "n"), ("kernel-time", "ranks"),
+    ("kernel-time", "op"),
 }  # fmt: skip
 # What a claim leaves out is not known; a job's file may say it, or another option; a kernel's file.
 OPEN = {"claim", "job-time", "simulate", "kernel-time"}

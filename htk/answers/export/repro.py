@@ -61,8 +61,8 @@ def script_of(trace: Trace, op: str, nth: str = "slowest") -> str:
         rows, took = rows[took > 0], took[took > 0]
     else:
         took = read_lengths(ops)[rows]
-    place = _place_of(nth, len(rows))
-    chosen = int(np.argsort(-took, kind="stable")[place])
+    order = np.argsort(-took, kind="stable")
+    chosen = int(order[_place_of(nth, len(rows))])
     call: Facts = ops.slice(int(rows[chosen]), 1).to_pylist()[0]
     kernel_file = _file_of(call)
     where = f"rank {call['rank']}, {'of' if on_gpu else 'on the host, of'} {len(rows):,} calls"
@@ -186,10 +186,10 @@ def _inputs(call: Facts) -> list[tuple[Any, ...]]:
 
 def _listed(text: str | None) -> list[Any]:
     try:
-        found = msgspec.json.decode(text or "[]")
+        values = msgspec.json.decode(text or "[]")
     except msgspec.DecodeError:
         return []
-    return found if isinstance(found, list) else []
+    return values if isinstance(values, list) else []
 
 
 def _tensor(shape: Any, strides: Any) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
@@ -206,13 +206,13 @@ def _tensor(shape: Any, strides: Any) -> tuple[tuple[int, ...], tuple[int, ...] 
 def _value(text: Any) -> Any:
     """Return the value of an input that is no tensor: numbers, truths, lists of such; else None."""
     try:
-        found = ast.literal_eval(text) if isinstance(text, str) and len(text) < 10_000 else None
+        literal = ast.literal_eval(text) if isinstance(text, str) and len(text) < 10_000 else None
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return None
-    each = found if isinstance(found, list) else [found]
+    each = literal if isinstance(literal, list) else [literal]
     is_plain = all(isinstance(value, bool | int | float) for value in each)
     is_finite = all(not isinstance(v, float) or math.isfinite(v) for v in each)
-    return found if is_plain and is_finite else None
+    return literal if is_plain and is_finite else None
 
 
 def _least_size(inputs: list[tuple[Any, ...]]) -> int:
