@@ -29,7 +29,10 @@ def trace() -> Session:
         ({"sort_by": "zzz"}, "sort_by='zzz': it is one of "),
         ({"sort_by": 3}, "sort_by=3: it is one of "),
         ({"nn": 3}, "kernel_top has no option 'nn'; did you mean 'n'?"),
-        ({"group": 1}, "kernel_top has no option 'group'; it has by, n, sort_by, per"),
+        (
+            {"group": 1},
+            "kernel_top has no option 'group'; it has by, source_depth, n,",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(trace: Session, options: dict[str, Any], said: str) -> None:

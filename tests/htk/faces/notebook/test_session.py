@@ -22,7 +22,8 @@ def trace(tmp_path: Path) -> Session:
 def test_every_question_is_a_method(trace: Session) -> None:
     assert set(htk.catalog()) <= set(dir(trace))
     assert trace.kernel_top(n=1).to_pylist()[0]["total_ns"] == 3000
-    assert list(inspect.signature(trace.kernel_top).parameters) == ["by", "n", "sort_by", "per"]
+    options = [*inspect.signature(trace.kernel_top).parameters]
+    assert options == ["by", "source_depth", "n", "sort_by", "per"]
     shown = pydoc.plain(pydoc.render_doc(trace.kernel_top))
     assert "kernel_top(*, by: Literal['kernel'," in shown and "Which kernels cost most" in shown
     assert "        sort_by: What to sort rows by. ('total')" in shown

@@ -287,8 +287,8 @@ def test_a_report_made_in_little_memory_is_the_same(
     before = core().held()[1]  # type: ignore[union-attr]
     in_files = []
 
-    def asked(trace: Trace, name: str) -> Result:
-        answer = ask(trace, name)
+    def asked(trace: Trace, name: str, **options: str) -> Result:
+        answer = ask(trace, name, **options)
         in_files.append(core().held()[1] - before)  # type: ignore[union-attr]
         return answer
 
