@@ -30,7 +30,7 @@ def command(
     runs on the GPU where there is one. Kernels of Triton and Inductor run from the file that the
     recording names, where it is still there.
     """
-    from htk.answers.export.repro import script_of
+    from htk.answers.repro import script_of
     from htk.faces.cli.commands.common import opened
 
     write_text(script_of(opened(paths, arguments), op, nth), output)

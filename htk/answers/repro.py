@@ -86,7 +86,7 @@ def script_of(trace: Trace, op: str, nth: str = "slowest") -> str:
         "]",
         "",
     ]
-    body = files("htk.answers.export").joinpath("repro_script.txt").read_text(encoding="utf-8")
+    body = files("htk.answers").joinpath("repro_script.txt").read_text(encoding="utf-8")
     return "\n".join(head) + body
 
 

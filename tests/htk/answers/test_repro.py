@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from htk.answers.export.repro import script_of
+from htk.answers.repro import script_of
 from htk.base.errors import MissingTable, UsageError
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
