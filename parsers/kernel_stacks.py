@@ -83,7 +83,7 @@ def _of_node(value: object) -> Fields | None:
         return {"call_stack": read_graph_stack(value)}
     scopes = [scope if isinstance(scope, dict) else {"name": scope} for scope in list_of(value)]
     names = [name for scope in scopes if (name := text_or_none(scope.get("name")))]
-    return {"annotation": names[-1] if names else None} if scopes else None
+    return {"graph_annotation": names[-1] if names else None} if scopes else None
 
 
 def _of_kernel(value: object) -> Fields | None:

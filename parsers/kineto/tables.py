@@ -127,7 +127,7 @@ def _kernels(columns: Columns) -> pa.Table:
         graph_id=columns.number("graph_id"),
         graph_node=columns.number("graph_node"),
         priority=columns.number("priority"),
-        annotation=columns.text("meta_name"),
+        graph_annotation=columns.text("meta_name"),
         call_stack=mapped(columns.text("kernel_stack"), join_stacks),
     )
 

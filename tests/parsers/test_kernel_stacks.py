@@ -39,7 +39,7 @@ def test_stacks_of_nodes() -> None:
 
 def test_annotations_of_nodes() -> None:
     first = rows("kernel_annotations_rank0_1.json")[0]
-    assert first == {"graph_id": 7, "graph_node": 0, "annotation": "layers.0.mlp"}
+    assert first == {"graph_id": 7, "graph_node": 0, "graph_annotation": "layers.0.mlp"}
 
 
 def test_stacks_of_what_a_compiler_made() -> None:

@@ -91,7 +91,7 @@ _ARGUMENTS: dict[str, Mapping[str, str]] = {
         "graph_id": "graph id",
         "graph_node": "graph node id",
         "priority": "priority",
-        "annotation": "name",
+        "graph_annotation": "name",
     },
     "syncs": {
         **_ON_DEVICE,

@@ -50,7 +50,7 @@ KERNELS = table(
     graph_id=(INT64, "CUDA graph that held the activity."),
     graph_node=(INT64, "Node of that graph."),
     priority=(INT64, "Stream priority."),
-    annotation=(TEXT, "What the program called it when it captured the graph."),
+    graph_annotation=(TEXT, "What the program called it when it captured the graph."),
     call_stack=(TEXT, "Python stacks it stems from, a line each, innermost first, where recorded."),
     waits_for_nodes=(TEXT, "Nodes of its replay it waits for, and ns on the host between: JSON."),
 )
@@ -103,7 +103,7 @@ KERNEL_STACKS = table(
     name=(TEXT, "Kernel; null: the node of a graph."),
     graph_id=(INT64, "CUDA graph."),
     graph_node=(INT64, "Node of that graph."),
-    annotation=(TEXT, "What the program called it when it captured the graph."),
+    graph_annotation=(TEXT, "What the program called it when it captured the graph."),
     call_stack=(TEXT, "Python stacks it stems from, a line each, innermost first."),
 )
 

@@ -68,4 +68,4 @@ def modules_of_kernels(
     of_launch = np.where(is_recorded, NONE, take_or(launching.codes, launch))
     of_op = TextCodes(take_or(calling.codes, op), calling.texts)
     round_launch = TextCodes(of_launch, launching.texts).or_else(of_op)
-    return TextCodes.of(kernels["annotation"]).or_else(round_launch)
+    return TextCodes.of(kernels["graph_annotation"]).or_else(round_launch)

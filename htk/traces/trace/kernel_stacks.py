@@ -28,7 +28,7 @@ def filled_kernels(kernels: pa.Table, stacks: pa.Table) -> pa.Table:
         row = row_of(_tell_nodes(nodes), _tell_nodes(kernels))
         row[~valid(kernels["graph_node"])] = NONE
         rows = number(np.maximum(row, 0), INT64, row != NONE)
-        for name in ("annotation", "call_stack"):
+        for name in ("graph_annotation", "call_stack"):
             kernels = fill_column(kernels, name, nodes[name].take(rows))
     by_name: dict[str, list[str]] = defaultdict(list)
     named = stacks.filter(pa.array(~is_node))
