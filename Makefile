@@ -24,7 +24,7 @@ demo: $(VENV)/.base
 	@echo "All questions:   $(BIN)/htk --help"
 
 test: $(VENV)/.dev
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist loadfile  # fixtures of a module are made once
 
 # What takes too long for each change; `make -k nightly` goes on after a failure.
 nightly: $(NIGHTLY:%=nightly-%)
