@@ -24,7 +24,7 @@ demo: $(VENV)/.base
 	@echo "All questions:   $(BIN)/htk --help"
 
 test: $(VENV)/.dev
-	$(BIN)/pytest -n auto --dist loadfile  # fixtures of a module are made once
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n auto --dist loadfile  # a module's fixtures are made once
 
 # What takes too long for each change; `make -k nightly` goes on after a failure.
 nightly: $(NIGHTLY:%=nightly-%)
@@ -117,8 +117,9 @@ $(VENV)/.base: $(SOURCES)
 	touch $@
 
 # torch records the sample traces and stands beside the tests that read its files; the CPU build
-# that the constraints name is enough. All that `.base` installs is in it: built once.
+# that the constraints name is enough. All that `.base` installs is in it: built once. Of its 28,000
+# modules most are never imported: the others are compiled as they are.
 $(VENV)/.dev: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[all,dev,hta,torch,trainers]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c $(CONSTRAINTS) -e '.[all,dev,hta,torch,trainers]'
 	touch $(VENV)/.base $@

@@ -19,6 +19,7 @@ from htk.parsers.common.log_records import compact_json
 from htk.parsers.kineto.sorting import Columns, is_any
 
 _FIRST_ARROW = 1 << 40
+_MOST_PASSED = 1_000  # nodes of the host before one activity; damaged files may hold more
 _ROUNDED_NS = 4  # microseconds since the quarter of a year began, in 53 bits
 
 
@@ -56,7 +57,7 @@ def _through_host(
         row, passed_ns = ways.pop()
         if row < len(node_of):
             passed[node_of[row]] = max(passed_ns, passed.get(node_of[row], 0))
-        elif row not in seen:  # arrows of damaged files may run in circles
+        elif row not in seen and len(seen) < _MOST_PASSED:  # they may run in circles, too
             seen.add(row)
             passed_ns += host_ns[row - len(node_of)]
             ways += [(tail, passed_ns) for tail in before.get(row, ())]
