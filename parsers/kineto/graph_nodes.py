@@ -52,7 +52,7 @@ def _through_host(
     """Return the activities that lead to one, through callbacks and events or directly."""
     passed: dict[int, int] = {}
     ways = [(tail, 0) for tail in before[head]]
-    seen = set()
+    seen: set[int] = set()
     while ways:
         row, passed_ns = ways.pop()
         if row < len(node_of):
