@@ -38,7 +38,7 @@ TEXTS = {
     "operation_rows": ["data_parallel_cut.jsonl", "long_last_stage.csv"],
     "operation_timeline": ["slow_worker.json"],
     "profiler_plugin": ["dump_1493613951195738943_0.json", "ce_1493613951195738943_0.json"],
-    "proton": ["proton.hatchet"],
+    "proton": ["sums/proton.hatchet"],
     "python_stacks": ["faulthandler_rank0.txt", "rank2.txt", "traceback.log"],
     "ras": ["status.json", "text_mismatch.txt", "text_incomplete.txt"],
     "rccl_replay": ["replayer_log.1275.node-m.json"],

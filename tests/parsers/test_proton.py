@@ -21,7 +21,7 @@ def opened(name: str) -> Trace:
 
 
 def test_sums_of_kernels_add_up_again() -> None:
-    trace = opened("proton.hatchet")
+    trace = opened("sums/proton.hatchet")
     kernels = trace.tables["kernels"]
     columns = [kernels[name].to_pylist() for name in ("name", "device", "start_ns", "end_ns")]
     assert [*zip(*columns, strict=True)] == [
@@ -35,7 +35,8 @@ def test_sums_of_kernels_add_up_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "total_ns"), [("proton.hatchet", 1_000_501), ("trace.chrome_trace", 11_000)]
+    ("name", "total_ns"),
+    [("sums/proton.hatchet", 1_000_501), ("timeline/trace.chrome_trace", 11_000)],
 )
 def test_scopes_and_lines_of_kernels(name: str, total_ns: int) -> None:
     trace = opened(name)
@@ -45,7 +46,7 @@ def test_scopes_and_lines_of_kernels(name: str, total_ns: int) -> None:
 
 
 def test_a_timeline_keeps_its_times_and_gpus() -> None:
-    trace = opened("trace.chrome_trace")
+    trace = opened("timeline/trace.chrome_trace")
     times = ask(trace, "time_breakdown").to_pylist()
     assert [(t["device"], t["compute_ns"]) for t in times] == [(0, 5_500), (1, 5_500)]
     ranges = trace.tables["annotations"].to_pylist()
@@ -55,7 +56,7 @@ def test_a_timeline_keeps_its_times_and_gpus() -> None:
 
 
 def test_a_damaged_file_is_refused_in_one_line() -> None:
-    whole = (SAMPLES / "proton.hatchet").read_bytes()
+    whole = (SAMPLES / "sums/proton.hatchet").read_bytes()
     for data in (whole[:-40], b"[]", b'{"traceEvents": 3}', b"[" * 9_000):
         with pytest.raises(MalformedTrace, match=r"^p\.hatchet: "):
             proton.parse(Source("p.hatchet", lambda data=data: io.BytesIO(data)), ParseOptions())

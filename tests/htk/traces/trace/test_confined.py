@@ -221,10 +221,10 @@ def test_processor_time_and_the_clock_are_limited(
     monkeypatch.setattr(confined, "_WALL", 600.0)
     trace = open_trace(dumps(tmp_path, 3), FRESH)
     assert ranks(trace) == [0, 2] and "processor time" in trace.failed[0][1]
-    monkeypatch.setattr(confined, "_WALL", 0.5)
+    monkeypatch.setattr(confined, "_WALL", 8.0)  # a busy machine needs seconds for the others
     hurting(monkeypatch, signal.pause)  # takes no processor time at all
     trace = open_trace(tmp_path, FRESH)
-    assert ranks(trace) == [0, 2] and "not read within 500 ms" in trace.failed[0][1]
+    assert ranks(trace) == [0, 2] and "not read within 8" in trace.failed[0][1]
 
 
 @pytest.mark.usefixtures("forked")
