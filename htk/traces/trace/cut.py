@@ -339,7 +339,7 @@ class CutRecording:
 
     @property
     def header_facts(self) -> dict[str, object]:
-        """What the header of a file tells that the cut is written to."""
+        """What is written into the header of a file that holds the cut."""
         return {RECORDED: self.recorded, **self.left_facts}
 
 

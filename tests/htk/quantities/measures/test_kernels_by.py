@@ -81,7 +81,7 @@ def test_a_row_of_several_kernels_names_the_largest_and_what_is_told(trace: Trac
 def test_work_of_each_grouping(
     trace: Trace, by: str, work: dict[str, tuple[int, int, int]]
 ) -> None:
-    """Of calls, operations of a modelled one (two for each multiply-add) and us."""
+    """For each call: its operations, two for each multiply-add, and its time in us."""
     rows = [r for r in ask(trace, "roofline", by=by).to_pylist() if r["flops_per_call"]]
     found = {
         " ".join(filter(None, (row["name"], row["shapes"]))): (

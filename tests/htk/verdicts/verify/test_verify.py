@@ -61,7 +61,7 @@ FOLDERS = [Path(path).parent for path in SETS]
 
 
 def _by_day_or_night(path: str) -> Any:
-    """Of recordings that lie in one folder the first is verified by day, all at night."""
+    """Verify the first recording of a folder by day, and all of them at night."""
     parent = Path(path).parent
     is_first = parent == SAMPLES or SETS[FOLDERS.index(parent)] == path
     return pytest.param(path, marks=() if is_first else pytest.mark.nightly)
