@@ -33,6 +33,7 @@ ORDER = (
     "execution_trace",
     "kernel_stacks",
     "proton",
+    "ascend",
     "kineto",
     "ras",
     "rccl_replay",

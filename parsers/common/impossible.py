@@ -11,11 +11,9 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import (
     codes_of,
-    matching,
     number,
     numbers,
     read_keys,
-    read_lengths,
     read_times,
     with_column,
 )
@@ -24,32 +22,27 @@ from htk.base.columns.order import ordered
 from htk.base.columns.segments import SegmentTimes, heads, running_max
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.humanize import format_duration
-from htk.base.mappings import NamedTables
+from htk.base.mappings import Facts, NamedTables
 from htk.base.schema import INT64
+from htk.parsers.common.doubtful import TICK_NS, Impossible, name_doubtful, report
+from htk.quantities.derived.links import is_ambiguous
 
 _FAR_NS = 60_000_000_000
-_TICK_NS = 1000  # stamps of whole microseconds may overlap by one
 _FEWEST, _CLOCK_PCT = 3, 2  # activities, and of the launched ones, are early if the clock is wrong
-# Bytes in a ns, far above what any link to a host and any memory reached when this was written.
-_HOST_RATE = 1000
-_MEMORY_RATE = 20_000
-
-
-class Impossible(NamedTuple):
-    """What was seen, as a row of the table `parse_issues`."""
-
-    kind: str
-    event: int
-    text: str
-    times: int
+_HOST = ("launches", "cpu_ops", "annotations")
+_TIMED = ("kernels", "cpu_ops", "launches")  # a range of the user's may hold nothing
+_ENDLESS_NS = 1_000_000_000
+_ENDLESS_TIMES = 10  # as long as all else of a recording, so that nothing else saw its end
+_MANY = 100  # events at least, of which a single one lasts so long
 
 
 def mend_impossible(
-    tables: NamedTables,
+    tables: NamedTables, facts: Facts
 ) -> tuple[dict[str, pa.Table], list[Impossible]]:
     """Return the tables of a recording without what cannot be, and what was found."""
     mended = dict(tables)
     seen: list[Impossible] = []
+    _drop_repeated_calls(mended, seen)
     if "kernels" in mended and mended["kernels"].num_rows:
         _drop_repeats(mended, seen)
         launches = _Launches.of(mended)
@@ -58,13 +51,9 @@ def mend_impossible(
         if launches is not None:
             _move_early_clocks(mended, launches, seen)
         _cut_overruns(mended, seen)
-        _name_fast_copies(mended["kernels"], seen)
+        name_doubtful(mended, facts, seen)
+    _cut_endless(mended, seen)
     return mended, seen
-
-
-def _report(seen: list[Impossible], kernels: pa.Table, rows: Ints, kind: str, text: str) -> None:
-    event = int(numbers(kernels["event"], NONE)[rows[0]])
-    seen.append(Impossible(kind, event, text, len(rows)))
 
 
 def _stream_order(kernels: pa.Table) -> tuple[Ints, Mask]:
@@ -83,8 +72,30 @@ def _stream_order(kernels: pa.Table) -> tuple[Ints, Mask]:
     return rows[order], heads(*(column[order] for column in columns[:3]))
 
 
+def _drop_repeated_calls(tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
+    """Leave out what the host did twice in every respect, if that is much of all it did.
+
+    Its times are looked at first: they hardly ever come again, and are told apart sooner.
+    """
+    calls = next((t for n in _HOST if n in tables and (t := tables[n]).num_rows), None)
+    if calls is None:
+        return
+    start, end = read_times(calls)
+    order = ordered(start, end)
+    again = order[~heads(start[order], end[order])]
+    if 3 * int((end > start)[again].sum()) < calls.num_rows:
+        return
+    repeats = calls.num_rows - _without_repeats(calls).num_rows
+    if 3 * repeats < calls.num_rows:
+        return
+    text = "call or operator recorded twice, equal in all: left out, as is all else like it"
+    seen.append(Impossible("repeated_call", int(numbers(calls["event"])[again[0]]), text, repeats))
+    for name in tables.keys() - {"kernels"}:
+        tables[name] = _without_repeats(tables[name])
+
+
 def _drop_repeats(tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
-    """Leave out what stands in a file twice; if that is most of the GPU's work, in every table."""
+    """Leave out what a GPU is told to have done twice."""
     kernels = tables["kernels"]
     order, first = _stream_order(kernels)
     alike = ~first
@@ -97,12 +108,8 @@ def _drop_repeats(tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
     if not len(repeats):
         return
     text = "activity recorded twice, of one time, stream and correlation: left out"
-    _report(seen, kernels, repeats, "repeated_activity", text)
-    if 3 * len(repeats) < kernels.num_rows:
-        tables["kernels"] = _without_rows(kernels, repeats)
-        return
-    for name, table in tables.items():
-        tables[name] = _without_repeats(table)
+    report(seen, kernels, repeats, "repeated_activity", text)
+    tables["kernels"] = _without_rows(kernels, repeats)
 
 
 def _without_rows(table: pa.Table, rows: Ints) -> pa.Table:
@@ -164,7 +171,7 @@ def _drop_far_ones(
     far = late[idle_ns > _FAR_NS]
     if len(far):
         text = "activity a minute and more after its launch and all other work: left out"
-        _report(seen, kernels, far, "far_activity", text)
+        report(seen, kernels, far, "far_activity", text)
         tables["kernels"] = _without_rows(kernels, far)
     return bool(len(far))
 
@@ -178,21 +185,23 @@ def _move_early_clocks(
     """
     kernels = tables["kernels"]
     early_ns = launches.first_ns - numbers(kernels["start_ns"])
-    is_early = launches.is_launched & (early_ns > _TICK_NS)
+    is_early = launches.is_launched & (early_ns > TICK_NS)
+    if is_early.any():
+        is_early &= ~is_ambiguous(kernels, tables["launches"])
     device = numbers(kernels["device"], NONE)
     for gpu in np.unique(device[is_early]).tolist():
         early = np.flatnonzero(is_early & (device == gpu))
         of_gpu = int((launches.is_launched & (device == gpu)).sum())
         if len(early) < _FEWEST or 100 * len(early) < _CLOCK_PCT * of_gpu:
             text = "activity that begins before the call that launched it: kept"
-            _report(seen, kernels, early, "early_activity", text)
+            report(seen, kernels, early, "early_activity", text)
             continue
         behind_ns = int(early_ns[early].max())
         text = (
             f"GPU {max(gpu, 0)}'s clock is at least {format_duration(behind_ns)} behind the host's"
             " (activities begin before their launches): its times are moved by that"
         )
-        _report(seen, kernels, early, "gpu_clock", text)
+        report(seen, kernels, early, "gpu_clock", text)
         for name in tables.keys() & {"kernels", "annotations"}:
             of_clock = numbers(tables[name]["device"], NONE) == gpu
             tables[name] = _moved(tables[name], np.where(of_clock, behind_ns, 0))
@@ -222,7 +231,7 @@ def _cut_overruns(tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
     earliest = -running_max(last, -end[order][::-1])[::-1]
     follows = ~np.append(first[1:], True)
     next_end = np.append(earliest[1:], 0)
-    overlong = np.flatnonzero(follows & (end[order] > next_end + _TICK_NS))
+    overlong = np.flatnonzero(follows & (end[order] > next_end + TICK_NS))
     if not len(overlong):
         return
     rows = order[overlong]
@@ -231,16 +240,53 @@ def _cut_overruns(tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
     cut[rows] = np.maximum(start[rows], start[following])
     over = format_duration(int((end - cut).sum()))
     text = f"activity that lasts over those that follow on its stream: cut there, by {over} in all"
-    _report(seen, kernels, rows, "overrun", text)
-    tables["kernels"] = with_column(kernels, "end_ns", number(cut, INT64))
+    report(seen, kernels, rows, "overrun", text)
+    _cut_at(tables, "kernels", rows, cut[rows])
 
 
-def _name_fast_copies(kernels: pa.Table, seen: list[Impossible]) -> None:
-    size = numbers(kernels["size_bytes"])
-    length = read_lengths(kernels) + _TICK_NS
-    with_host = matching(kernels["name"], lambda name: "HtoD" in name or "DtoH" in name)
-    rate = np.where(with_host, _HOST_RATE, _MEMORY_RATE)
-    fast = np.flatnonzero(size > rate * length)
-    if len(fast):
-        text = "copy faster than any link or memory: its size or its length is wrong"
-        _report(seen, kernels, fast, "impossible_copy", text)
+def _cut_endless(tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
+    """Cut the only event that goes on long after all others of its recording: where its caller
+    ends or, if it has none, where all others have ended. One that begins so late is left out."""
+    events = tables.get("events")
+    if events is None or events.num_rows < _MANY:
+        return
+    start, end = read_times(events)
+    last = int(np.argmax(end))
+    ended = int(np.delete(end, last).max())
+    over_ns = int(end[last]) - ended
+    if over_ns <= max(_ENDLESS_NS, _ENDLESS_TIMES * (ended - int(start.min()))):
+        return
+    event = int(numbers(events["event"])[last])
+    holder = next((n for n in _TIMED if n in tables and len(_rows_of(tables[n], event))), None)
+    if holder is None:
+        return
+    rows = _rows_of(tables[holder], event)
+    over = format_duration(over_ns)
+    if start[last] < ended:
+        is_round = (start < start[last]) & (end > start[last]) & (end <= ended)
+        for column in ("process", "thread"):
+            codes = codes_of(events[column])[0]
+            is_round &= codes == codes[last]
+        _cut_at(tables, holder, rows, end[is_round].min(initial=ended))
+        report(seen, tables[holder], rows, "endless", f"event that outlasts all others by {over}")
+    elif start[last] - ended > _FAR_NS:
+        text = f"event {over} after all others, left out"
+        report(seen, tables[holder], rows, "stray_time", text)
+        tables[holder] = _without_rows(tables[holder], rows)
+        tables["events"] = _without_rows(events, np.array([last]))
+
+
+def _rows_of(spans: pa.Table, event: int) -> Ints:
+    return np.flatnonzero(numbers(spans["event"], NONE) == event)
+
+
+def _cut_at(tables: dict[str, pa.Table], name: str, rows: Ints, ends: Ints | np.int64) -> None:
+    """Let activities end earlier, in their table and in that of all events."""
+    events = numbers(tables[name]["event"])[rows]
+    for holder in {name, "events"} & tables.keys():
+        table = tables[holder]
+        numbered = numbers(table["event"])
+        order = ordered(numbered)
+        end = numbers(table["end_ns"]).copy()
+        end[order[np.searchsorted(numbered[order], events)]] = ends
+        tables[holder] = with_column(table, "end_ns", number(end, INT64))

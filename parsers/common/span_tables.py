@@ -159,7 +159,7 @@ def recording(
     tables: NamedTables, facts: Mapping[str, object], rank: int | None, issues: Issues
 ) -> Parsed:
     """Return one process: its events numbered in order of time, and when it was recorded."""
-    numbered, impossible = mend_impossible(_numbered(tables))
+    numbered, impossible = mend_impossible(_numbered(tables), facts)
     for seen in impossible:
         issues.add(seen.kind, seen.text, count=seen.times)
     events = numbered["events"]

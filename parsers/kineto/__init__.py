@@ -20,7 +20,8 @@ from htk.base.errors import MalformedTrace
 from htk.base.io.decompress import open_stream
 from htk.base.mappings import NamedTables
 from htk.base.schema import INT64, PARSE_ISSUES
-from htk.parsers.common.impossible import Impossible, mend_impossible
+from htk.parsers.common.doubtful import Impossible
+from htk.parsers.common.impossible import mend_impossible
 from htk.parsers.kineto import facts as header_facts
 from htk.parsers.kineto.collectives import collectives
 from htk.parsers.kineto.cycles import Cycle, cycles
@@ -29,12 +30,13 @@ from htk.parsers.kineto.process_groups import comm_groups
 from htk.parsers.kineto.processes import processes
 from htk.parsers.kineto.raw import RawEvents
 from htk.parsers.kineto.read import read_events
-from htk.parsers.kineto.sorting import DAY_NS, Columns, Sorted, sort_events
+from htk.parsers.kineto.sorting import DAY_NS, Columns, Sorted, sort_events, unread_events
 from htk.parsers.kineto.tables import tables
 from htk.quantities.derived.cut_calls import cut_tables
 from htk.quantities.derived.cut_header import CutHeader, cut_headers
 
 NAME = "kineto"
+_MANY_UNREAD = 20  # events; some programs add one or two of their own
 _ISSUES = without(PARSE_ISSUES, "rank", "cycle", "file")
 _NO_ISSUES = _ISSUES.empty_table()
 
@@ -43,11 +45,13 @@ _HEADER = re.compile(
     rb'|cuda_runtime_version|cupti_version|displayTimeUnit|record_shapes|with_stack|htk_cut)"\s*:'
 )
 # NCCL's profiler plugin and timelines of operation-level rows are bare arrays of events too, its
-# RAS service writes the same versions; Proton's begins with the stack of a scope, or its process.
+# RAS service writes the same versions; Proton's begins with the stack of a scope, or its
+# process; Ascend's times are texts.
 _OTHERS = re.compile(
     rb'"communicators(?:_count)?"\s*:|"model_chunk"\s*:|"cat": "(?:GROUP_API|COLL_API|P2P_API'
     rb'|KERNEL_LAUNCH|GROUP|COLL|P2P|PROXY|CE_COLL)", "ph": "[be]"'
     rb'|"traceEvents"\s*:\s*\[\s*\{\s*"args"\s*:\s*\{\s*"(?:call_stack"|name"\s*:\s*"Trace")'
+    rb'|\A\[\s*\{[^{}]*"ts"\s*:\s*"'
 )
 _BARE_ARRAY = re.compile(rb'\A(?:\xef\xbb\xbf)?\s*\[\s*\{[^{}\[\]]*"ph"\s*:')
 
@@ -106,7 +110,7 @@ def _recording(
     """Return one cycle of a process; damage to the file as a whole is told with the first."""
     events, header = cycle.process.events, cycle.process.header
     facts = header_facts.facts(header)
-    parsed, impossible = mend_impossible(tables(raw, events, base_ns, keep))
+    parsed, impossible = mend_impossible(tables(raw, events, base_ns, keep), facts)
     parsed["comm_groups"] = comm_groups(header)
     parsed["collectives"] = collectives(
         parsed["kernels"],
@@ -173,6 +177,10 @@ def _issues(
     if len(events.strays):
         text = "time more than a day from all others, left out"
         rows.append(("stray_time", None, int(events.strays[0]), text, len(events.strays)))
+    if len(unread := unread_events(raw, events)) >= _MANY_UNREAD:
+        names = ", ".join(sorted({*Columns(raw, unread, 0).text("cat").to_pylist()} - {None})[:5])
+        text = f"events of no category that is read: {names or 'they have none'}"
+        rows.append(("unread_events", None, int(unread[0]), text, len(unread)))
     if uncut:
         text = "step numbers begin anew, too often to tell cycles apart: equal numbers are added up"
         rows.append(("repeated_steps", None, None, text, uncut))

@@ -42,6 +42,7 @@ CATEGORIES = {
     "overheads": ("overhead",),
     "graph_nodes": ("graph_event_node", "graph_host_node"),  # that are no work of the GPU
 }
+_NO_WORK = ("trace", "cuda_profiler_range", "cuda_event")  # the profiler's own, and marks
 MTIA_SYNCS = ("event_wait", "event_record")  # MTIA's, among what runs on the device
 _ONECCL = "xccl::"  # its calls on the host, which Kineto files with what runs on the device
 STEP = "ProfilerStep#"
@@ -102,6 +103,13 @@ def _strays(raw: RawEvents, rows: Rows, base_ns: int) -> Rows:
     lonely = (size * _MANY <= size.max()) | ((size == 1) & (size.max() > 1))
     damaged[order] |= lonely[cluster]
     return rows[damaged]
+
+
+def unread_events(raw: RawEvents, events: Sorted) -> Rows:
+    """Return the complete events that are in no table."""
+    codes, names = Columns(raw, events.complete, 0).codes("cat")
+    is_read = np.isin(events.complete, np.concatenate([*events.of.values()]))
+    return events.complete[~is_read & ~is_any(codes, names, _NO_WORK)]
 
 
 def named(raw: RawEvents, wanted: Callable[[str], bool]) -> Mask:

@@ -22,6 +22,7 @@ from tests.parsers.hostile_values import WRONG, outcome, variants
 SAMPLES = Path(__file__).parents[2] / "sample_traces"
 PARSERS = {parser.NAME: parser for parser in parsers()}
 TEXTS = {
+    "ascend": ["trace_view.json"],
     "execution_trace": ["rank0_et.json.gz"],
     "inspector": ["verbose/node-a-pid1001.log", "v2.28_no_comm_name/node-a-pid77.log"],
     "inspector_prometheus": [

@@ -79,9 +79,9 @@ def _losses(coverage: Facts) -> list[str]:
     return parts
 
 
-def damage_words(coverage: Facts) -> str:
-    """Return what a recording holds that cannot be, or nothing."""
-    return ", ".join(_in_their_words(coverage.get("issues") or {}, _IMPOSSIBLE))
+def damage_words(coverage: Facts, kinds: Iterable[str] | None = None) -> str:
+    """Return what a recording holds that cannot be, of some kinds or of all, or nothing."""
+    return ", ".join(_in_their_words(coverage.get("issues") or {}, kinds or _IMPOSSIBLE))
 
 
 def _in_their_words(issues: Mapping[str, int], kinds: Iterable[str]) -> list[str]:
@@ -100,14 +100,26 @@ def _clocks(coverage: Facts) -> list[str]:
     return [f"clock alignment {word}: offsets up to {offset}, residual up to {left}"]
 
 
-_IMPOSSIBLE = {  # what no whole recording has
+MENDED = {  # what no whole recording has, and no answer
     "stray_time": ("stray time", "left out"),
+    "endless": ("endless event", "cut"),
+    "repeated_call": ("repeated call", "left out"),
     "repeated_activity": ("repeated GPU event", "left out"),
     "far_activity": ("far-off GPU event", "left out"),
     "gpu_clock": ("too early GPU event", "moved with the GPU's clock"),
-    "early_activity": ("too early GPU event", "kept"),
     "overrun": ("overlong GPU event", "cut at the next of its stream"),
+}
+_IMPOSSIBLE = {  # or what cannot be told better
+    **MENDED,
+    "no_time": ("event", "without a time left out"),
+    "negative_duration": ("negative duration", "taken as 0"),
+    "overflowed_duration": ("overflowed duration", "taken as 0"),
+    "early_activity": ("too early GPU event", "kept"),
+    "later_operator": ("GPU event", "ahead of the operator named"),
     "impossible_copy": ("impossibly fast transfer", "kept"),
+    "impossible_product": ("impossibly fast matrix product", "kept"),
+    "lost_activity": ("launching call", "without GPU events"),
+    "lost_launch": ("GPU event", "without launching calls"),
 }
 _NAMED_LOSSES = {
     "older_recording": ("older recording", "left out"),

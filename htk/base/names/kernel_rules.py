@@ -19,7 +19,7 @@ FAMILIES = OrderedRules(
             "reshape_and_cache kv_indices nchwtonhwc nhwctonchw batched_transpose cat_and_cache"
             " subtensorop store_kvcache store_cache set_kv_buffer copy_to_kv_cache concatmlak"
             " appendpagedkv appendkv permute_1d permute_2d permute_indices permute_pooled"
-            " permute_sparse",
+            " permute_sparse memset transdata zeroslike oneslike asstrided",
         ),
         (
             "elementwise",
@@ -61,7 +61,7 @@ FAMILIES = OrderedRules(
             "gemm",
             "gemm(?!a(?:_|$|rms)) cutlass cublas cijk_ splitk gemv nvjet _mm_ matmul"
             " dot_kernel wmma mfma xmma machete marlin bmm_ epilogue::impl scal_kernel fc-dtype"
-            " wvspltk mul_mat_",
+            " wvspltk mul_mat_ scaled_mm",
         ),
         (
             "norm",
@@ -88,7 +88,10 @@ FAMILIES = OrderedRules(
             "elementwise",
             "elementwise vectorized pointwise activation gelu geglu silu relu _add_ _mul_ scale"
             " where dgated_act element_mul cast convert op_tensor optensor cudafunctor upsample"
-            r" ^(?:aten::)?(?:add|sub|mul|div|sigmoid|tanh|exp|clamp)(?:\.\w+)?$",
+            r" ^(?:aten::)?(?:add|sub|mul|div|sigmoid|tanh|exp|clamp)(?:\.\w+)?$"
+            # CANN's, whose numbers count calls
+            r" (?:^|_)(?:add|mul|sub|realdiv|exp|log|less|greater|greaterequal|logicalnot|logicalor"
+            r"|square|reciprocal|axpy|addcmul|addcdiv|notequal)\d*$",
         ),
     )
 )
@@ -209,7 +212,7 @@ MATRIX_UNITS = OrderedRules(
         ),
         (
             False,  # products row by row, in plain arithmetic or through transforms
-            "_dgemm_ _cgemm_ _zgemm_ _gcgemm_ _scudnn_ _dcudnn_ _gemv_ _gemvx_ _gemv2_ _gemm_sn_"
+            "_dgemm_ _cgemm_ _zgemm_ _gcgemm_ _scudnn_ _dcudnn_ _gemv _gemm_sn_"
             " _gemmk1_ _dot_kernel_ _scal_ _naive_ _half_q_half_ _mul_mat_vec_ _winograd_"
             " _fft1_ _fft2_ _depthwise _grouped_direct_ _alg0_ _dgrad_engine_"
             " _conv1_ _multihead_ _decode_with_ _paged_attention_v _recurrent_ _selective_"
@@ -227,7 +230,7 @@ MATRIX_UNITS = OrderedRules(
             "^_attn_fwd_$ ^_fwd_kernel_$ ^_fwd_grouped_kernel_stage1_$ ^_kernel_unified_attention_"
             " ^_fused_moe_kernel_ ^_chunk_scan_fwd_ ^_chunk_state_fwd_"
             " ^_chunk_gated_delta_rule_fwd_"
-            " ^_chunk_gla_fwd_ ^_sage_fwd_",
+            " ^_chunk_gla_fwd_ ^_sage_fwd_ _block_scaled_mm_",
         ),
     )
 )

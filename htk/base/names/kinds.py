@@ -126,7 +126,7 @@ def _tensor_core(bare: str, name: str, family: str) -> bool | None:
     if family not in _MATRIX_FAMILIES:
         return False
     if name.startswith("Cijk_"):
-        return bool(_MATRIX_INSTRUCTION.search(name))
+        return bool(_MATRIX_INSTRUCTION.search(name)) if "_MT" in name else None
     own = name if _ANY_TEMPLATE.search(bare) else bare
     decided = MATRIX_UNITS.first(spell_words(own))
     return MATRIX_TYPES.first(spell_words(name)) if decided is None else decided

@@ -73,6 +73,12 @@ def links_of_captures(
     return kernel_links
 
 
+def captured_calls(launches: pa.Table) -> Ints:
+    """Return the rows of the calls whose work a capture kept for the replays of its graph."""
+    kept = [rows for captures in _captures(launches).values() for rows in captures]
+    return np.concatenate(kept) if kept else np.empty(0, np.int64)
+
+
 def _captures(launches: pa.Table) -> dict[int, list[Ints]]:
     """Return the rows of the launches of each capture, of each rank, in order."""
     begins = matching(launches["name"], lambda n: "BeginCapture" in n)

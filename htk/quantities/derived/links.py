@@ -70,7 +70,7 @@ def kernel_links(
             _step_column(_steps_at(annotations, moment)),
             _row(UserRanges(annotations, cpu_ops, threads).around(thread, moment)),
             boolean(_carry_in(kernels, launches, linked)),
-            boolean(linked & _is_ambiguous(kernels, launches)),
+            boolean(linked & is_ambiguous(kernels, launches)),
         ],
         schema=DERIVED["kernel_links"],
     )
@@ -134,7 +134,7 @@ def _launch_of(kernels: pa.Table, launches: pa.Table) -> Rows:
     return np.where(wanted > 0, take_or(usable, last), NONE)
 
 
-def _is_ambiguous(kernels: pa.Table, launches: pa.Table) -> NDArray[np.bool_]:
+def is_ambiguous(kernels: pa.Table, launches: pa.Table) -> NDArray[np.bool_]:
     """Return which activities have the id of several calls that are not inside one another."""
     ids = numbers(launches["correlation"])
     rows = np.flatnonzero(valid(launches["correlation"]) & (ids > 0))

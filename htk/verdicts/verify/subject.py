@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from htk.answers.ask import ask
-from htk.answers.output.coverage_text import damage_words
+from htk.answers.output.coverage_text import MENDED, damage_words
 from htk.base.core.parser import Source
 from htk.base.core.recording_hints import contents
 from htk.base.errors import MissingTable
@@ -120,7 +120,7 @@ class Subject:
                     raise NotApplicable(f"{row['file']} holds several ranks, not told apart here")
                 if cycles[row["file"], row["rank"]] > 1:
                     raise NotApplicable(f"{row['file']} holds several cycles, which are not cut")
-                if damage := self._impossible(row["file"]):
+                if damage := self._mended(row["file"]):
                     raise NotApplicable(f"{row['file']} is damaged: {damage}")
                 recording = read(source, self.largest_bytes)
                 read_bytes += recording.read_bytes
@@ -137,13 +137,13 @@ class Subject:
             raise NotApplicable("; ".join(left_out[:3]))
         return Second(facts, ranks, read_bytes, tuple(left_out), tuple(narrowed))
 
-    def _impossible(self, file: str) -> str:
-        """Return what the file holds that cannot be: mended here, not in a second reading."""
+    def _mended(self, file: str) -> str:
+        """Return what the file holds that was mended here, and is not in a second reading."""
         issues: Counter[str] = Counter()
         for row in self.trace.tables["parse_issues"].to_pylist():
             if row["file"] == file:
                 issues[row["kind"]] += row["count"]
-        return damage_words({"issues": issues})
+        return damage_words({"issues": issues}, MENDED)
 
     def _kinds(self) -> dict[str, str]:
         """Kinds of kernels by name, as answered: what a name means is not a matter of sums."""

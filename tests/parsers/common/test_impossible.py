@@ -10,16 +10,18 @@ from typing import Any
 import pytest
 
 from htk.answers.ask import ask
+from htk.base.errors import MalformedTrace
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 from htk.verdicts.overview.summary import verdict
 from tests.kineto_file import Event, kernel, launch, of_rank, op, step, write
 
 GPU = ("kernel", "gpu_memcpy", "gpu_memset")
+CALLS = ("cuda_runtime", "hip_runtime", "cuda_driver")
 WHOLE = (
-    "tracelens/h100/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz",
+    "tracelens/h100/gaunernst_bert-small-uncased__1016001.json.gz",
     "tracelens/mi300/Falconsai_nsfw_image_detection__1016002.json.gz",
-    "tracelens/b200/eager_trace.json.gz",
+    "dlrm_8rank/worker3_step_12.1694128201557.pt.trace.json.gz",
 )
 QUESTIONS = ("time_breakdown", "kernel_top", "op_breakdown", "launch_stats")
 
@@ -100,7 +102,7 @@ def test_one_early_activity_is_no_clock(tmp_path: Path) -> None:
 def test_a_file_merged_with_itself_counts_once(tmp_path: Path) -> None:
     sane = of_events(tmp_path, work(), "sane.json")
     twice = of_events(tmp_path, work() + work(), "twice.json")
-    assert issues(twice) == {"repeated_activity": 8}
+    assert issues(twice) == {"repeated_activity": 8, "repeated_call": 8}
     for question in QUESTIONS:
         assert ask(twice, question).to_pylist() == ask(sane, question).to_pylist()
 
@@ -140,12 +142,118 @@ def test_events_without_a_time_are_left_out_and_said_first(tmp_path: Path) -> No
     assert verdict(trace).headline.endswith(f"damaged: {len(events) - 10} stray times left out")
 
 
+def test_a_host_that_is_recorded_twice_counts_once(tmp_path: Path) -> None:
+    host = [event for event in work() if event["cat"] not in GPU]
+    sane = of_events(tmp_path, work(), "sane.json")
+    twice = of_events(tmp_path, work() + host, "twice.json")
+    assert issues(twice) == {"repeated_call": 8}
+    for question in QUESTIONS:
+        assert ask(twice, question).to_pylist() == ask(sane, question).to_pylist()
+
+
+def many() -> list[Event]:
+    """Work of 40 operators, each of which launches one kernel, in two callers."""
+    made: list[Event] = [op("outer", 0, 1990), op("outer", 2000, 1990)]
+    for k in range(40):
+        at = 100 * k + 5
+        made += [op("aten::mm", at, 40), launch(k + 1, at + 5), kernel("gemm", at + 50, 30, k + 1)]
+    return made
+
+
+def test_an_operator_that_outlasts_all_else_ends_with_its_caller(tmp_path: Path) -> None:
+    events = many()
+    events[8]["dur"] = 9e6  # the third operator; its caller ends at 1990
+    trace = of_events(tmp_path, events)
+    assert issues(trace) == {"endless": 1}
+    ends = {row["start_ns"]: row["end_ns"] for row in trace.tables["cpu_ops"].to_pylist()}
+    assert ends[205_000] == 1_990_000
+    assert max(trace.tables["events"]["end_ns"].to_pylist()) == 3_990_000
+
+
+def test_two_that_end_together_vouch_for_each_other(tmp_path: Path) -> None:
+    """A kernel of many seconds, and the call that waits for it."""
+    wait = {**launch(99, 4000, 9e6), "name": "cudaDeviceSynchronize"}
+    assert issues(of_events(tmp_path, [*many(), launch(98, 3990), wait])) == {}
+
+
+def test_a_lone_event_long_after_all_else_is_left_out(tmp_path: Path) -> None:
+    trace = of_events(tmp_path, [*many(), op("aten::add", 3.6e9, 5)])
+    assert issues(trace) == {"stray_time": 1}
+    assert max(trace.tables["cpu_ops"]["end_ns"].to_pylist()) == 3_990_000
+
+
+def test_ids_used_anew_move_no_clock(tmp_path: Path) -> None:
+    """Kernels from before the recording, with ids that its calls have too."""
+    again = [launch(k, 900 + 10 * k) for k in range(1, 9)]
+    assert issues(of_events(tmp_path, [*work(), *again])) == {}
+
+
+def identified(events: list[Event], later: int = 0) -> list[Event]:
+    """Give operators ids and kernels the id of their operator, or of one so much later."""
+    for k, event in enumerate(e for e in events if e["name"] == "aten::mm"):
+        event["args"] |= {"External id": k + 1, "Input Dims": [[64, 1 << 20], [1 << 20, 64]]}
+    for k, event in enumerate(e for e in events if e["cat"] == "kernel"):
+        event["args"]["External id"] = k + 1 + later
+    return events
+
+
+def test_ids_that_name_operators_which_begin_later(tmp_path: Path) -> None:
+    """Only without launches: those tell it better."""
+    launched = of_events(tmp_path, identified(work(), later=2), "launched.json")
+    assert issues(launched) == {}
+    alone = [event for event in identified(work(), later=2) if event["cat"] not in CALLS]
+    trace = of_events(tmp_path, alone, "alone.json")
+    assert issues(trace) == {"later_operator": 6}
+    assert trace.tables["kernel_links"]["op_row"].null_count == 8
+
+
+def test_products_beyond_the_peak(tmp_path: Path) -> None:
+    """8.6 GFLOP in 30 us are 286 TFLOP/s, which an H100 can do and a V100 cannot."""
+    gpus = {"NVIDIA H100 80GB HBM3": {}, "Tesla V100-SXM2-16GB": {"impossible_product": 8}}
+    for name, found in gpus.items():
+        header = {**of_rank(0), "deviceProperties": [{"id": 0, "name": name}]}
+        assert issues(opened(write(tmp_path / "t.json", *identified(work()), **header))) == found
+
+
+def test_lost_halves_are_named_from_a_twentieth_on(tmp_path: Path) -> None:
+    kernels, calls = (
+        [e for e in many() if e["cat"] not in dropped] for dropped in (CALLS, ("kernel",))
+    )
+    by_call = {e["args"]["correlation"]: e for e in many() if e["cat"] in CALLS}
+    by_kernel = {e["args"]["correlation"]: e for e in many() if e["cat"] == "kernel"}
+    few = [k for k in range(1, 41) if k % 3]  # 27 of 40, the first and the last among them
+    assert issues(of_events(tmp_path, [*kernels, *(by_call[k] for k in few)], "a.json")) == {
+        "lost_launch": 13
+    }
+    assert issues(of_events(tmp_path, [*calls, *(by_kernel[k] for k in few)], "b.json")) == {
+        "lost_activity": 13
+    }
+    edge = [*calls, *(by_kernel[k] for k in range(10, 30))]  # recording began late, ended early
+    assert issues(of_events(tmp_path, edge, "c.json")) == {}
+
+
+def test_what_a_capture_keeps_is_not_lost(tmp_path: Path) -> None:
+    begin, end = (
+        {**launch(0, at), "name": f"cudaStream{what}Capture"}
+        for at, what in ((1000, "Begin"), (3000, "End"))
+    )
+    events = [e for e in many() if e["cat"] != "kernel" or not 1000 < e["ts"] < 3050]
+    assert issues(of_events(tmp_path, events, "lost.json")) == {"lost_activity": 20}
+    assert issues(of_events(tmp_path, [*events, begin, end])) == {}
+
+
+def test_strict_refuses_what_cannot_be(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.json", *work(), *work(), **of_rank(0))
+    with pytest.raises(MalformedTrace, match="repeated_call"):
+        open_trace(path, OpenOptions(cache=False, strict=True))
+
+
 Mutation = Callable[[list[dict[str, Any]]], int]
 
 
 def overrun(events: list[dict[str, Any]]) -> int:
     streams: dict[Any, list[dict[str, Any]]] = {}
-    for event in sorted((e for e in events if e.get("cat") in GPU), key=lambda e: float(e["ts"])):
+    for event in of_gpu(events):
         streams.setdefault(event["args"]["stream"], []).append(event)
     longest = max(streams.values(), key=len)
     third = len(longest) // 3
@@ -162,33 +270,79 @@ def behind(events: list[dict[str, Any]]) -> int:
 
 
 def twice(events: list[dict[str, Any]]) -> int:
-    of_gpu = sum(e.get("cat") in GPU for e in events)
     events += [copy.deepcopy(e) for e in events if e.get("ph") != "M"]
-    return of_gpu
+    return len(of_gpu(events)) // 2
+
+
+def twice_on_the_host(events: list[dict[str, Any]]) -> int:
+    events += [copy.deepcopy(e) for e in events if e.get("ph") == "X" and e["cat"] not in GPU]
+    return sum(e.get("cat") in CALLS for e in events) // 2
+
+
+def endless_kernel(events: list[dict[str, Any]]) -> int:
+    of_gpu(events)[-1]["dur"] = 5e6
+    return 1
+
+
+def endless_operator(events: list[dict[str, Any]]) -> int:
+    operators = [e for e in events if e.get("cat") == "cpu_op"]
+    operators[len(operators) // 2]["dur"] = 100e6
+    return 1
+
+
+def without_kernels(events: list[dict[str, Any]]) -> int:
+    events[:] = [e for k, e in enumerate(events) if e.get("cat") not in GPU or k % 3]
+    return 0
+
+
+def without_launches(events: list[dict[str, Any]]) -> int:
+    events[:] = [e for k, e in enumerate(events) if e.get("cat") not in CALLS or k % 3]
+    return 0
+
+
+def of_gpu(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted((e for e in events if e.get("cat") in GPU), key=lambda e: float(e["ts"]))
+
+
+MUTATIONS: dict[str, Mutation] = {
+    "overrun": overrun,
+    "gpu_clock": behind,
+    "repeated_activity": twice,
+    "repeated_call": twice_on_the_host,
+    "endless": endless_kernel,
+    "endless ": endless_operator,
+    "lost_activity": without_kernels,
+    "lost_launch": without_launches,
+}
 
 
 @pytest.mark.parametrize("name", WHOLE)
-@pytest.mark.parametrize(
-    ("mutate", "kind"),
-    [(overrun, "overrun"), (behind, "gpu_clock"), (twice, "repeated_activity")],
-    ids=["overrun", "behind", "twice"],
-)
-def test_a_mutated_recording_is_told_and_answers_as_before(
-    shared: Path, tmp_path: Path, name: str, mutate: Mutation, kind: str
+def test_mutated_recordings_are_told_and_answer_as_before(
+    shared: Path, tmp_path: Path, name: str
 ) -> None:
-    source = shared / "traces" / name
-    with gzip.open(source) as file:
-        content = json.load(file)
-    expected = mutate(content["traceEvents"])
-    broken = tmp_path / "broken.pt.trace.json"
-    broken.write_text(json.dumps(content))
-    sane, trace = opened(source), opened(broken)
-    assert not set(issues(sane)) & {"overrun", "gpu_clock", "repeated_activity"}
-    counted = issues(trace)[kind]
-    assert counted == expected or (not expected and counted)
-    before, after = (ask(t, "kernel_top").to_pylist() for t in (sane, trace))
-    counts = [{row["name"]: row["count"] for row in rows} for rows in (before, after)]
-    assert counts[1] == counts[0]
-    busy = [ask(t, "time_breakdown").to_pylist()[0]["busy_ns"] for t in (sane, trace)]
-    tolerance_ns = 1_000_000 if kind == "overrun" else 1_000
-    assert abs(busy[1] - busy[0]) < tolerance_ns
+    with gzip.open(shared / "traces" / name) as file:
+        whole = file.read()
+    sane = opened(shared / "traces" / name)
+    assert issues(sane) == {}
+    counts, busy_ns, steps = figures(sane)
+    for kind, mutate in MUTATIONS.items():
+        content = json.loads(whole)
+        expected = mutate(content["traceEvents"])
+        broken = tmp_path / f"{mutate.__name__}.pt.trace.json"
+        broken.write_text(json.dumps(content))
+        trace = opened(broken)
+        counted = issues(trace)[kind.strip()]
+        assert counted == expected or (not expected and counted), mutate
+        mended = figures(trace)
+        assert mended[2] == steps
+        if mutate is not without_kernels:
+            assert mended[0] == counts, mutate
+            tolerance_ns = 1_000_000 if kind in ("overrun", "endless") else 1_000
+            assert abs(mended[1] - busy_ns) < tolerance_ns, mutate
+
+
+def figures(trace: Trace) -> tuple[dict[str, int], int, list[int]]:
+    """Return how often each kernel ran, for how long the GPU was busy, and the steps."""
+    counts = {row["name"]: row["count"] for row in ask(trace, "kernel_top", n=0).to_pylist()}
+    busy_ns = ask(trace, "time_breakdown").to_pylist()[0]["busy_ns"]
+    return counts, busy_ns, ask(trace, "step_times").to_pylist()[0]["step"]

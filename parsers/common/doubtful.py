@@ -1,0 +1,164 @@
+"""What cannot have happened and cannot be mended, as nothing tells how it was: named, and kept."""
+
+import re
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import codes_of, matching, numbers, read_lengths
+from htk.base.columns.groups import Groups
+from htk.base.columns.types import NONE, Floats, Ints, Mask
+from htk.base.mappings import Facts, NamedTables
+from htk.physics.detected import device_of
+from htk.quantities.derived.captures import captured_calls
+from htk.quantities.derived.links import look_up
+
+TICK_NS = 1000  # stamps of whole microseconds may overlap by one
+# Bytes in a ns, far above what any link to a host and any memory reached when this was written.
+_HOST_RATE = 1000
+_MEMORY_RATE = 20_000
+_PRODUCT_TFLOPS = 20_000.0  # above any GPU's peak when this was written
+_BEYOND_PEAK = 1.1  # clocks beyond the published one
+_PRODUCTS = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1}  # first factor
+_LAUNCH = re.compile(r"Launch\w*Kernel")
+_FEWEST, _LOST_PCT = 10, 5  # calls or activities without the other half: fewer are the edges'
+
+
+class Impossible(NamedTuple):
+    """What was seen, as a row of the table `parse_issues`."""
+
+    kind: str
+    event: int
+    text: str
+    times: int
+
+
+def report(seen: list[Impossible], spans: pa.Table, rows: Ints, kind: str, text: str) -> None:
+    """Add what was seen in rows of a table, if there are any."""
+    if len(rows):
+        event = int(numbers(spans["event"], NONE)[rows[0]])
+        seen.append(Impossible(kind, event, text, len(rows)))
+
+
+def name_doubtful(tables: NamedTables, facts: Facts, seen: list[Impossible]) -> None:
+    """Add what is wrong with the copies, products and launches of a recording with GPU work."""
+    kernels = tables["kernels"]
+    text = "copy faster than any link or memory: its size or its length is wrong"
+    report(seen, kernels, _fast_copies(kernels), "impossible_copy", text)
+    launches = tables.get("launches")
+    is_launched = np.zeros(kernels.num_rows, bool)
+    if launches is not None and launches.num_rows:
+        is_launched = _name_lost_halves(kernels, launches, seen)
+    cpu_ops = tables.get("cpu_ops")
+    if cpu_ops is None or not cpu_ops.num_rows:
+        return
+    operator = _operators(kernels, cpu_ops)
+    begins = numbers(cpu_ops["start_ns"])[operator]
+    is_later = ~is_launched & (operator != NONE)
+    is_later &= begins > numbers(kernels["start_ns"]) + TICK_NS
+    text = "activity of an operator that begins after it, by their ids: not linked to it"
+    report(seen, kernels, np.flatnonzero(is_later), "later_operator", text)
+    text = "matrix product beyond the GPU's peak: its shapes or the times of its kernels are wrong"
+    fast = _fast_products(kernels, cpu_ops, np.where(is_later, NONE, operator), facts)
+    report(seen, cpu_ops, fast, "impossible_product", text)
+
+
+def _fast_copies(kernels: pa.Table) -> Ints:
+    size = numbers(kernels["size_bytes"])
+    length = read_lengths(kernels) + TICK_NS
+    with_host = matching(kernels["name"], lambda name: "HtoD" in name or "DtoH" in name)
+    rate = np.where(with_host, _HOST_RATE, _MEMORY_RATE)
+    return np.flatnonzero(size > rate * length)
+
+
+def _name_lost_halves(kernels: pa.Table, launches: pa.Table, seen: list[Impossible]) -> Mask:
+    """Add calls whose activities are missing and activities whose calls are, if they are more than
+    a recording's edges explain; return which activities have a call."""
+    ids = numbers(launches["correlation"], NONE)
+    wanted = numbers(kernels["correlation"], NONE)
+    is_launched: Mask = np.isin(wanted, ids[ids > 0])
+    has_work = np.isin(ids, wanted[wanted > 0])
+    begun = numbers(launches["start_ns"])
+    between = _between(begun, has_work)
+    may_launch = between & matching(launches["name"], lambda n: bool(_LAUNCH.search(n)))
+    may_launch[captured_calls(launches)] = False
+    idle = np.flatnonzero(may_launch & ~has_work)
+    if _is_much(idle, may_launch):
+        text = "launch whose GPU activity is missing: the profiler lost activities"
+        report(seen, launches, idle, "lost_activity", text)
+    start = numbers(kernels["start_ns"])
+    keys = [numbers(kernels[name], NONE) for name in ("device", "context", "stream")]
+    streams = Groups.by_keys(keys).group_ids
+    within = np.zeros(len(start), bool)
+    for stream in np.unique(streams).tolist():
+        rows = np.flatnonzero(streams == stream)
+        within[rows] = _between(start[rows], is_launched[rows])
+    within &= numbers(kernels["graph_id"]) <= 0
+    orphans = np.flatnonzero(within & ~is_launched)
+    if _is_much(orphans, within):
+        text = "GPU activity whose launch is missing, among those that have one"
+        report(seen, kernels, orphans, "lost_launch", text)
+    return is_launched
+
+
+def _between(time: Ints, is_whole: Mask) -> Mask:
+    """Return what lies between the first and the last that is whole: before and after it a
+    recording begins and ends."""
+    ends = time[is_whole]
+    if not len(ends):
+        return np.zeros(len(time), bool)
+    return np.asarray((time >= ends.min()) & (time <= ends.max()))
+
+
+def _is_much(lost: Ints, of: Mask) -> bool:
+    return len(lost) >= _FEWEST and 100 * len(lost) >= _LOST_PCT * int(of.sum())
+
+
+def _operators(kernels: pa.Table, cpu_ops: pa.Table) -> Ints:
+    """Return the operator that each activity is of by its id."""
+    ids = numbers(cpu_ops["external_id"])
+    usable = np.flatnonzero(ids > 0)
+    wanted = numbers(kernels["external_id"])
+    operators: Ints = np.where(wanted > 0, look_up(ids[usable], usable, wanted), NONE)
+    return operators
+
+
+def _fast_products(kernels: pa.Table, cpu_ops: pa.Table, operator: Ints, facts: Facts) -> Ints:
+    """Return the operators whose kernels would multiply faster than the GPU can."""
+    is_product = matching(kernels["family"], "gemm".__eq__)
+    products = np.unique(operator[is_product & (operator != NONE)])
+    work = _flops(cpu_ops)[products]
+    length = np.bincount(
+        np.searchsorted(products, operator[np.isin(operator, products)]),
+        read_lengths(kernels)[np.isin(operator, products)],
+        len(products),
+    )
+    gpu = device_of(facts.get("device_name"), facts.get("device_properties")).gpu
+    peaks = (gpu.fp16_tflops, gpu.bf16_tflops, gpu.fp8_tflops, gpu.fp4_tflops) if gpu else ()
+    tflops = _BEYOND_PEAK * max((peak for peak in peaks if peak), default=_PRODUCT_TFLOPS)
+    return np.asarray(products[work > 1000 * tflops * (length + TICK_NS)])
+
+
+def _flops(cpu_ops: pa.Table) -> Floats:
+    """Return the work of the operators that are plain matrix products; 0 of all others."""
+    name, names = codes_of(cpu_ops["name"])
+    shape, shapes = codes_of(cpu_ops["input_dims"])
+    first = np.array([*(_PRODUCTS.get(n, NONE) for n in names.to_pylist()), NONE])[name]
+    rows = np.flatnonzero(first != NONE)
+    kinds = Groups.by_keys([first[rows], shape[rows].astype(np.int64)])
+    work = np.array([_product(shapes, *key) for key in kinds.keys.tolist()], float)
+    flops = np.zeros(len(name))
+    flops[rows] = work[kinds.group_ids]
+    return flops
+
+
+def _product(shapes: pa.Array, first: int, shape: int) -> float:
+    """Return 2·m·n·k, of each in a batch, from recorded shapes."""
+    try:
+        left, right = msgspec.json.decode(shapes[shape].as_py(), type=list)[first : first + 2]
+        *batch, rows, inner = left
+        return 2.0 * float(np.prod([*batch, rows, inner, right[-1]], dtype=float))
+    except (ValueError, TypeError, IndexError, msgspec.DecodeError):
+        return 0.0
