@@ -1,15 +1,22 @@
-"""Python stacks of a process that hangs or died: `py-spy dump`, faulthandler, and tracebacks.
+"""Python stacks of a process that hangs or died: py-spy, pystack, faulthandler, tracebacks.
 
 Read: each thread's frames as `py-spy dump` prints them (with or without local variables, which are
-not read), faulthandler's dumps (of a timeout, a signal or a fatal error, 3.8 to 3.14), and the
-traceback of an exception that nobody caught, also where torch put `[rank3]:` before each line.
+not read, or with --json), those of `pystack remote` without its frames of C, faulthandler's dumps
+(of a timeout, a signal or a fatal error, 3.8 to 3.14), and the traceback of an exception that
+nobody caught, also where torch put `[rank3]:` before each line.
 
 The rank is that before a line, or that in the file's name.
 """
 
+import json
 import re
+from collections.abc import Iterator
+from dataclasses import replace
+from io import BytesIO
 
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
+from htk.base.errors import MalformedTrace
+from htk.base.io.sources import head as head_of
 from htk.base.io.sources import rank_from_name
 from htk.base.mappings import Fields
 from htk.parsers.common.line_formats import (
@@ -21,7 +28,7 @@ from htk.parsers.common.line_formats import (
     parse_log,
 )
 from htk.parsers.common.log_lines import LogLine
-from htk.parsers.common.log_records import Issues
+from htk.parsers.common.log_records import Issues, list_of, read_json
 
 NAME = "python_stacks"
 
@@ -30,13 +37,16 @@ _MARK = re.compile(
     _PREFIX + rb"(?:(?:Current t|T)hread 0x[0-9a-f]{1,16}(?: \[[^\]\n]{0,99}\])? "
     rb"\(most recent call first\):"
     rb"|Thread (?:0x)?[0-9A-Fa-f]{1,16} \([a-z+]{1,32}\)(?::|\n)"
-    rb"|Fatal Python error: |Traceback \(most recent call last\):)"
+    rb"|Fatal Python error: |Traceback (?:for thread \d{1,9} .{0,280})?\(most recent call last\):)"
 )
+_JSON = re.compile(rb'\s*\[\s*\{\s*"pid"\s*:\s*\d{1,9}\s*,\s*"thread_id"')
 _PROCESS = re.compile(r"^Process (\d{1,9}): (.{0,1023})$")
 _SPY_THREAD = re.compile(
     r'^Thread ((?:0x)?[0-9A-Fa-f]{1,16}) \(([a-z+]{1,32})\)(?:: "(.{0,255})")?'
 )
 _SPY_FRAME = re.compile(r"^ {4,8}(\S.{0,255}?) \(([^()]{1,1023}?)(?::(\d{1,9}))?\)\s*$")
+_PYSTACK_THREAD = re.compile(r"^Traceback for thread (\d{1,9}) (?:\((.{0,255})\) )?\[(.{0,99})\] ")
+_PYSTACK_FRAME = re.compile(r'^ {4}\(Python\) File "(.{0,1023}?)", line (\d{1,9}), in (.{1,255})$')
 _FAULT_THREAD = re.compile(
     r"^(Current thread|Thread) (0x[0-9a-f]{1,16})(?: \[(.{0,99})\])? \(most recent call first\):"
 )
@@ -49,11 +59,34 @@ _MOST_STACKS = 1 << 16
 
 
 def sniff(head: Head) -> bool:
-    return log_format(head) == NAME
+    return log_format(head) == NAME or _JSON.match(head.data) is not None
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
-    return parse_log(source, options)
+    if not _JSON.match(head_of(source).data):
+        return parse_log(source, options)
+    try:
+        content = json.loads(read_json(source, Issues(), options.progress))
+    except (ValueError, RecursionError) as error:
+        raise MalformedTrace(f"{source.name}: truncated or damaged: {error}") from None
+    text = "\n".join(_as_printed(content)).encode("utf8", "replace")
+    return parse_log(replace(source, open=lambda: BytesIO(text), size=len(text)), options)
+
+
+def _as_printed(threads: object) -> Iterator[str]:
+    """Yield the lines that `py-spy dump` prints of what it writes as JSON."""
+    for thread in list_of(threads):
+        if not isinstance(thread, dict):
+            continue
+        yield f"Process {thread.get('pid')}: python"
+        state = ("active" if thread.get("active") else "idle") + "+gil" * bool(
+            thread.get("owns_gil")
+        )
+        yield f'Thread {thread.get("os_thread_id") or 0} ({state}): "{thread.get("thread_name")}"'
+        for frame in list_of(thread.get("frames")):
+            if isinstance(frame, dict):
+                file = frame.get("short_filename") or frame.get("filename")
+                yield f"    {frame.get('name')} ({file}:{frame.get('line')})"
 
 
 class _Stack:
@@ -61,7 +94,7 @@ class _Stack:
 
     def __init__(self, row: Fields, kind: str) -> None:
         self.row = row
-        self.kind = kind  # spy, fault, traceback
+        self.kind = kind  # spy, pystack, fault, traceback
         self.frames: list[str] = []
 
 
@@ -89,6 +122,8 @@ class _Reader:
             return SKIPPED
         elif match := _SPY_THREAD.match(text):
             self._begin(line, "spy", match[1], match[2], match[3])
+        elif match := _PYSTACK_THREAD.match(text):
+            self._begin(line, "pystack", match[1], match[3] or None, match[2])
         elif match := _FAULT_THREAD.match(text):
             state = "current" if match[1] == "Current thread" else None
             fatal = self._fatal.get(writer)
@@ -126,6 +161,9 @@ class _Reader:
                 return self._frame(stack, match[1], match[2], match[3])
             if text.startswith("        "):  # local variables
                 return SKIPPED
+        elif stack.kind == "pystack" and text.startswith("    "):
+            match = _PYSTACK_FRAME.match(text)
+            return self._frame(stack, match[3], match[1], match[2]) if match else SKIPPED
         elif match := _FAULT_FRAME.match(text):
             return self._frame(stack, match[3], match[1], match[2])
         elif text.strip() == "<no Python frame>":
@@ -143,7 +181,8 @@ class _Reader:
     def _frame(self, stack: _Stack, function: str, file: str, number: str | None) -> str:
         if len(stack.frames) < _MOST_FRAMES:
             frame = f"{function} ({file}:{number})" if number else f"{function} ({file})"
-            stack.frames.insert(0 if stack.kind == "traceback" else len(stack.frames), frame)
+            is_outermost_first = stack.kind in ("traceback", "pystack")
+            stack.frames.insert(0 if is_outermost_first else len(stack.frames), frame)
             stack.row["frames"] = stack.frames
         return READ
 

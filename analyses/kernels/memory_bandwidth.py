@@ -44,6 +44,8 @@ _SMALL = 64 << 10
 _LARGE = 1 << 20
 _MICROSECOND = 1000
 _CUDA = re.compile(r"([HDPA]to[HDPA])(?: \((.*)\))?")
+_XPU = re.compile(r"\(([MHD])2([MHD])\)$")  # M: of the host's allocator, H: of SYCL's
+_XPU_MEMORY = {"M": "Pageable", "H": "Pinned", "D": "Device"}
 _HIP = re.compile(r"(Host|Device|Peer)\w*?To(Host|Device|Peer)", re.IGNORECASE)
 
 
@@ -103,9 +105,13 @@ def memory_bandwidth(kernels: pa.Table) -> pa.Table:
 
 
 def _direction(name: str) -> tuple[str, str | None]:
-    """From where to where, and between which kinds of memory; as CUDA and as HIP name it."""
+    """From where to where, and between which kinds of memory; as CUDA, XPU and HIP name it."""
     if cuda := _CUDA.search(name):
         return cuda[1], cuda[2]
+    if xpu := _XPU.search(name):
+        begin, end = xpu.groups()
+        memory = f"{_XPU_MEMORY[begin]} -> {_XPU_MEMORY[end]}"
+        return f"{begin}to{end}".replace("M", "H"), memory
     if hip := _HIP.search(name):
         return f"{hip[1][0]}to{hip[2][0]}".upper().replace("TO", "to"), None
     return ("set" if "set" in name.lower() else "copy"), None

@@ -12,6 +12,7 @@ from htk.base.columns.segments import heads
 from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
+from htk.base.names.kinds import is_copy_over_the_host_link
 from htk.base.names.rows_by import BySizes
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.physics.detected import common_device, peak_tflops
@@ -129,7 +130,7 @@ def roofline(
     costs = [
         f if isinstance(f, Cost) and not c else None for f, c in zip(kind_costs, comm, strict=True)
     ]
-    across = _some(groups, matching(kernels["name"], _crosses)[rows])
+    across = _some(groups, matching(kernels["name"], is_copy_over_the_host_link)[rows])
     notes = [
         "communication" if c else f if isinstance(f, str) else _CROSSING if x else f.assumed
         for f, c, x in zip(kind_costs, comm, across, strict=True)
@@ -204,10 +205,6 @@ def _beyond_peak(
             costs, limits, count.tolist(), time.tolist(), strict=True
         )
     ]
-
-
-def _crosses(name: str) -> bool:
-    return any(way in name for way in ("HtoD", "DtoH", "HostToDevice", "DeviceToHost"))
 
 
 def _recorded(ranks: pa.Table) -> Gpu | None:

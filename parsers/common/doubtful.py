@@ -11,6 +11,7 @@ from htk.base.columns.arrow import codes_of, matching, numbers, read_lengths
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.base.mappings import Facts, NamedTables
+from htk.base.names.kinds import is_copy_over_the_host_link
 from htk.physics.detected import device_of
 from htk.quantities.derived.captures import captured_calls
 from htk.quantities.derived.links import look_up
@@ -68,7 +69,7 @@ def name_doubtful(tables: NamedTables, facts: Facts, seen: list[Impossible]) -> 
 def _fast_copies(kernels: pa.Table) -> Ints:
     size = numbers(kernels["size_bytes"])
     length = read_lengths(kernels) + TICK_NS
-    with_host = matching(kernels["name"], lambda name: "HtoD" in name or "DtoH" in name)
+    with_host = matching(kernels["name"], is_copy_over_the_host_link)
     rate = np.where(with_host, _HOST_RATE, _MEMORY_RATE)
     return np.flatnonzero(size > rate * length)
 

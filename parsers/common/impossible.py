@@ -29,7 +29,7 @@ from htk.quantities.derived.links import is_ambiguous
 
 _FAR_NS = 60_000_000_000
 _FEWEST, _CLOCK_PCT = 3, 2  # activities, and of the launched ones, are early if the clock is wrong
-_HOST = ("launches", "cpu_ops", "annotations")
+_IDS = {"launches": "correlation", "cpu_ops": "external_id"}
 _TIMED = ("kernels", "cpu_ops", "launches")  # a range of the user's may hold nothing
 _ENDLESS_NS = 1_000_000_000
 _ENDLESS_TIMES = 10  # as long as all else of a recording, so that nothing else saw its end
@@ -75,15 +75,18 @@ def _stream_order(kernels: pa.Table) -> tuple[Ints, Mask]:
 def _drop_repeated_calls(tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
     """Leave out what the host did twice in every respect, if that is much of all it did.
 
-    Its times are looked at first: they hardly ever come again, and are told apart sooner.
+    Ids and times are looked at first: together they hardly ever come again.
     """
-    calls = next((t for n in _HOST if n in tables and (t := tables[n]).num_rows), None)
-    if calls is None:
+    name = next((n for n in _IDS if n in tables and tables[n].num_rows), None)
+    if name is None:
         return
-    start, end = read_times(calls)
-    order = ordered(start, end)
-    again = order[~heads(start[order], end[order])]
-    if 3 * int((end > start)[again].sum()) < calls.num_rows:
+    calls = tables[name]
+    start = numbers(calls["start_ns"])
+    ids = numbers(calls[_IDS[name]])
+    order = ordered(ids, start)
+    again = order[~heads(ids[order], start[order])]
+    again = again[ids[again] > 0]
+    if 3 * len(again) < calls.num_rows:
         return
     repeats = calls.num_rows - _without_repeats(calls).num_rows
     if 3 * repeats < calls.num_rows:

@@ -18,7 +18,6 @@ from htk.base.core.engine import engine
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
 from htk.base.io.decompress import open_stream
-from htk.base.mappings import NamedTables
 from htk.base.schema import INT64, PARSE_ISSUES
 from htk.parsers.common.doubtful import Impossible
 from htk.parsers.common.impossible import mend_impossible
@@ -124,8 +123,6 @@ def _recording(
     facts |= _extent(parsed["events"], raw)
     if not whole_file:
         facts |= {"events": parsed["events"].num_rows, "file_rows": raw.rows, "process": process}
-    if cycle.host_end_ns is not None:
-        facts["end_ns"] = _cycle_end(parsed, cycle.host_end_ns + base_ns)
     rank = header_facts.rank(header)
     world_size = header_facts.integer(facts["world_size"])
     return Parsed(parsed, rank, world_size, facts)
@@ -145,12 +142,6 @@ def _extent(events: pa.Table, raw: RawEvents) -> dict[str, object]:
         "truncated": raw.truncated,
         "engine": engine(),
     }
-
-
-def _cycle_end(parsed: NamedTables, next_ns: int) -> int:
-    """Return when a cycle's recording ends: where the next begins, or with its last GPU work."""
-    ends = parsed["kernels"]["end_ns"]
-    return max(next_ns, int(ends.to_numpy().max())) if len(ends) else next_ns
 
 
 def _issues(

@@ -54,6 +54,7 @@ LINKS = (
         "correlation",
         "stream",
         "own_stream = original_stream",  # where `stream` is the row it is drawn on
+        "sycl_queue = sycl queue",  # XPU, which names no stream
         "device",
         "context",
         "seq_num = Sequence number",

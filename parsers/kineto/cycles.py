@@ -28,7 +28,6 @@ class Cycle:
     """The rows of one run of step numbers."""
 
     process: Process
-    host_end_ns: int | None = None  # where the next cycle begins; None: it goes on to the end
     uncut: int = 0  # how often its numbers begin anew, where that is too often
 
 
@@ -39,9 +38,8 @@ def cycles(raw: RawEvents, process: Process) -> list[Cycle]:
     if not len(borders) or len(borders) >= _MOST:
         return [Cycle(process, uncut=len(borders))]
     owner = _Owners(raw, process.events, borders).owners()
-    ends = [*borders.tolist(), None]
     return [
-        Cycle(chosen(process.events, owner == k, process.header), end) for k, end in enumerate(ends)
+        Cycle(chosen(process.events, owner == k, process.header)) for k in range(len(borders) + 1)
     ]
 
 

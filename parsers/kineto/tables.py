@@ -164,10 +164,10 @@ def _device(columns: Columns) -> dict[str, pa.Array]:
         ("stream", "stream", "tid", INT64),
     ):
         values, there = columns.values(argument)
-        if name == "stream":
-            own, is_moved = columns.values("own_stream")
-            values = np.where(is_moved, own, values)
-            there = there | is_moved
+        for other in ("sycl_queue", "own_stream") if name == "stream" else ():
+            own, is_other = columns.values(other)
+            values = np.where(is_other, own, values)
+            there = there | is_other
         if not there.all():
             instead, is_integer = columns.integers_of_text(fallback)
             values = np.where(there, values, instead)

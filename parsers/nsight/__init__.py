@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace, UnknownFormat
+from htk.base.schema import INT64
 from htk.parsers.common.log_records import Issues
 from htk.parsers.common.nccl_ranges import collectives
 from htk.parsers.common.span_tables import recording
@@ -24,6 +25,11 @@ from htk.parsers.nsight.report import NsightReport
 from htk.parsers.nsight.tables import Devices, kernels, launches, overheads, syncs
 
 NAME = "nsight"
+_ON_GPU = ("kernels", "copies", "sets", "graphs")
+_WHOLE_GRAPH = (
+    "CUDA graph of which kernels, communication and gaps are not told apart, counted as compute:"
+    " record with --cuda-graph-trace=node"
+)
 
 _MARKS = ("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS", "META_DATA_EXPORT", "ANALYSIS_DETAILS")
 
@@ -45,6 +51,9 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         report = NsightReport.of(database, issues)
         machine = Machine.of(database)
         metrics = read_metrics(database, report.base_ns)
+        os_calls = database.read("OSRT_API", {"start": INT64}).num_rows
+    if os_calls and not report.processes(*_ON_GPU):  # else they are beside the point
+        issues.add("unread_events", "calls of the operating system are not read", count=os_calls)
     processes = _processes(report, issues)
     if not processes:
         raise MalformedTrace(
@@ -63,7 +72,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
 
 def _processes(report: NsightReport, issues: Issues) -> list[int]:
     """Processes with GPU work, by their first device; without any, those that ran ranges."""
-    on_gpu = report.processes("kernels", "copies", "sets", "graphs")
+    on_gpu = report.processes(*_ON_GPU)
     other = sorted(set(report.processes("runtime", "nvtx")) - set(on_gpu))
     if not on_gpu:
         return other
@@ -87,6 +96,8 @@ def _recording(
     own = report.of_process(process)
     devices = Devices.of(own)
     ranges = Ranges.of(own, issues)
+    if graphs := len(own.spans["graphs"]):
+        issues.add("whole_graph", _WHOLE_GRAPH, count=graphs)
     tables = {
         "kernels": kernels(own),
         "launches": launches(own),

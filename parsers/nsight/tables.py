@@ -25,7 +25,7 @@ from htk.quantities.derived.links import look_up
 _NOWHERE = 0xFFFFFFFF  # of a synchronisation with no stream of its own
 _VERSION = re.compile(r"(_ptsz|_ptds)?_v\d{4,}$")  # cudaLaunchKernel_v7000
 _DIRECTION = re.compile(r"KIND_(?:UVM_)?([HDAP])TO([HDAP])$")
-_SPACES = {
+_SPACES = {  # in the order of their numbers
     "PAGEABLE": "Pageable",
     "PINNED": "Pinned",
     "DEVICE": "Device",
@@ -99,7 +99,7 @@ def _copies(report: NsightReport, rows: ReportRows) -> pa.Table:
     """Copies are called as Kineto calls them: `Memcpy HtoD (Pageable -> Device)`."""
     labels = report.labels
     directions = {**_DIRECTIONS, **_known(labels["ENUM_CUDA_MEMCPY_OPER"], _direction)}
-    spaces = _known(labels["ENUM_CUDA_MEM_KIND"], _space)
+    spaces = _spaces(report)
     kinds = np.stack([numbers(rows.table[c], NONE) for c in ("copyKind", "srcKind", "dstKind")], 1)
     distinct, name_of_row = np.unique(kinds, axis=0, return_inverse=True)
     names = [
@@ -112,7 +112,7 @@ def _copies(report: NsightReport, rows: ReportRows) -> pa.Table:
 
 
 def _sets(report: NsightReport, rows: ReportRows) -> pa.Table:
-    spaces = _known(report.labels["ENUM_CUDA_MEM_KIND"], _space)
+    spaces = _spaces(report)
     distinct, name_of_row = np.unique(numbers(rows.table["memKind"], NONE), return_inverse=True)
     names = [f"Memset ({spaces.get(kind, 'Unknown')})" for kind in distinct.tolist()]
     return _moved(rows, 2, text(name_of_row, pa.array(names, STRING)))
@@ -266,6 +266,19 @@ def _direction(label: str) -> str | None:
     """CUDA_MEMCPY_KIND_HTOD -> HtoD"""
     match = _DIRECTION.search(label)
     return f"{match[1]}to{match[2]}" if match else None
+
+
+def _spaces(report: NsightReport) -> dict[int, str]:
+    """Return the kinds of memory by number. Of exports without enumerations the device's side of
+    copies tells whose numbers they are: Nsight's own, or CUPTI's, which begin with `unknown`."""
+    if labelled := _known(report.labels["ENUM_CUDA_MEM_KIND"], _space):
+        return labelled
+    copies = report.spans["copies"].table
+    way, *sides = (numbers(copies[name], NONE) for name in ("copyKind", "dstKind", "srcKind"))
+    of_device = {*sides[0][way == 1].tolist(), *sides[1][way == 2].tolist()}
+    first = min(of_device, default=NONE) - list(_SPACES).index("DEVICE")
+    is_told = len(of_device) == 1 and first in (0, 1)
+    return dict(enumerate(_SPACES.values(), first)) if is_told else {}
 
 
 def _space(label: str) -> str | None:

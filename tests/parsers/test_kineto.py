@@ -2,6 +2,7 @@
 
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from htk.base.core.parser import Head, ParseOptions, Source
 from htk.base.errors import MalformedTrace
 from htk.parsers import kineto
-from tests.kineto_file import kernel, launch, op
+from htk.traces.trace.opening import OpenOptions, open_trace
+from tests.kineto_file import kernel, launch, of_rank, op, write
 
 BOM = b"\xef\xbb\xbf"
 
@@ -95,3 +97,12 @@ def test_what_was_mended_is_counted_by_kind() -> None:
 def test_json_without_events_says_what_was_expected() -> None:
     with pytest.raises(MalformedTrace, match=r"rank7\.json: JSON without traceEvents, expected"):
         parsed(text=b'{"schemaVersion": 1}')
+
+
+def test_queues_of_xpu_are_streams(tmp_path: Path) -> None:
+    """Which names no stream, and draws all queues on row 0."""
+    queued = [kernel("gemm", 10 * k, 5, k + 1, stream=0) for k in range(2)]
+    for k, event in enumerate(queued):
+        event["args"] = {"device": 0, "correlation": k + 1, "sycl queue": 64 + k}
+    trace = open_trace(write(tmp_path / "t.json", *queued, **of_rank(0)), OpenOptions(cache=False))
+    assert trace.tables["kernels"]["stream"].to_pylist() == [64, 65]

@@ -191,8 +191,8 @@ def test_a_job_by_hand_whatever_the_year_of_the_schema(tmp_path: Path, year: int
         SUM: 3,
         ALL_REDUCE: 2,
         SEND_RECV: 2,
-        "Memcpy HtoD (Pinned -> Device)" if year > 2022 else "Memcpy HtoD (Unknown -> Unknown)": 2,
-        "Memset (Device)" if year > 2022 else "Memset (Unknown)": 2,
+        "Memcpy HtoD (Pinned -> Device)": 2,
+        "Memset (Device)": 2,
     }
     links = trace.tables["kernel_links"].filter([r["rank"] == 1 for r in rows(trace, "kernels")])
     steps_of = [
@@ -338,6 +338,7 @@ def test_a_graph_that_was_traced_as_a_whole_keeps_the_gpu_busy(tmp_path: Path) -
     (row,) = ask(trace, "time_breakdown").to_pylist()
     assert (row["busy_ns"], row["idle_ns"]) == (70, 10)
     (graph,) = rows(trace, "kernels", name="CUDA Graph 3")
+    assert [(i["kind"], i["count"]) for i in rows(trace, "parse_issues")] == [("whole_graph", 1)]
     assert graph["graph_id"] == 3
 
 

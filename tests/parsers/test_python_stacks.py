@@ -1,5 +1,11 @@
-"""Stacks of py-spy and faulthandler, and tracebacks."""
+"""Stacks of py-spy, pystack and faulthandler, and tracebacks."""
 
+import json
+
+import pytest
+
+from htk.base.core.parser import Head
+from htk.base.errors import MalformedTrace
 from htk.parsers import python_stacks
 from tests.parsers.log_files import parsed, rows, sample, values
 
@@ -120,3 +126,34 @@ def test_tracebacks_are_innermost_first_and_need_a_frame_and_an_exception() -> N
     assert values(row, "source", "rank", "state", "frames", "offset") == (
         "traceback", 3, "ValueError: no such", "g (b.py:4)\nf (a.py:3)", 0,
     )  # fmt: skip
+
+
+def test_py_spy_as_json_says_what_it_prints() -> None:
+    frames = [
+        {"name": "all_reduce", "filename": "/x/c10d.py", "short_filename": "c10d.py", "line": 28},
+        {"name": "step", "filename": "/x/train.py", "short_filename": None, "line": 8},
+    ]
+    thread = {"pid": 42, "thread_id": 1, "thread_name": "MainThread", "os_thread_id": 43}
+    text = json.dumps([{**thread, "active": True, "owns_gil": False, "frames": frames}])
+    log = parsed(python_stacks, text, "rank5.json")
+    assert [values(row, *STACK[1:6], "frames") for row in rows(log, "python_stacks")] == [
+        (5, "42", "43", "MainThread", "active", "all_reduce (c10d.py:28)\nstep (/x/train.py:8)")
+    ]
+    assert python_stacks.sniff(Head("rank5.json", text.encode()))
+    with pytest.raises(MalformedTrace):
+        parsed(python_stacks, text[:-9], "rank5.json")
+
+
+def test_pystack_is_innermost_first_and_its_frames_of_c_are_not_read() -> None:
+    text = (
+        "Traceback for thread 42 (python) [Has the GIL] (most recent call last):\n"
+        '    (C) File "???", line 0, in _start (python3.11)\n'
+        '    (Python) File "train.py", line 8, in step\n'
+        "        dist.all_reduce(loss)\n"
+        '    (Python) File "c10d.py", line 28, in all_reduce\n'
+    )
+    log = parsed(python_stacks, text, "rank5.txt")
+    assert [values(row, *STACK[1:6], "frames") for row in rows(log, "python_stacks")] == [
+        (5, None, "42", "python", "Has the GIL", "all_reduce (c10d.py:28)\nstep (train.py:8)")
+    ]
+    assert python_stacks.sniff(Head("rank5.txt", text.encode()))

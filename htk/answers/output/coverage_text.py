@@ -119,6 +119,7 @@ _IMPOSSIBLE = {  # or what cannot be told better
     "impossible_copy": ("impossibly fast transfer", "kept"),
     "impossible_product": ("impossibly fast matrix product", "kept"),
     "lost_activity": ("launching call", "without GPU events"),
+    "whole_graph": ("CUDA graph", "counted as compute, whatever ran in it"),
     "lost_launch": ("GPU event", "without launching calls"),
 }
 _NAMED_LOSSES = {

@@ -27,6 +27,7 @@ _OTHERS = re.compile(
 )
 _MOST_BLANKS = 1 << 30  # before what a file holds
 _REPORTS = (".nsys-rep", ".qdrep")
+_TIMELINE = ".trace.json.gz"
 _NSIGHT = (
     "a report of Nsight Systems, which htk reads as an SQLite export; write one with: "
     "nsys export --type sqlite {name}"
@@ -166,7 +167,10 @@ def _folder(folder: Path, within: tuple[Path, ...]) -> Iterator[Source]:
 
 
 def _is_exported(path: Path) -> bool:
-    """Return a report of Nsight Systems whose SQLite export lies beside it."""
+    """Return whether what a file recorded lies beside it in the form that is read: a report of
+    Nsight Systems as SQLite, JAX's timeline as its planes."""
+    if path.name.endswith(_TIMELINE):
+        return path.with_name(path.name.removesuffix(_TIMELINE) + ".xplane.pb").is_file()
     return path.suffix in _REPORTS and path.with_suffix(".sqlite").is_file()
 
 

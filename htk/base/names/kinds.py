@@ -50,6 +50,7 @@ _MATRIX_INSTRUCTION = re.compile(r"_MI\d+x\d+")  # Tensile: absent where plain F
 # Copies and sets that the driver runs as kernels: its own, and those of MTIA.
 _COPIES = re.compile(r"^dma|^__amd_rocclr_copy|^Memcpy ")
 _SETS = re.compile(r"^__amd_rocclr_fill|^Memset ")
+_OVER_HOST_LINK = re.compile(r"HtoD|DtoH|HostToDevice|DeviceToHost|\((?:[MH]2D|D2[MH])\)$")
 _BETWEEN_GPUS = re.compile(r"^Memcpy PtoP|PeerToPeer")
 # Products of many experts at once, in libraries that multiply anything.
 _OF_EXPERTS = re.compile(r"matmul_ogs|groupproblemshape|grouped_?(?:mm|gemm)", re.IGNORECASE)
@@ -84,6 +85,11 @@ def kind_of(name: str, activity: str) -> Kind:
     family = _family(bare, name)
     library = (not _ANY_TEMPLATE.search(bare) and LIBRARIES.first(bare)) or LIBRARIES.first(name)
     return Kind("compute", family, library or "", _tensor_core(bare, name, family))
+
+
+def is_copy_over_the_host_link(name: str) -> bool:
+    """Return whether an activity of that name copies between a GPU and its host."""
+    return bool(_OVER_HOST_LINK.search(name))
 
 
 def is_copy_between_gpus(name: str) -> bool:

@@ -14,6 +14,7 @@ _BESIDE_OTHERS = (
     "execution_trace",
     "kernel_stacks",
 )  # they say more of what another file of the rank holds
+_IN_ORDER_OF_NAMES = {"xplane"}  # files called by their hosts, of which each is one process
 UNKNOWN = (None, "unknown")
 _PATTERN = "{}; give a pattern whose group finds it in the name: --rank-pattern 'node-(\\d+)'"
 _CALLED_BY_RANK = ("flight_recorder",)  # files called by some prefix and the rank, no more
@@ -38,12 +39,17 @@ def with_ranks(
     ranks = [_rank_of(item, pattern) for item in read]
     lost = [k for k, (rank, _) in enumerate(ranks) if rank is None and _needs_rank(read[k])]
     if lost and len({i.source.name for i in read if i.parser not in _BESIDE_OTHERS}) == 1:
-        first, rank_from = (0, "only file") if only_rank is None else (only_rank, "given")
+        alone = len({read[k].process for k in lost}) == 1
+        guess = "only file" if alone else "guess: order in the file"
+        first, rank_from = (0, guess) if only_rank is None else (only_rank, "given")
         for k in lost:
             ranks[k] = (first + read[k].process, rank_from)
     elif lost and (by_device := _ranks_by_device([read[k] for k in lost])):
         for k, rank in zip(lost, by_device, strict=True):
             ranks[k] = (rank, "GPU of the host")
+    elif lost and {read[k].parser for k in lost} == _IN_ORDER_OF_NAMES:
+        for rank, k in enumerate(sorted(lost, key=lambda k: read[k].source.name)):
+            ranks[k] = (rank, "guess: order of names")
     elif lost:
         ranked_formats = {read[k].parser for k, (rank, _) in enumerate(ranks) if rank is not None}
         if not ranked_formats or any(read[k].parser in ranked_formats for k in lost):

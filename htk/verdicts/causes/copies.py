@@ -17,8 +17,8 @@ SMALL = "many small copies"
 _SMALL_BYTES = 64 << 10
 _MANY = 100
 _LEAST_PCT = 1.0  # of the recorded window
-_TO_HOST = re.compile(r"HtoD|DtoH|HostToDevice|DeviceToHost|Host|PAGED|PINNED", re.IGNORECASE)
-_PAGEABLE = re.compile(r"pageable", re.IGNORECASE)
+_TO_HOST = re.compile(r"HtoD|DtoH|Host|PAGED|PINNED|\([MH]2D|D2[MH]\)", re.IGNORECASE)
+_PAGEABLE = re.compile(r"pageable|\(M2D|D2M\)", re.IGNORECASE)
 
 
 def find_causes(recorded: CauseEvidence) -> list[Cause]:

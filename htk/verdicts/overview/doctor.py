@@ -27,6 +27,7 @@ RETURNS = table(
 )
 
 _DAY_NS = 86_400_000_000_000
+_YEAR_2000_NS = 946_684_800_000_000_000
 
 Row = tuple[str, str, str, str, str | None]
 
@@ -54,6 +55,9 @@ def doctor(trace: Trace) -> Result:
 
 
 def _files(trace: Trace) -> Iterator[Row]:
+    unread: Counter[str] = Counter()
+    for issue in trace.tables["parse_issues"].to_pylist():  # a few for each file
+        unread[issue["file"]] += issue["count"] * (issue["kind"] == "unread_events")
     for row in trace.tables["ranks"].to_pylist():  # a row for each file
         span = (row["end_ns"] or 0) - (row["start_ns"] or 0)
         whose = row["rank"] is not None and f"rank {row['rank']} ({row['rank_from'] or 'many'})"
@@ -73,6 +77,8 @@ def _files(trace: Trace) -> Iterator[Row]:
             advice = "ends early: let what writes it finish"
         elif not row["events"]:
             advice = "nothing in it could be read"
+        elif 2 * unread[row["file"]] > row["events"]:
+            advice = "most of its events are of kinds that are not read"
         state = "warning" if advice else "ok"
         yield "files", row["file"].rsplit("/", 1)[-1], state, finding, advice
     slow = trace.tables["ranks"]["engine"].to_pylist().count("pure")
@@ -191,6 +197,7 @@ def _links(trace: Trace) -> Iterator[Row]:
 def _clocks(trace: Trace) -> Iterator[Row]:
     """Yield how late all GPU work starts, how far apart the ranks begin, and where collectives
     tell, their clocks' offsets."""
+    yield from _origins(trace)
     yield from _late_starts(trace)
     if len(trace.ranks) < 2:
         return
@@ -219,6 +226,21 @@ def _clocks(trace: Trace) -> Iterator[Row]:
     if groups > 1:
         text += f"; {groups} sets of ranks share no collective and cannot be compared"
     yield "clocks", "alignment", "ok" if groups == 1 else "warning", text, None
+
+
+def _origins(trace: Trace) -> Iterator[Row]:
+    """Yield from when the files' times count: the clock of a machine that booted tells no date."""
+    formats: dict[bool, set[str]] = defaultdict(set)
+    for row in trace.tables["ranks"].to_pylist():
+        if row["start_ns"] is not None:
+            formats[row["start_ns"] > _YEAR_2000_NS].add(row["format"])
+    named = {is_date: ", ".join(sorted(names)) for is_date, names in formats.items()}
+    words = {True: "since 1970", False: "since a boot or the recording's start"}
+    text = "; ".join(f"{words[is_date]} ({names})" for is_date, names in sorted(named.items()))
+    if len(named) > 1:
+        yield "clocks", "times", "warning", text, "files of two clocks have no common time"
+    elif text:
+        yield "clocks", "times", "ok", text, None
 
 
 def _late_starts(trace: Trace) -> Iterator[Row]:

@@ -24,6 +24,17 @@ def job_in_a_line(trace: Trace) -> str:
     return f"Stragglers: {job['slowdown']:.2f}x, {excess} of a step of {step}; {why}"
 
 
+def describe_emptiness(trace: Trace) -> str:
+    """Return why files that were read tell nothing."""
+    if trace.tables["execution_nodes"].num_rows:
+        return "an execution trace has no times; put it beside the profiler's trace of its run"
+    issues = trace.tables["parse_issues"].to_pylist()
+    unread = sum(issue["count"] for issue in issues if issue["kind"] == "unread_events")
+    if unread:
+        return f"{pluralize(unread, 'event')}, all of kinds that htk does not read (htk doctor)"
+    return "no events; did the profiler run while the program worked?"
+
+
 _DEAD = {"flight_recorder", "watchdog", "python_stacks", "traceback", "job_log"}  # post-mortem
 
 

@@ -27,7 +27,7 @@ from htk.verdicts.causes.served import marks_iterations
 from htk.verdicts.overview.exposed_comm import exposed_comm
 from htk.verdicts.overview.host_time import host_time
 from htk.verdicts.overview.parts import FirstCause, Share
-from htk.verdicts.overview.records import job_in_a_line, post_mortem
+from htk.verdicts.overview.records import describe_emptiness, job_in_a_line, post_mortem
 from htk.verdicts.overview.served import ServedVerdict, served_verdict
 
 CAUSES = 3
@@ -250,7 +250,7 @@ def _of_records(trace: Trace, facts: Facts) -> Verdict:
     died = post_mortem(trace)
     if not held and died is None:
         files = ", ".join(part.file for part in trace.files[:3])
-        raise MissingTable(f"{files}: no events; did the profiler run while the program worked?")
+        raise MissingTable(f"{files}: {describe_emptiness(trace)}")
     ranks = tuple(trace.ranks)
     who = [pluralize(len(ranks), "rank")] if ranks else []
     headline = ", ".join([*who, *(pluralize(rows, what) for rows, what, _ in held)])

@@ -34,7 +34,7 @@ _TABLES = {
 TABLES = tuple(dict.fromkeys(_TABLES.values()))
 _ARGUMENTS = {
     *("correlation", "External id", "external id", "Python id", "Fwd thread id"),
-    *("device", "stream", "original_stream", "copy kind"),
+    *("device", "stream", "original_stream", "sycl queue", "copy kind"),
 }
 
 
@@ -63,8 +63,10 @@ class Span(NamedTuple):
 
     @property
     def stream(self) -> int | None:
-        drawn_on = self._viewer_number("stream", self.thread[1])
-        return own if (own := self.number("original_stream")) is not None else drawn_on
+        for name in ("original_stream", "sycl queue"):
+            if (own := self.number(name)) is not None:
+                return own
+        return self._viewer_number("stream", self.thread[1])
 
     @property
     def step(self) -> int | None:

@@ -49,6 +49,19 @@ def test_rates_of_whole_microseconds_say_how_far_off_durations_are(
     assert facts.get("durations_off_by_up_to_ns") == off
 
 
+def test_xpu_names() -> None:
+    """Pageable memory of the host and its pinned, as Level Zero's copies say it."""
+    ways = ("M2D", "D2H", "D2D")
+    name = "zeCommandListAppendMemoryCopy({})".format
+    kernels = make("kernels", [copy(name(way), 10 * k, 10, 10) for k, way in enumerate(ways)])
+    found = memory_bandwidth(kernels).to_pylist()
+    assert {(row["direction"], row["memory"]) for row in found} == {
+        ("HtoD", "Pageable -> Device"),
+        ("DtoH", "Device -> Pinned"),
+        ("DtoD", "Device -> Device"),
+    }
+
+
 def test_hip_names() -> None:
     found = memory_bandwidth(make("kernels", [copy("CopyHostToDevice", 0, 10, 10)])).to_pylist()
     assert found[0]["direction"] == "HtoD"

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 import pytest
 
 from htk.answers.ask import ask
@@ -110,6 +111,12 @@ def test_every_event_keeps_its_row_of_the_file(trace: Trace) -> None:
     wanted = [*range(8), *(8 + 5 * k + j for k in range(5) for j in range(3))]
     events = [event for rank, event in _rows(trace, "events", "rank", "event") if rank == 0]
     assert sorted(events) == wanted
+
+
+def test_a_cycle_ends_with_its_own_last_event(trace: Trace) -> None:
+    """Not where the next begins: nobody recorded the time between."""
+    rows = trace.tables["ranks"].filter(pc.field("rank") == 0).to_pylist()
+    assert [row["end_ns"] for row in rows] == [7_260 * US, 7_400 * US]
 
 
 def test_steps_of_two_cycles_are_not_added_up(trace: Trace) -> None:

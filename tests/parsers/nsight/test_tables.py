@@ -95,11 +95,13 @@ def test_copies_and_sets_their_names_and_rates(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_directions_of_exports_without_enumerations(tmp_path: Path, number: int, name: str) -> None:
-    """As CUPTI_ACTIVITY_MEMCPY_KIND numbers them; spaces are not numbered alike in all versions."""
+    """As CUPTI_ACTIVITY_MEMCPY_KIND numbers them; spaces are not numbered alike in all versions,
+    and a copy to the device tells whose numbers they are."""
     process = job(tmp_path / "t.sqlite", 2022)
     process.copy(6, 10, 12, 1, kind=number)
     (copy,) = rows(read(process, tmp_path / "t.sqlite"), "kernels")
-    assert copy["name"] == f"Memcpy {name} (Unknown -> Unknown)"
+    spaces = "Pinned -> Device" if number == 1 else "Unknown -> Unknown"
+    assert copy["name"] == f"Memcpy {name} ({spaces})"
 
 
 def test_calls_their_library_thread_and_correlation(tmp_path: Path) -> None:

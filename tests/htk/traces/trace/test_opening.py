@@ -9,13 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from htk.base.errors import MalformedTrace, TraceError, UnknownFormat, UnknownRank, UsageError
+from htk.base.errors import (
+    MalformedTrace,
+    MissingTable,
+    TraceError,
+    UnknownFormat,
+    UnknownRank,
+    UsageError,
+)
 from htk.base.io.store import Store
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.verdicts.overview.doctor import doctor
+from htk.verdicts.overview.summary import verdict
 from tests.kineto_file import kernel, of_rank, op, step, write
 
 KEEP_NOTHING = OpenOptions(cache=False)
+SAMPLES = Path(__file__).parents[4] / "sample_traces"
+XPLANE = SAMPLES / "xplane/host.xplane.pb"
 
 
 def test_rank_is_what_the_file_says(tmp_path: Path) -> None:
@@ -38,6 +48,44 @@ def test_one_file_alone_is_rank_zero_or_as_given(tmp_path: Path) -> None:
     path = write(tmp_path / "trace.json", op("a", 1, 1))
     assert open_trace(path, KEEP_NOTHING).ranks == [0]
     assert open_trace(path, OpenOptions(cache=False, rank=5)).ranks == [5]
+
+
+def test_hosts_of_a_jax_job_are_ranks_in_the_order_of_their_names(tmp_path: Path) -> None:
+    """JAX writes each host's planes, and a timeline of the same beside them."""
+    folder = tmp_path / "plugins/profile/2026_01_01"
+    folder.mkdir(parents=True)
+    for host in ("b", "a"):
+        (folder / f"{host}.xplane.pb").write_bytes(XPLANE.read_bytes())
+        with gzip.open(folder / f"{host}.trace.json.gz", "wt") as file:
+            file.write('{"displayTimeUnit": "ns", "traceEvents": []}')
+    rows = open_trace(tmp_path, KEEP_NOTHING).tables["ranks"].to_pylist()
+    assert [(r["rank"], Path(r["file"]).name, r["rank_from"]) for r in rows] == [
+        (0, "a.xplane.pb", "guess: order of names"),
+        (1, "b.xplane.pb", "guess: order of names"),
+    ]
+
+
+def test_a_file_of_events_that_nobody_reads_is_not_ok(tmp_path: Path) -> None:
+    driver = [{**op("nvidia_ioctl", k, 1), "cat": "driver"} for k in range(36)]
+    trace = open_trace(write(tmp_path / "t.json", *driver, **of_rank(0)), KEEP_NOTHING)
+    rows = {(row["section"], row["item"]): row for row in doctor(trace).table.to_pylist()}
+    assert rows["files", "t.json"]["state"] == "warning"
+    assert rows["damage", "unread_events"]["finding"].endswith(" read: driver")
+    with pytest.raises(MissingTable, match="36 events, all of kinds that htk does not read"):
+        verdict(trace)
+
+
+def test_an_execution_trace_alone_says_what_to_put_beside_it() -> None:
+    with pytest.raises(MissingTable, match="beside the profiler's trace"):
+        verdict(open_trace(SAMPLES / "execution_trace/rank0_et.json.gz", KEEP_NOTHING))
+
+
+def test_files_of_two_clocks_are_told_apart(tmp_path: Path) -> None:
+    for rank, base_ns in enumerate((0, 1_760_000_000_000_000_000)):
+        write(tmp_path / f"{rank}.json", op("a", 1, 1), **of_rank(rank, base=base_ns))
+    rows = doctor(open_trace(tmp_path, KEEP_NOTHING)).table.to_pylist()
+    (times,) = [row for row in rows if (row["section"], row["item"]) == ("clocks", "times")]
+    assert (times["state"], times["finding"].count("kineto")) == ("warning", 2)
 
 
 def test_two_files_without_a_rank_are_never_guessed(tmp_path: Path) -> None:
