@@ -10,6 +10,8 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -28,10 +30,11 @@ _SNIFF = re.compile(
 )
 _HARDWARE, _CANN = "Ascend Hardware", "CANN"
 _HCCL = ("HCCL", "Communication")
-_GROUP = re.compile(r"^Group .*Communication$")
 _WAITS = re.compile(r"WAIT|RECORD|NOTIFY", re.IGNORECASE)
 _COPIES = re.compile(r"MEMCPY|SDMA|PCIE_DMA", re.IGNORECASE)
 _TASKS_QUEUE = ("enqueue", "dequeue")  # between the thread of Python and the one that launches
+_RANK_FILE = "profiler_info"
+_RANK = re.compile(_RANK_FILE + r"_(\d{1,6})\.json")
 _LEFT_OUT = ("Overlap Analysis",)
 _CALL = "privateuse1_runtime"
 
@@ -53,7 +56,22 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     retold = [*timeline.retell(events)]
     for process, count in timeline.unread.items():
         issues.add("unread_events", f"events of process {process} are not read", count=count)
-    return parse_retold(msgspec.json.encode({"traceEvents": retold}), source, options, issues)
+    parsed = parse_retold(msgspec.json.encode({"traceEvents": retold}), source, options, issues)
+    rank = _rank_beside(source)
+    if rank is None:
+        return parsed
+    return replace(parsed, rank=rank, facts={**parsed.facts, "rank_from": _RANK_FILE})
+
+
+def _rank_beside(source: Source) -> int | None:
+    """Return the rank that torch_npu writes into the name of a file beside the folder."""
+    if source.path is None:
+        return None
+    with suppress(OSError):
+        names = [path.name for path in source.path.parent.parent.iterdir()]
+        ranks = {int(match[1]) for name in names if (match := _RANK.fullmatch(name))}
+        return ranks.pop() if len(ranks) == 1 else None
+    return None
 
 
 class _Timeline:
@@ -119,7 +137,7 @@ class _Timeline:
             return self._activity(event, arguments, stream)
         if process in _HCCL:
             thread = self._threads.get(str((event.get("pid"), event.get("tid"))), "")
-            if _GROUP.match(thread):
+            if "Communication" in thread:
                 return self._activity(event, arguments, whole_number(event.get("tid")))
             return None
         if process == _CANN or event.get("cat") in _TASKS_QUEUE:

@@ -107,9 +107,12 @@ def _strays(raw: RawEvents, rows: Rows, base_ns: int) -> Rows:
 
 def unread_events(raw: RawEvents, events: Sorted) -> Rows:
     """Return the complete events that are in no table."""
-    codes, names = Columns(raw, events.complete, 0).codes("cat")
-    is_read = np.isin(events.complete, np.concatenate([*events.of.values()]))
-    return events.complete[~is_read & ~is_any(codes, names, _NO_WORK)]
+    is_unread = np.zeros(raw.rows, bool)
+    is_unread[events.complete] = True
+    for rows in events.of.values():
+        is_unread[rows] = False
+    unread = np.flatnonzero(is_unread)
+    return unread[~is_any(*Columns(raw, unread, 0).codes("cat"), _NO_WORK)]
 
 
 def named(raw: RawEvents, wanted: Callable[[str], bool]) -> Mask:

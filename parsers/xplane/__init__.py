@@ -71,7 +71,9 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         "python_calls": _python_calls(space, base),
     }
     if not any(t.num_rows for t in tables.values()):
-        raise MalformedTrace(f"{source.name}: an XLA profile without GPU or host events")
+        others = ", ".join(sorted(space.unread))
+        words = f", only those of {others}, which htk does not read" if others else ""
+        raise MalformedTrace(f"{source.name}: an XLA profile without GPU or host events{words}")
     recorded = recording(tables, _facts(space, base), None, issues)
     own = dict(recorded.tables)
     unknown = {c: pa.nulls(0, pa.uint64() if c == "comm" else INT64) for c in FACTS}
@@ -112,7 +114,7 @@ def _kernels(space: Space, base: int, issues: Issues) -> pa.Table:
         )
     if space.unread:
         names = ", ".join(sorted(space.unread))
-        issues.add("unread_plane", names, count=sum(space.unread.values()))
+        issues.add("unread_plane", f"lines of {names}", count=space.unread.total())
     return pa.concat_tables(parts).unify_dictionaries() if parts else empty("kernels")
 
 

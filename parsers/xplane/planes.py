@@ -98,7 +98,8 @@ def _read_plane(data: bytes, field: Field, space: Space, issues: Issues) -> None
     if gpu:
         space.devices[int(gpu[1])] = dict(plane.stats)
     elif plane.name.startswith("/device:"):
-        space.unread[plane.name] += len(plane.lines)
+        if plane.lines:
+            space.unread[plane.name] += len(plane.lines)
         return
     elif not plane.name.startswith("/host:"):
         return

@@ -61,6 +61,18 @@ def test_what_is_not_read_is_counted(sample: Trace) -> None:
     assert "Communication" in issues[0]["text"]
 
 
+def test_ranks_of_a_job_stand_beside_their_folders(tmp_path: Path) -> None:
+    for rank in (0, 3):
+        folder = tmp_path / f"host_{rank}_ascend_pt/ASCEND_PROFILER_OUTPUT"
+        folder.mkdir(parents=True)
+        (folder.parent / f"profiler_info_{rank}.json").write_text("{}")
+        (folder / "trace_view.json").write_bytes(SAMPLE.read_bytes())
+    ranks = open_trace(tmp_path, OpenOptions(cache=False)).tables["ranks"].to_pylist()
+    assert [(row["rank"], row["rank_from"]) for row in ranks] == [
+        (0, "profiler_info"), (3, "profiler_info"),
+    ]  # fmt: skip
+
+
 def test_damage_is_refused_or_read() -> None:
     whole = SAMPLE.read_bytes()
     for data in (whole[: len(whole) // 2], b"[]", b'[{"ts": 1}', b"[1, null]"):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from htk.answers.ask import ask
-from htk.base.errors import HtkError
-from sample_traces.xplane_export import BEGAN_NS, LINE_NS, profile
+from htk.base.errors import HtkError, MalformedTrace
+from sample_traces.xplane_export import BEGAN_NS, LINE_NS, Plane, profile
 from tests.parsers.opened_files import kept, opened, rows
 
 SAMPLE = Path(__file__).parents[2] / "sample_traces/xplane/host.xplane.pb"
@@ -150,8 +150,22 @@ def test_the_program_by_hand() -> None:
     }
     assert [c["name"] for c in rows(trace, "python_calls")] == ["model.py:7 forward"]
     assert [(i["kind"], i["text"]) for i in rows(trace, "parse_issues")] == [
-        ("unread_plane", "/device:TPU:0")
+        ("unread_plane", "lines of /device:TPU:0")
     ]
+
+
+def test_a_profile_of_tpus_alone_says_so(tmp_path: Path) -> None:
+    tpu = Plane("/device:TPU:0")
+    tpu.line("XLA Ops", [("copy.1", 5, 5, {})])
+    (tmp_path / "t.xplane.pb").write_bytes(tpu.bytes())
+    with pytest.raises(MalformedTrace, match="only those of /device:TPU:0, which htk does not"):
+        opened(tmp_path / "t.xplane.pb")
+
+
+def test_a_device_without_lines_lost_nothing(tmp_path: Path) -> None:
+    profile = SAMPLE.read_bytes() + Plane("/device:CUSTOM:Megascale Trace").bytes()
+    (tmp_path / "t.xplane.pb").write_bytes(profile)
+    assert len(rows(opened(tmp_path / "t.xplane.pb"), "parse_issues")) == 1
 
 
 def test_any_cut_is_survived_or_refused_in_one_line(tmp_path: Path) -> None:

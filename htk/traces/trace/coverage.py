@@ -58,7 +58,10 @@ def _ranks(trace: Trace) -> Fields:
     missing = sorted(set(range(world_size)) - set(present)) if world_size else []
     if trace.selection.ranks is not None:
         missing = sorted(set(trace.selection.ranks) - set(present))
-    return {"ranks": present, "world_size": world_size, "missing_ranks": missing}
+    how = trace.tables["ranks"]["rank_from"].to_pylist()
+    guessed = sum(str(reason).startswith("guess") for reason in how)
+    facts: Fields = {"ranks": present, "world_size": world_size, "missing_ranks": missing}
+    return facts | ({"ranks_guessed": guessed} if guessed else {})
 
 
 def _unrecorded(trace: Trace) -> Fields:
