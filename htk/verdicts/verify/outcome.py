@@ -5,9 +5,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from htk.answers.output.coverage_text import damage_words
 from htk.base.core.analysis import analysis
 from htk.base.core.humanize import pluralize
 from htk.base.schema import INT64, TEXT, table
+from htk.traces.trace.coverage import coverage
+from htk.traces.trace.trace import Trace
 from htk.verdicts.verify import against_reading, identities, occupancy, other_formats, reopened
 from htk.verdicts.verify.check import Check
 from htk.verdicts.verify.subject import Subject
@@ -63,13 +66,15 @@ def outcomes(subject: Subject, checks: Iterable[Check] | None = None) -> Iterato
         yield Outcome(check, state, tally, tally.finding + left_out)
 
 
-def summary(results: list[Outcome]) -> str:
-    """Return the last line: how many checks are ok, differ, do not apply."""
+def summary(results: list[Outcome], trace: Trace) -> str:
+    """Return the last line: how many checks are ok, differ, do not apply, and what cannot be."""
     states = [outcome.state for outcome in results]
     ok = states.count(OK)
     differ = states.count(DIFFERS)
     left = len(states) - ok - differ
-    return f"{pluralize(len(states), 'check')}: {ok} ok, {differ} differ, {left} not applicable"
+    damage = damage_words(coverage(trace, ()))
+    counts = f"{pluralize(len(states), 'check')}: {ok} ok, {differ} differ, {left} not applicable"
+    return f"{counts}; the recording is damaged: {damage}" if damage else counts
 
 
 @analysis(returns=RETURNS)

@@ -74,10 +74,11 @@ def _lines(subject: "Subject", output: str | None) -> "list[Outcome]":
         lines.append(f"{outcome.state:<14}  {name}  {outcome.check.compared}: {outcome.finding}")
         if output is None:
             click.echo(lines[-1])
+    last = summary(results, subject.trace)
     if output is None:
-        click.echo(summary(results))
+        click.echo(last)
     else:
-        write_whole(output, "\n".join([*lines, summary(results), ""]))
+        write_whole(output, "\n".join([*lines, last, ""]))
     return results
 
 

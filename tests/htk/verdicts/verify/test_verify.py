@@ -11,7 +11,7 @@ import pytest
 
 from htk.analyses import ANALYSES, MenuEntry
 from htk.base.core.analysis import Analysis
-from htk.verdicts.verify.outcome import DIFFERS, Outcome, all_checks, outcomes
+from htk.verdicts.verify.outcome import DIFFERS, Outcome, all_checks, outcomes, summary
 from htk.verdicts.verify.subject import Subject
 from tests.htk.verdicts.verify.two_busy_ranks import write_ranks
 from tests.kineto_file import kernel, launch, op, write
@@ -34,6 +34,16 @@ def only(subject: Subject, name: str) -> Outcome:
     """The outcome of one check."""
     check = next(check for check in all_checks() if check.name == name)
     return next(iter(outcomes(subject, [check])))
+
+
+def test_the_last_line_says_what_cannot_be(tmp_path: Path) -> None:
+    fine = [op("aten::mm", 0, 9), launch(1, 1), kernel("gemm", 5, 3, 1)]
+    damaged = [*fine, kernel("late", 20, -5, 2)]
+    for events, words in ((fine, ""), (damaged, "; the recording is damaged: 1 negative duration")):
+        subject = Subject(str(write(tmp_path / "t.json", *events)), quick=True)
+        assert summary([], subject.trace).startswith(
+            f"0 checks: 0 ok, 0 differ, 0 not applicable{words}"
+        )
 
 
 # -- what is right is found right
