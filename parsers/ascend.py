@@ -12,7 +12,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 import msgspec
 
@@ -35,7 +34,8 @@ _COPIES = re.compile(r"MEMCPY|SDMA|PCIE_DMA", re.IGNORECASE)
 _TASKS_QUEUE = ("enqueue", "dequeue")  # between the thread of Python and the one that launches
 _RANK_FILE = "profiler_info"
 _RANK = re.compile(_RANK_FILE + r"_(\d{1,6})\.json")
-_LEFT_OUT = ("Overlap Analysis",)
+_SUMS = "Overlap Analysis"
+_ID_OF_ARROW = {"HostToDevice": "correlation", "async_npu": "External id"}
 _CALL = "privateuse1_runtime"
 
 
@@ -78,82 +78,77 @@ class _Timeline:
     """What a timeline's metadata and arrows tell of its events."""
 
     def __init__(self, events: list[Fields]) -> None:
-        self.processes: dict[Any, str] = {}
-        self._threads: dict[Any, str] = {}
         self.unread: Counter[str] = Counter()
-        ends: dict[str, dict[Any, Any]] = defaultdict(dict)  # what arrows of a category end at
+        self._names: dict[tuple[str, ...], str] = {}  # of processes and threads
+        self._ids: dict[tuple[str, ...], Fields] = defaultdict(dict)  # of what begins at a place
+        self._launched: list[Fields] = []  # arrows from the host to the device
+        ends: dict[tuple[str, ...], tuple[str, ...]] = {}
         for event in events:
             arguments = event.get("args")
             if event.get("ph") == "M" and isinstance(arguments, dict):
-                named = self.processes if event.get("name") == "process_name" else self._threads
-                if event.get("name") in ("process_name", "thread_name"):
-                    where = (event.get("pid"), event.get("tid"))
-                    key = str(where[0]) if named is self.processes else str(where)
-                    named[key] = str(arguments.get("name"))
+                self._names[(str(event.get("name")), *_lane(event))] = str(arguments.get("name"))
             elif event.get("ph") == "f":
-                ends[str(event.get("cat"))][str(event.get("id"))] = _place(event)
-        npus = sorted(p for p, name in self.processes.items() if name == _HARDWARE)
-        self._device = {process: number for number, process in enumerate(npus)}
-        self._of_device: dict[Any, Fields] = defaultdict(dict)  # ids of what begins at a place
-        self._of_host: dict[Any, Fields] = defaultdict(dict)
-        self._calls = {_place(e) for e in events if e.get("ph") == "X"}
-        self._arrows: list[Fields] = []
-        for number, event in enumerate(e for e in events if e.get("ph") == "s"):
-            end = ends[str(event.get("cat"))].get(str(event.get("id")))
-            if event.get("cat") == "HostToDevice" and end is not None:
-                self._of_device[end]["correlation"] = number + 1
-                self._of_host[_place(event)]["correlation"] = number + 1
-                self._arrows.append(event)
-            elif event.get("cat") == "async_npu" and end is not None:
-                own = self._of_host[_place(event)]
-                own.setdefault("External id", number + 1)
-                self._of_device[end]["External id"] = own["External id"]
+                ends[_arrow(event)] = _place(event)
+        hardware = {key[1] for key, name in self._names.items() if name == _HARDWARE}
+        self._devices = sorted(hardware)
+        for number, event in enumerate((e for e in events if e.get("ph") == "s"), 1):
+            end = ends.get(_arrow(event))
+            name = _ID_OF_ARROW.get(str(event.get("cat")))
+            if end is None or name is None:
+                continue
+            # An operator launches several tasks, each of which has an arrow.
+            self._ids[end][name] = self._ids[_place(event)].setdefault(name, number)
+            if name == "correlation":
+                self._launched.append(event)
 
     def retell(self, events: Iterable[Fields]) -> Iterator[Fields]:
         """Yield the events as Kineto's."""
+        places = set()
         for event in events:
-            if event.get("ph") != "X":
-                if event.get("cat") == "fwdbwd" or event.get("ph") in ("C", "i"):
-                    yield event
-                continue
-            process = self.processes.get(str(event.get("pid")), "")
-            members = self._retold(event, process)
-            if members:
-                yield {**event, **members}
-            elif process not in _LEFT_OUT:
-                self.unread[process or "without a name"] += 1
-        for event in self._arrows:
-            if _place(event) not in self._calls:  # CANN's own calls were not recorded
-                ids = self._of_host[_place(event)]
-                call = {"ph": "X", "dur": 0, "cat": _CALL, "name": "HostToDevice", "args": ids}
-                yield {**{key: event.get(key) for key in ("pid", "tid", "ts")}, **call}
+            if event.get("ph") == "X":
+                places.add(_place(event))
+                process = self._names.get(("process_name", str(event.get("pid"))), "")
+                if members := self._retold(event, process):
+                    yield {**event, **members}
+                elif process != _SUMS:
+                    self.unread[process or "without a name"] += 1
+            elif event.get("cat") == "fwdbwd" or event.get("ph") in ("C", "i"):
+                yield event
+        for arrow in self._launched:
+            if _place(arrow) not in places:  # CANN's own calls were not recorded
+                when = {key: arrow.get(key) for key in ("pid", "tid", "ts")}
+                call = {"ph": "X", "dur": 0, "cat": _CALL, "name": "HostToDevice"}
+                yield {**when, **call, "args": self._ids[_place(arrow)]}
 
     def _retold(self, event: Fields, process: str) -> Fields | None:
         """Return what an event is to Kineto; None: nothing that is read."""
         arguments = event.get("args")
         arguments = arguments if isinstance(arguments, dict) else {}
-        if process == _HARDWARE:
-            stream = whole_number(arguments.get("Stream Id"))
-            return self._activity(event, arguments, stream)
-        if process in _HCCL:
-            thread = self._threads.get(str((event.get("pid"), event.get("tid"))), "")
-            if "Communication" in thread:
-                return self._activity(event, arguments, whole_number(event.get("tid")))
-            return None
-        if process == _CANN or event.get("cat") in _TASKS_QUEUE:
-            return {"cat": _CALL, "args": {**arguments, **self._of_host[_place(event)]}}
-        if event.get("cat"):
-            return {"args": {**arguments, **self._of_host[_place(event)]}}
-        return None
-
-    def _activity(self, event: Fields, arguments: Fields, stream: int | None) -> Fields:
-        task = str(arguments.get("Task Type") or "")
-        what = "cuda_sync" if _WAITS.search(task) else "kernel"
-        what = "gpu_memcpy" if _COPIES.search(task) else what
-        device = self._device.get(str(event.get("pid")), 0)
-        where = {"device": device, "stream": stream}
-        return {"cat": what, "args": {**where, **self._of_device[_place(event)]}}
+        category = event.get("cat")
+        thread = self._names.get(("thread_name", *_lane(event)), "")
+        ids = self._ids.get(_place(event), {})
+        if process == _HARDWARE or (process in _HCCL and "Communication" in thread):
+            task = str(arguments.get("Task Type") or "")
+            category = "cuda_sync" if _WAITS.search(task) else "kernel"
+            category = "gpu_memcpy" if _COPIES.search(task) else category
+            owner = str(event.get("pid"))
+            device = self._devices.index(owner) if owner in self._devices else 0
+            stream = whole_number(arguments.get("Stream Id", event.get("tid")))
+            return {"cat": category, "args": {"device": device, "stream": stream, **ids}}
+        if process == _CANN or category in _TASKS_QUEUE:
+            category = _CALL
+        return {"cat": category, "args": {**arguments, **ids}} if category else None
 
 
-def _place(event: Fields) -> tuple[str, str, str]:
-    return str(event.get("pid")), str(event.get("tid")), str(event.get("ts"))
+def _lane(event: Fields) -> tuple[str, ...]:
+    """Return the process of an event, and its thread unless it names a process."""
+    is_of_process = event.get("name") == "process_name"
+    return tuple(str(event.get(key)) for key in (("pid",) if is_of_process else ("pid", "tid")))
+
+
+def _arrow(event: Fields) -> tuple[str, ...]:
+    return str(event.get("cat")), str(event.get("id"))
+
+
+def _place(event: Fields) -> tuple[str, ...]:
+    return tuple(str(event.get(key)) for key in ("pid", "tid", "ts"))

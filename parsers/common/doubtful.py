@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, matching, numbers, read_lengths
 from htk.base.columns.groups import Groups
-from htk.base.columns.types import NONE, Floats, Ints, Mask
+from htk.base.columns.types import NO_TIME, NONE, Floats, Ints, Mask
 from htk.base.mappings import Facts, NamedTables
 from htk.base.names.kinds import is_copy_over_the_host_link
 from htk.physics.detected import device_of
@@ -81,22 +81,15 @@ def _name_lost_halves(kernels: pa.Table, launches: pa.Table, seen: list[Impossib
     wanted = numbers(kernels["correlation"], NONE)
     is_launched: Mask = np.isin(wanted, ids[ids > 0])
     has_work = np.isin(ids, wanted[wanted > 0])
-    begun = numbers(launches["start_ns"])
-    between = _between(begun, has_work)
-    may_launch = between & matching(launches["name"], lambda n: bool(_LAUNCH.search(n)))
+    may_launch = _between(launches, has_work, np.zeros_like(ids))
+    may_launch &= matching(launches["name"], lambda n: bool(_LAUNCH.search(n)))
     may_launch[captured_calls(launches)] = False
     idle = np.flatnonzero(may_launch & ~has_work)
     if _is_much(idle, may_launch):
         text = "launch whose GPU activity is missing: the profiler lost activities"
         report(seen, launches, idle, "lost_activity", text)
-    start = numbers(kernels["start_ns"])
-    keys = [numbers(kernels[name], NONE) for name in ("device", "context", "stream")]
-    streams = Groups.by_keys(keys).group_ids
-    within = np.zeros(len(start), bool)
-    for stream in np.unique(streams).tolist():
-        rows = np.flatnonzero(streams == stream)
-        within[rows] = _between(start[rows], is_launched[rows])
-    within &= numbers(kernels["graph_id"]) <= 0
+    streams = (numbers(kernels[name], NONE) for name in ("device", "context", "stream"))
+    within = _between(kernels, is_launched, *streams) & (numbers(kernels["graph_id"]) <= 0)
     orphans = np.flatnonzero(within & ~is_launched)
     if _is_much(orphans, within):
         text = "GPU activity whose launch is missing, among those that have one"
@@ -104,13 +97,14 @@ def _name_lost_halves(kernels: pa.Table, launches: pa.Table, seen: list[Impossib
     return is_launched
 
 
-def _between(time: Ints, is_whole: Mask) -> Mask:
-    """Return what lies between the first and the last that is whole: before and after it a
-    recording begins and ends."""
-    ends = time[is_whole]
-    if not len(ends):
-        return np.zeros(len(time), bool)
-    return np.asarray((time >= ends.min()) & (time <= ends.max()))
+def _between(spans: pa.Table, is_whole: Mask, *lanes: Ints) -> Mask:
+    """Return what lies between the first and the last that is whole in its lane: before and after
+    these a recording begins and ends."""
+    start = numbers(spans["start_ns"])
+    lane = Groups.by_keys(lanes)
+    first = lane.min(np.where(is_whole, start, -NO_TIME))[lane.group_ids]
+    last = lane.max(np.where(is_whole, start, NO_TIME))[lane.group_ids]
+    return np.asarray((first <= start) & (start <= last))
 
 
 def _is_much(lost: Ints, of: Mask) -> bool:
