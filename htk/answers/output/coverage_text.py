@@ -126,6 +126,7 @@ _NAMED_LOSSES = {
     "older_recording": ("older recording", "left out"),
     "copy_of_a_file": ("copied file", "left out"),
     "same_rank": ("overlapping file", "of one rank kept"),
+    "unread_events": ("event", "of kinds that are not read"),
     **_IMPOSSIBLE,
 }
 _GENERIC = {

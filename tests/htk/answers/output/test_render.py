@@ -125,6 +125,10 @@ def test_the_ending_of_a_file_says_its_form(output: str | None, form: str) -> No
     [
         ({"truncated": 2}, "2 parse issues (htk doctor shows them)"),
         (
+            {"unread_events": 9},
+            "9 events of kinds that are not read (htk doctor shows them)",
+        ),
+        (
             {"stray_time": 1, "older_recording": 2, "truncated": 1},
             "2 older recordings left out, 1 stray time left out, "
             "1 parse issue (htk doctor shows them)",
