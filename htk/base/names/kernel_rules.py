@@ -28,7 +28,8 @@ FAMILIES = OrderedRules(
         ),
         (
             "embedding",
-            "embedding bag_updateoutput _tbe nbit_forward bounds_check_indices split_eb_",
+            "embedding bag_updateoutput _tbe nbit_forward bounds_check_indices split_eb_"
+            " compute_grad_weight krn_partial partial_segments",
         ),
         (
             "moe",
@@ -48,12 +49,13 @@ FAMILIES = OrderedRules(
             "flash fmha attention attn mha_ mla_ xqa sdpa paged_ prefillwith decodewith"
             " podwith merge_state mergestate sage_fwd qk_int reduce_segments lightning_indexer"
             " fp8_index_kernel indexer_(?:fwd|bwd) mqa_logits ^pa_ ::pa_ ^_bwd_preprocess"
+            " ^bwd_kernel_"
             r" ^_(?:fwd|bwd)_(?:grouped_)?kernel(?:$|_stage|_alibi|_split|_dkdv|_dq|_fused)",
         ),
         (
             "convolution",
-            "conv(?!er) wgrad dgrad fprop im2col im2d2col col2im vol2col cask_cudnn winograd"
-            " igemm_fwd igemm_bwd igemm_wrw bwd_weight bwd_data implicit_gemm fft2d"
+            "conv(?!er) wgrad dgrad fprop im2col im2d2col im3d2col col2im vol2col cask_cudnn"
+            " winograd igemm_fwd igemm_bwd igemm_wrw bwd_weight bwd_data implicit_gemm fft2d"
             " 884cudnn 1688cudnn 16816cudnn scudnn hcudnn"
             " filtgemm calc_bias_diff",
         ),
@@ -75,11 +77,13 @@ FAMILIES = OrderedRules(
         ("random", "topksampling toppsampling minpsampling samplingfrom random_sample mix_sample"),
         (
             "reduction",
-            "reduce scan sort radix histogram argmax argmin arg_max arg_min cumsum topk rocprim",
+            "reduce scan sort radix devicecompact histogram argmax argmin arg_max arg_min"
+            " cumsum topk rocprim",
         ),
         (
             "copy",
             "catarray copy index gather scatter transpose permute pad fill chunk_cat aten::cat"
+            " offsets_range to_dense_representation compute_cuda_kernel"
             " split_with_sizes slice roll_ flip tril triu arange recat jagged reorder",
         ),
         ("random", "philox distribution dropout rand"),
@@ -87,7 +91,8 @@ FAMILIES = OrderedRules(
         (
             "elementwise",
             "elementwise vectorized pointwise activation gelu geglu silu relu _add_ _mul_ scale"
-            " where dgated_act element_mul cast convert op_tensor optensor cudafunctor upsample"
+            " clamp_position where dgated_act element_mul cast convert op_tensor optensor"
+            " cudafunctor upsample"
             r" ^(?:aten::)?(?:add|sub|mul|div|sigmoid|tanh|exp|clamp)(?:\.\w+)?$"
             # CANN's, whose numbers count calls
             r" (?:^|_)(?:add|mul|sub|realdiv|exp|log|less|greater|greaterequal|logicalnot|logicalor"
