@@ -14,6 +14,7 @@ from htk.base.mappings import Facts, NamedTables
 from htk.base.names.kinds import is_copy_over_the_host_link
 from htk.physics.detected import device_of
 from htk.quantities.derived.captures import captured_calls
+from htk.quantities.derived.cut_header import BY_ACTIVITY
 from htk.quantities.derived.links import look_up
 
 TICK_NS = 1000  # stamps of whole microseconds may overlap by one
@@ -51,7 +52,11 @@ def name_doubtful(tables: NamedTables, facts: Facts, seen: list[Impossible]) -> 
     launches = tables.get("launches")
     is_launched = np.zeros(kernels.num_rows, bool)
     if launches is not None and launches.num_rows:
-        is_launched = _name_lost_halves(kernels, launches, seen)
+        ids = numbers(launches["correlation"])
+        is_launched = np.isin(numbers(kernels["correlation"], NONE), ids[ids > 0])
+        if not facts.get(BY_ACTIVITY):  # the others were left out on purpose
+            _name_lost_activities(kernels, launches, seen)
+        _name_lost_launches(kernels, is_launched, seen)
     cpu_ops = tables.get("cpu_ops")
     if cpu_ops is None or not cpu_ops.num_rows:
         return
@@ -74,13 +79,11 @@ def _fast_copies(kernels: pa.Table) -> Ints:
     return np.flatnonzero(size > rate * length)
 
 
-def _name_lost_halves(kernels: pa.Table, launches: pa.Table, seen: list[Impossible]) -> Mask:
-    """Add calls whose activities are missing and activities whose calls are, if they are more than
-    a recording's edges explain; return which activities have a call."""
+def _name_lost_activities(kernels: pa.Table, launches: pa.Table, seen: list[Impossible]) -> None:
+    """Add calls whose activities are missing, if they are more than a recording's edges explain."""
     ids = numbers(launches["correlation"], NONE)
-    wanted = numbers(kernels["correlation"], NONE)
-    is_launched: Mask = np.isin(wanted, ids[ids > 0])
-    has_work = np.isin(ids, wanted[wanted > 0])
+    launched = numbers(kernels["correlation"], NONE)
+    has_work = np.isin(ids, launched[launched > 0])
     may_launch = _between(launches, has_work, np.zeros_like(ids))
     may_launch &= matching(launches["name"], lambda n: bool(_LAUNCH.search(n)))
     may_launch[captured_calls(launches)] = False
@@ -88,13 +91,16 @@ def _name_lost_halves(kernels: pa.Table, launches: pa.Table, seen: list[Impossib
     if _is_much(idle, may_launch):
         text = "launch whose GPU activity is missing: the profiler lost activities"
         report(seen, launches, idle, "lost_activity", text)
+
+
+def _name_lost_launches(kernels: pa.Table, is_launched: Mask, seen: list[Impossible]) -> None:
+    """Add activities whose calls are missing, likewise."""
     streams = (numbers(kernels[name], NONE) for name in ("device", "context", "stream"))
     within = _between(kernels, is_launched, *streams) & (numbers(kernels["graph_id"]) <= 0)
     orphans = np.flatnonzero(within & ~is_launched)
     if _is_much(orphans, within):
         text = "GPU activity whose launch is missing, among those that have one"
         report(seen, kernels, orphans, "lost_launch", text)
-    return is_launched
 
 
 def _between(spans: pa.Table, is_whole: Mask, *lanes: Ints) -> Mask:

@@ -18,6 +18,7 @@ from htk.base.core.engine import engine
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
 from htk.base.io.decompress import open_stream
+from htk.base.mappings import Facts
 from htk.base.schema import INT64, PARSE_ISSUES
 from htk.parsers.common.doubtful import Impossible
 from htk.parsers.common.impossible import mend_impossible
@@ -32,7 +33,7 @@ from htk.parsers.kineto.read import read_events
 from htk.parsers.kineto.sorting import DAY_NS, Columns, Sorted, sort_events, unread_events
 from htk.parsers.kineto.tables import tables
 from htk.quantities.derived.cut_calls import cut_tables
-from htk.quantities.derived.cut_header import CutHeader, cut_headers
+from htk.quantities.derived.cut_header import BY_ACTIVITY, CutHeader, cut_headers
 
 NAME = "kineto"
 _MANY_UNREAD = 20  # events; some programs add one or two of their own
@@ -82,8 +83,9 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         for cycle in ([Cycle(process)] if is_cut else cycles(raw, process))
     ]
     alone = len(recorded) == 1
+    chosen = {BY_ACTIVITY: True} if any(BY_ACTIVITY in cut.facts for cut in cuts) else {}
     first, *others = [
-        _recording(raw, cycle, base_ns, not position, alone, process, options.keep)
+        _recording(raw, cycle, chosen, not position, alone, process, options.keep)
         for position, (process, cycle) in enumerate(recorded)
     ]
     if len(cuts) == len(recorded):
@@ -100,7 +102,7 @@ def _as_cut(parsed: Parsed, cut: CutHeader) -> Parsed:
 def _recording(
     raw: RawEvents,
     cycle: Cycle,
-    base_ns: int,
+    chosen: Facts,
     first: bool,
     whole_file: bool,
     process: int,
@@ -108,7 +110,8 @@ def _recording(
 ) -> Parsed:
     """Return one cycle of a process; damage to the file as a whole is told with the first."""
     events, header = cycle.process.events, cycle.process.header
-    facts = header_facts.facts(header)
+    facts = {**header_facts.facts(header), **chosen}
+    base_ns = header_facts.base_ns(raw.header)
     parsed, impossible = mend_impossible(tables(raw, events, base_ns, keep), facts)
     parsed["comm_groups"] = comm_groups(header)
     parsed["collectives"] = collectives(
