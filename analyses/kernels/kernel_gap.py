@@ -10,7 +10,7 @@ from htk.base.columns.arrow import number, texts
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask, take_or
-from htk.base.core.analysis import Later, analysis, with_coverage
+from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.names.rows_by import BySizes
 from htk.base.schema import FLOAT64, INT64, STRING, TEXT, table
@@ -20,9 +20,8 @@ from htk.physics.measured_costs import MEASURED_FAMILIES, MeasuredCosts, measure
 from htk.physics.op_costs import CostOrReason
 from htk.physics.op_costs.call import Cost
 from htk.quantities.measures.breakdown import percent
-from htk.quantities.measures.kernels_by import SourceDepth, tell_apart
+from htk.quantities.measures.kernels_by import NamingTables, SourceDepth, tell_apart
 from htk.quantities.measures.op_work import OperatorWork
-from htk.quantities.measures.program_lines import Tables
 
 RETURNS = table(
     name=(TEXT, "What the row stands for; by shape the operator, whose shapes and types follow."),
@@ -49,11 +48,7 @@ RETURNS = table(
 def kernel_gap(
     cpu_ops: pa.Table,
     op_links: pa.Table,
-    op_callers: Later,
-    launch_callers: Later,
-    python_calls: Later,
-    python_links: Later,
-    kernel_passes: Later,
+    naming: NamingTables,
     kernels: pa.Table,
     kernel_links: pa.Table,
     launches: pa.Table,
@@ -84,19 +79,9 @@ def kernel_gap(
     calls = Groups.by_keys([work.row[rows], work.replay[rows]])
     first = rows[calls.first_row]
     kind, call_ns = work.kind[first], calls.sum(work.length[rows])
-    tables: Tables = {
-        "cpu_ops": lambda: cpu_ops,
-        "op_links": lambda: op_links,
-        "op_callers": op_callers,
-        "launch_callers": launch_callers,
-        "python_calls": python_calls,
-        "python_links": python_links,
-        "kernel_passes": kernel_passes,
-    }
     key, names = kind, None
     if by != "shape":
-        links = work.answering(kernel_links)
-        rows_by, _ = tell_apart(by, kernels, links, tables, source_depth)
+        rows_by, _ = tell_apart(by, naming, source_depth)
         key, names = rows_by.codes[first], rows_by.texts
     groups = Groups.by_keys([key])
     called = cpu_ops.take(pa.array(work.row[first][groups.first_row]))

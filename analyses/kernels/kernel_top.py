@@ -17,10 +17,9 @@ from htk.base.core.spread import ByRank
 from htk.base.names.kinds import kind_of
 from htk.base.names.rows_by import By
 from htk.base.schema import BOOL, FLOAT64, INT32, INT64, TEXT, table
-from htk.quantities.derived.captures import links_of_captures
 from htk.quantities.measures.breakdown import Pool, percent, pooled, who_columns
 from htk.quantities.measures.gpu_counters import COLUMNS, SpanMeans
-from htk.quantities.measures.kernels_by import SourceDepth, tell_apart
+from htk.quantities.measures.kernels_by import NamingTables, SourceDepth, tell_apart
 
 SortBy = Literal["total", "count", "mean", "max"]
 
@@ -62,16 +61,8 @@ RETURNS = table(
 def kernel_top(
     kernels: pa.Table,
     kernel_links: pa.Table,
-    cpu_ops: Later,
-    op_links: Later,
-    op_callers: Later,
-    launch_callers: Later,
-    python_calls: Later,
-    python_links: Later,
-    kernel_passes: Later,
+    naming: NamingTables,
     counters: Later,
-    launches: Later,
-    launch_links: Later,
     *,
     by: Annotated[By, "What a row stands for; source: the line of the program."] = "kernel",
     source_depth: SourceDepth = 1,
@@ -89,20 +80,7 @@ def kernel_top(
     launch that is neither PyTorch's nor Python's own, of backward work that round the forward
     operator.
     """
-    tables = {
-        "cpu_ops": cpu_ops,
-        "op_links": op_links,
-        "op_callers": op_callers,
-        "launch_callers": launch_callers,
-        "python_calls": python_calls,
-        "python_links": python_links,
-        "kernel_passes": kernel_passes,
-    }
-    links = kernel_links
-    if by in ("op", "shape", "module", "source"):
-        captured = (launches(), launch_links(), launch_callers())
-        links = links_of_captures(kernels, kernel_links, *captured)
-    rows_by, is_told = tell_apart(by, kernels, links, tables, source_depth)
+    rows_by, is_told = tell_apart(by, naming, source_depth)
     names, dictionary = _in_order(rows_by.codes, rows_by.texts)
     length = read_lengths(kernels)
     pools = Groups.by_keys(pooled(per, kernels, kernel_links["step"]))

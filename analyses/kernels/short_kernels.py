@@ -5,18 +5,17 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, number, numbers, read_times, texts
+from htk.base.columns.arrow import matching, number, numbers, read_lengths, read_times, texts
 from htk.base.columns.groups import Groups
 from htk.base.columns.intervals import Spans, union
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask
-from htk.base.core.analysis import Later, analysis, with_coverage
+from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.names.rows_by import By
 from htk.base.schema import BOOL, FLOAT64, INT64, TEXT, table
 from htk.quantities.measures.breakdown import percent
-from htk.quantities.measures.kernels_by import SourceDepth, tell_apart
-from htk.quantities.measures.program_lines import Tables
+from htk.quantities.measures.kernels_by import NamingTables, SourceDepth, tell_apart
 
 ShortBy = Literal["duration", By]
 
@@ -47,13 +46,8 @@ RETURNS = table(
 def short_kernels(
     kernels: pa.Table,
     kernel_links: pa.Table,
-    cpu_ops: pa.Table,
-    op_links: Later,
-    op_callers: Later,
-    launch_callers: Later,
-    python_calls: Later,
-    python_links: Later,
-    kernel_passes: Later,
+    activities: pa.Table,
+    naming: NamingTables,
     *,
     by: Annotated[
         ShortBy, "What a row stands for: a range of durations; or, of short kernels, a kernel, …"
@@ -68,7 +62,7 @@ def short_kernels(
     A kernel that takes less time than its launch call keeps the GPU waiting for the CPU, unless
     enough work was queued ahead. Copies and sets do not count.
     """
-    study = _Study(kernels, kernel_links)
+    study = _Study(kernels, kernel_links, activities)
     limit = max(round(threshold_us * 1000), 1)
     short = study.length < limit
     if by == "duration":
@@ -80,16 +74,7 @@ def short_kernels(
             groups, np.ones(len(short), bool), limit, edges[bin_of_row], _ends(edges)[bin_of_row]
         )
         return with_coverage(table, short_kernels=int(short.sum()), kernels=len(short))
-    tables: Tables = {
-        "cpu_ops": lambda: cpu_ops,
-        "op_links": op_links,
-        "op_callers": op_callers,
-        "launch_callers": launch_callers,
-        "python_calls": python_calls,
-        "python_links": python_links,
-        "kernel_passes": kernel_passes,
-    }
-    rows_by, _ = tell_apart(by, kernels, kernel_links, tables, source_depth)
+    rows_by, _ = tell_apart(by, naming, source_depth)
     groups = Groups.by_keys(rows_by.codes[study.row][short])
     names = [rows_by.texts[k] for k in groups.keys[:, 0].tolist()]
     table = study.rows(groups, short, limit, None, None, names)
@@ -101,16 +86,16 @@ def short_kernels(
 class _Study:
     """Kernels with what their launch cost, and the idle time before them."""
 
-    def __init__(self, kernels: pa.Table, kernel_links: pa.Table) -> None:
+    def __init__(self, kernels: pa.Table, kernel_links: pa.Table, activities: pa.Table) -> None:
         self.row = np.flatnonzero(matching(kernels["activity"], "kernel".__eq__))
-        start, end = read_times(kernels)
-        self.length = (end - start)[self.row]
+        length = read_lengths(kernels)
+        self.length = length[self.row]
         launch = numbers(kernel_links["launch_row"], NONE)
         call = numbers(kernel_links["launch_end_ns"]) - numbers(kernel_links["launch_start_ns"])
         self.call = _shared(launch, call)[self.row]
-        self.whole = int((end - start).sum())
+        self.whole = int(length.sum())
         self.linked = launch[self.row] != NONE
-        self.idle = _idle_before(kernels, start, end)[self.row]
+        self.idle = _idle_before(activities)[self.row]
 
     def rows(
         self,
@@ -161,10 +146,11 @@ def _shared(launch: Ints, call: Ints) -> Ints:
     return shares
 
 
-def _idle_before(kernels: pa.Table, start: Ints, end: Ints) -> Ints:
+def _idle_before(activities: pa.Table) -> Ints:
     """Time before each activity in which its device ran nothing; of the first none."""
+    start, end = read_times(activities)
     idle = np.zeros(len(start), np.int64)
-    who = np.column_stack([numbers(kernels[c], NONE) for c in ("rank", "cycle", "device")])
+    who = np.column_stack([numbers(activities[c], NONE) for c in ("rank", "cycle", "device")])
     devices = Groups.by_keys(who)
     order = ordered(devices.group_ids)
     for rows in np.split(order, np.cumsum(devices.count)[:-1] if len(devices) else []):

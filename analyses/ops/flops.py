@@ -11,7 +11,7 @@ from htk.base.columns.arrow import matching, number, numbers, read_keys, read_le
 from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask, fill_none
-from htk.base.core.analysis import Later, analysis, with_coverage
+from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.errors import MissingTable
 from htk.base.names.rows_by import By
@@ -21,9 +21,8 @@ from htk.physics.hardware import Gpu
 from htk.physics.hardware import gpu as of_catalogue
 from htk.physics.op_costs.call import Cost
 from htk.quantities.measures.breakdown import Per, chosen_windows, percent, summed
-from htk.quantities.measures.kernels_by import SourceDepth, tell_apart
+from htk.quantities.measures.kernels_by import NamingTables, SourceDepth, tell_apart
 from htk.quantities.measures.op_work import OperatorWork, coverage_facts, tf32_rows
-from htk.quantities.measures.program_lines import Tables
 
 FlopsBy = Literal["all", By]
 
@@ -73,11 +72,7 @@ def flops(
     launch_links: pa.Table,
     annotations: pa.Table,
     op_passes: pa.Table,
-    op_callers: Later,
-    launch_callers: Later,
-    python_calls: Later,
-    python_links: Later,
-    kernel_passes: Later,
+    naming: NamingTables,
     rank_windows: pa.Table,
     step_windows: pa.Table,
     ranks: pa.Table,
@@ -126,17 +121,7 @@ def flops(
     names: list[str | None] = [None] * len(keys)
     dtypes = added.dtype
     if by != "all":
-        tables: Tables = {
-            "cpu_ops": lambda: cpu_ops,
-            "op_links": lambda: op_links,
-            "op_callers": op_callers,
-            "launch_callers": launch_callers,
-            "python_calls": python_calls,
-            "python_links": python_links,
-            "kernel_passes": kernel_passes,
-        }
-        links = work.answering(kernel_links)
-        rows_by, _ = tell_apart(by, kernels, links, tables, source_depth)
+        rows_by, _ = tell_apart(by, naming, source_depth)
         inside = np.flatnonzero(answer_row != NONE)
         parts = Groups.by_keys([answer_row[inside], rows_by.codes[inside]])
         part_of = fill_none(len(answer_row))

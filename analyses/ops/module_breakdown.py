@@ -21,7 +21,7 @@ from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.errors import MissingTable
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
-from htk.quantities.derived.captures import links_of_captures
+from htk.quantities.derived.captures import CaptureTables, links_of_captures
 from htk.quantities.derived.op_ancestors import MODULE
 from htk.quantities.measures.breakdown import percent
 from htk.quantities.measures.call_tree import CallTree
@@ -62,8 +62,7 @@ def module_breakdown(
     python_links: pa.Table,
     kernels: pa.Table,
     kernel_links: pa.Table,
-    launches: pa.Table,
-    launch_links: pa.Table,
+    captured: CaptureTables,
     *,
     n: Annotated[int, "Rows to show, most GPU time first; 0: all."] = 20,
 ) -> pa.Table:
@@ -75,7 +74,7 @@ def module_breakdown(
     count; where none was, to that of its operator. Kernels of a graph whose capture was recorded
     belong to the module that captured them.
     """
-    kernel_links = links_of_captures(kernels, kernel_links, launches, launch_links, launch_callers)
+    kernel_links = links_of_captures(kernels, kernel_links, captured)
     operators = TextCodes.of(op_callers["module"])
     launched = modules_of_kernels(kernels, kernel_links, launch_callers, op_callers)
     modules = [*dict.fromkeys([*operators.used, *launched.used])]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from htk.base.columns.arrow import codes_of, number, numbers, read_keys, texts, truths, valid
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints, Mask, fill_none
-from htk.base.core.analysis import Later, analysis, with_coverage
+from htk.base.core.analysis import TablesLater, analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.errors import MissingTable
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
@@ -21,7 +21,7 @@ from htk.quantities.measures.call_tree import (
     labels_of,
     without_operator,
 )
-from htk.quantities.measures.program_lines import Tables, lines_of_operators
+from htk.quantities.measures.program_lines import OperatorLineTables, lines_of_operators
 
 By = Literal["name", "shape", "source", "module", "thread"]
 
@@ -64,8 +64,7 @@ def op_breakdown(
     cpu_ops: pa.Table,
     op_links: pa.Table,
     op_callers: pa.Table,
-    python_calls: Later,
-    python_links: Later,
+    line_tables: OperatorLineTables,
     kernels: pa.Table,
     kernel_links: pa.Table,
     *,
@@ -84,14 +83,7 @@ def op_breakdown(
     """
     tree = CallTree.of(cpu_ops, op_links)
     times = DeviceTimes.of(cpu_ops.num_rows, kernels, kernel_links, op_links)
-    tables: Tables = {
-        "cpu_ops": lambda: cpu_ops,
-        "op_links": lambda: op_links,
-        "op_callers": lambda: op_callers,
-        "python_calls": python_calls,
-        "python_links": python_links,
-    }
-    apart, label = _told_apart(by, tree, cpu_ops, op_callers, tables)
+    apart, label = _told_apart(by, tree, cpu_ops, op_callers, line_tables)
     name, names = labels_of(cpu_ops["name"])
     selected = truths(op_links["selected"])
     kept = slice(None) if selected.all() else np.flatnonzero(selected)  # a slice copies nothing
@@ -147,7 +139,7 @@ def _sums(
 
 
 def _told_apart(
-    by: By, tree: CallTree, cpu_ops: pa.Table, op_callers: pa.Table, tables: Tables
+    by: By, tree: CallTree, cpu_ops: pa.Table, op_callers: pa.Table, line_tables: TablesLater
 ) -> tuple[Ints, Callable[[Ints], list[str | None]]]:
     """Return a number for each call that tells calls of one operator apart, and a function that
     gives the text for some rows."""
@@ -160,7 +152,7 @@ def _told_apart(
             for row in who.take(pa.array(rows)).to_pylist()
         ]
     if by == "source":
-        lines = lines_of_operators(tables)
+        lines = lines_of_operators(line_tables)
         return lines.codes, lambda rows: [
             lines.texts[code] if code != NONE else None for code in lines.codes[rows].tolist()
         ]

@@ -10,7 +10,7 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import heads
 from htk.base.columns.types import NONE, Floats, Ints, Mask
-from htk.base.core.analysis import Later, analysis, with_coverage
+from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.names.kinds import is_copy_over_the_host_link
 from htk.base.names.rows_by import BySizes
@@ -20,7 +20,7 @@ from htk.physics.hardware import Gpu
 from htk.physics.hardware import gpu as of_catalogue
 from htk.physics.op_costs.call import Cost
 from htk.quantities.measures.breakdown import Pool, percent, pooled, who_columns
-from htk.quantities.measures.kernels_by import SourceDepth, tell_apart
+from htk.quantities.measures.kernels_by import NamingTables, SourceDepth, tell_apart
 from htk.quantities.measures.op_work import (
     BEYOND_PEAK,
     FEWER_OPERATIONS,
@@ -29,7 +29,6 @@ from htk.quantities.measures.op_work import (
     saving_activities,
     tf32_rows,
 )
-from htk.quantities.measures.program_lines import Tables
 
 RETURNS = table(
     rank=(INT32, "Global rank; null when pooled over ranks."),
@@ -66,11 +65,7 @@ RETURNS = table(
 def roofline(
     cpu_ops: pa.Table,
     op_links: pa.Table,
-    op_callers: Later,
-    launch_callers: Later,
-    python_calls: Later,
-    python_links: Later,
-    kernel_passes: Later,
+    naming: NamingTables,
     kernels: pa.Table,
     kernel_links: pa.Table,
     launches: pa.Table,
@@ -106,17 +101,7 @@ def roofline(
     label = np.zeros(len(who), np.int64)
     labels = None
     if by != "shape":
-        tables: Tables = {
-            "cpu_ops": lambda: cpu_ops,
-            "op_links": lambda: op_links,
-            "op_callers": op_callers,
-            "launch_callers": launch_callers,
-            "python_calls": python_calls,
-            "python_links": python_links,
-            "kernel_passes": kernel_passes,
-        }
-        links = work.answering(kernel_links)
-        rows_by, _ = tell_apart(by, kernels, links, tables, source_depth)
+        rows_by, _ = tell_apart(by, naming, source_depth)
         label, labels = rows_by.codes, rows_by.texts
     whole_call = Groups.by_keys([work.row[rows], work.replay[rows]])
     begun = rows[whole_call.first_row]

@@ -66,7 +66,7 @@ def _work(
     """Model FLOPs of a GPU in the step, and its peak; None: no shapes, or an unknown GPU."""
     try:
         read = (tables[name] for name in flops.reads)
-        per_gpu = flops.function(*read, per="rank" if step is None else "step")
+        per_gpu = flops(*read, per="rank" if step is None else "step")
     except (AnalysisError, UsageError):
         return None, None
     modelled = coverage_of(per_gpu).get("modelled_pct_of_time_launched_here_less_communication")

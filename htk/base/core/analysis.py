@@ -1,6 +1,7 @@
 """What an analysis is: a pure function from tables to one table, and its label.
 
-Positional parameters name what it reads: tables of the vocabulary, or other analyses.
+Positional parameters name what it reads: tables of the vocabulary, or other analyses; one that is
+`Annotated[TablesLater, names]` is given all tables of those names, by name.
 Keyword-only parameters are its options: `n: Annotated[int, "Rows to show."] = 10`. Who replays
 steps takes the recording itself too, as the keyword-only parameter `recording`.
 The first line of its docstring is the question. The command line, the dashboard, the notebook
@@ -10,7 +11,7 @@ and the docs all read this one label.
 import inspect
 import json
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -28,6 +29,7 @@ P = ParamSpec("P")
 COVERAGE = b"coverage"
 _RECORDING = "recording"
 Later = Callable[[], pa.Table]  # of a parameter: a table that is made when it is called for
+TablesLater = Mapping[str, Later]
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ class Analysis(Generic[P]):
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
-        return tuple(p.name for p in self._parameters() if p.kind is not p.KEYWORD_ONLY)
+        return tuple(name for p in self._positional for name in _names_by(p) or (p.name,))
 
     @cached_property
     def options(self) -> dict[str, Option]:
@@ -98,16 +100,19 @@ class Analysis(Generic[P]):
     @cached_property
     def later(self) -> frozenset[str]:
         """What it reads only where its options or other tables call for it."""
-        return frozenset(p.name for p in self._parameters() if p.annotation == Later)
+        at_once = {p.name for p in self._positional if p.annotation != Later and not _names_by(p)}
+        return frozenset(self.reads) - at_once
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> pa.Table:
         """Return the answer, its schema checked and its columns documented. Of what it reads later
         the table itself may be given, too."""
-        tables = [
-            (lambda table=arg: table) if name in self.later and isinstance(arg, pa.Table) else arg
-            for name, arg in zip(self.reads, args, strict=False)
+        tables: Iterator[Any] = iter(args)
+        arguments: list[object] = [
+            {name: _later(next(tables)) for name in _names_by(p)}
+            or (_later(next(tables)) if p.annotation == Later else next(tables))
+            for p in self._positional
         ]
-        return self.checked(self.function(*tables, **kwargs))  # type: ignore[arg-type]
+        return self.checked(self.function(*arguments, **kwargs))  # type: ignore[arg-type]
 
     def checked(self, result: pa.Table) -> pa.Table:
         """Return an answer with its columns documented; SchemaMismatch if it has others."""
@@ -119,8 +124,22 @@ class Analysis(Generic[P]):
         kept = {COVERAGE: (result.schema.metadata or {}).get(COVERAGE, b"{}")}
         return pa.table(result.columns, schema=self.returns.with_metadata(kept))
 
+    @cached_property
+    def _positional(self) -> list[inspect.Parameter]:
+        return [p for p in self._parameters() if p.kind is not p.KEYWORD_ONLY]
+
     def _parameters(self) -> list[inspect.Parameter]:
         return list(inspect.signature(self.function).parameters.values())
+
+
+def _names_by(parameter: inspect.Parameter) -> tuple[str, ...]:
+    """Return the tables that a parameter is given by name; none: it is a table itself."""
+    kind, *metadata = typing.get_args(parameter.annotation) or (None,)
+    return tuple(metadata[0]) if kind == TablesLater else ()
+
+
+def _later(table: Any) -> Later:
+    return (lambda: table) if isinstance(table, pa.Table) else table
 
 
 def analysis(

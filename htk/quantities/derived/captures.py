@@ -8,6 +8,7 @@ not decide, nothing is linked.
 """
 
 import re
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +27,10 @@ from htk.base.columns.nesting import FILE, files_of
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import heads
 from htk.base.columns.types import NONE, Ints, fill_none
+from htk.base.core.analysis import TablesLater
 from htk.base.schema import INT64
+
+CaptureTables = Annotated[TablesLater, ("launches", "launch_links", "launch_callers")]
 
 _NODE = re.compile(r"Launch\w*Kernel|Mem(cpy|set)\w*Async")
 
@@ -49,21 +53,16 @@ def captured_ops(
     return op, np.where(captured, call, NONE)
 
 
-def links_of_captures(
-    kernels: pa.Table,
-    kernel_links: pa.Table,
-    launches: pa.Table,
-    launch_links: pa.Table,
-    launch_callers: pa.Table,
-) -> pa.Table:
+def links_of_captures(kernels: pa.Table, kernel_links: pa.Table, tables: TablesLater) -> pa.Table:
     """Return the links of activities; those of a replay to the operator that was captured, and to
     its launch if the Python calls round that were recorded, where they are known."""
+    launches = tables["launches"]()
     captures = _captures(launches)
     if not captures:
         return kernel_links
     linked = {name: numbers(kernel_links[name], NONE).copy() for name in ("launch_row", "op_row")}
-    operator = numbers(launch_links["op_row"], NONE)
-    has_python = valid(launch_callers["python_row"])
+    operator = numbers(tables["launch_links"]()["op_row"], NONE)
+    has_python = valid(tables["launch_callers"]()["python_row"])
     for _, rows, capture in _matched(captures, _replays(kernels, kernel_links, launches)):
         replay = linked["launch_row"][rows]
         linked["launch_row"][rows] = np.where(has_python[capture], capture, replay)

@@ -9,12 +9,19 @@ import pyarrow as pa
 from htk.base.columns.arrow import numbers
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Mask, take_or
+from htk.base.core.analysis import TablesLater
 from htk.base.errors import MissingTable
 from htk.base.names.rows_by import By
+from htk.quantities.derived.captures import links_of_captures
 from htk.quantities.measures.gpu_callers import TextCodes, modules_of_kernels
-from htk.quantities.measures.program_lines import Tables, lines_of_kernels
+from htk.quantities.measures.program_lines import lines_of_kernels
 
 SourceDepth = Annotated[int, "Lines of the program in a row by source: the innermost and callers."]
+
+NAMING = ("kernels", "kernel_links", "cpu_ops", "op_links", "op_callers", "launches",
+          "launch_links", "launch_callers", "python_calls", "python_links",
+          "kernel_passes")  # fmt: skip
+NamingTables = Annotated[TablesLater, NAMING]
 
 _OF_ACTIVITIES = ("kernel", "family", "stream")  # known without a launch
 _NOTHING = {
@@ -25,11 +32,12 @@ _NOTHING = {
 }
 
 
-def tell_apart(
-    by: By, kernels: pa.Table, kernel_links: pa.Table, tables: Tables, source_depth: int = 1
-) -> tuple[TextCodes, Mask]:
+def tell_apart(by: By, tables: TablesLater, source_depth: int = 1) -> tuple[TextCodes, Mask]:
     """Return what each activity's row stands for, in brackets where nothing tells it, and which
-    activities something tells; `tables` are read only where they are asked for."""
+    activities something tells; kernels of a replayed graph have what their capture has."""
+    kernels, kernel_links = tables["kernels"](), tables["kernel_links"]()
+    if by not in _OF_ACTIVITIES:
+        kernel_links = links_of_captures(kernels, kernel_links, tables)
     if by in ("kernel", "family"):
         of_row = TextCodes.of(kernels["name" if by == "kernel" else by])
     elif by == "stream":
@@ -54,13 +62,13 @@ def _streams(kernels: pa.Table) -> TextCodes:
     return TextCodes(streams.group_ids, texts)
 
 
-def _operators(kernels: pa.Table, kernel_links: pa.Table, tables: Tables) -> TextCodes:
+def _operators(kernels: pa.Table, kernel_links: pa.Table, tables: TablesLater) -> TextCodes:
     operators = TextCodes.of(tables["cpu_ops"]()["name"])
     op = numbers(kernel_links["op_row"], NONE)
     return TextCodes(take_or(operators.codes, op), operators.texts)
 
 
-def _shapes(kernels: pa.Table, kernel_links: pa.Table, tables: Tables) -> TextCodes:
+def _shapes(kernels: pa.Table, kernel_links: pa.Table, tables: TablesLater) -> TextCodes:
     """Return the operator of each activity with the shapes of its inputs."""
     cpu_ops = tables["cpu_ops"]()
     operators = TextCodes.of(cpu_ops["name"])
@@ -76,7 +84,7 @@ def _shapes(kernels: pa.Table, kernel_links: pa.Table, tables: Tables) -> TextCo
     return TextCodes(np.maximum(pairs.group_ids - nobody, NONE), texts)
 
 
-def _modules(kernels: pa.Table, kernel_links: pa.Table, tables: Tables) -> TextCodes:
+def _modules(kernels: pa.Table, kernel_links: pa.Table, tables: TablesLater) -> TextCodes:
     callers = (tables[name]() for name in ("launch_callers", "op_callers"))
     modules = modules_of_kernels(kernels, kernel_links, *callers)
     if not any(modules.used):
@@ -86,11 +94,11 @@ def _modules(kernels: pa.Table, kernel_links: pa.Table, tables: Tables) -> TextC
     return modules
 
 
-def _phases(kernels: pa.Table, kernel_links: pa.Table, tables: Tables) -> TextCodes:
+def _phases(kernels: pa.Table, kernel_links: pa.Table, tables: TablesLater) -> TextCodes:
     return TextCodes.of(tables["kernel_passes"]()["phase"])
 
 
-_BY_LAUNCH: dict[str, Callable[[pa.Table, pa.Table, Tables], TextCodes]] = {
+_BY_LAUNCH: dict[str, Callable[[pa.Table, pa.Table, TablesLater], TextCodes]] = {
     "op": _operators,
     "shape": _shapes,
     "module": _modules,

@@ -17,16 +17,13 @@ import pyarrow as pa
 from htk.base.columns.arrow import (
     codes_of,
     matching,
-    number_or_null,
     numbers,
     read_lengths,
     read_times,
     truths,
-    with_column,
 )
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
-from htk.base.schema import INT64
 from htk.physics import op_costs
 from htk.physics.op_costs.call import FALLBACK, TYPES, Cost
 from htk.physics.op_costs.serving import Tokens, is_served, tokens_of
@@ -112,13 +109,6 @@ class OperatorWork:
         first[self.row[activities[::-1]]] = activities[::-1]  # the last one written is the first
         rows = np.flatnonzero(first != NONE)
         return rows, first[rows]
-
-    def answering(self, kernel_links: pa.Table) -> pa.Table:
-        """Return the links of activities, to the operator that answers for each; a graph's kernels
-        to that of the capture, whose launch was that of no graph."""
-        launch = np.where(self.replay == NONE, numbers(kernel_links["launch_row"], NONE), NONE)
-        linked = with_column(kernel_links, "op_row", number_or_null(self.row, INT64))
-        return with_column(linked, "launch_row", number_or_null(launch, INT64))
 
     def missing(self, kernels: pa.Table, kernel_links: pa.Table) -> dict[str, int]:
         """GPU time that no model covers, by reason."""

@@ -9,8 +9,8 @@ a compiler wrote the kernel into stands for it.
 
 import re
 import sys
-from collections.abc import Mapping
 from functools import partial
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ import pyarrow as pa
 from htk.base.columns.arrow import mapped, matching, numbers
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints, Mask, take_or
-from htk.base.core.analysis import Later
+from htk.base.core.analysis import TablesLater
 from htk.base.errors import MissingTable
 from htk.quantities.measures.gpu_callers import TextCodes, python_of_kernels
 
@@ -31,7 +31,10 @@ _BETWEEN = ";"  # of the frames of a stack in one text, innermost first
 _MOST_LINES = 3  # of a kernel that is made of many operators
 _CALLED_BY = " < "
 
-Tables = Mapping[str, Later]  # by name, made when they are called for
+
+OperatorLineTables = Annotated[
+    TablesLater, ("cpu_ops", "op_links", "op_callers", "python_calls", "python_links")
+]
 
 
 def is_of_program(frame: str) -> bool:
@@ -41,7 +44,7 @@ def is_of_program(frame: str) -> bool:
 
 
 def lines_of_kernels(
-    kernels: pa.Table, kernel_links: pa.Table, tables: Tables, depth: int = 1
+    kernels: pa.Table, kernel_links: pa.Table, tables: TablesLater, depth: int = 1
 ) -> TextCodes:
     """Return the innermost line of the program that each activity stems from, and of those that
     called it as many as make `depth`."""
@@ -52,7 +55,7 @@ def lines_of_kernels(
     return _known(own.or_else(_lines_round(op, call, tables, depth)))
 
 
-def lines_of_operators(tables: Tables) -> TextCodes:
+def lines_of_operators(tables: TablesLater) -> TextCodes:
     """Return the innermost line of the program round each operator."""
     call = numbers(tables["op_callers"]()["python_row"], NONE)
     return _known(_lines_round(np.arange(len(call)), call, tables))
@@ -64,7 +67,7 @@ def _known(lines: TextCodes) -> TextCodes:
     return lines
 
 
-def _lines_round(op: Ints, call: Ints, tables: Tables, depth: int = 1) -> TextCodes:
+def _lines_round(op: Ints, call: Ints, tables: TablesLater, depth: int = 1) -> TextCodes:
     """Return the innermost lines round each operator, or Python call; of backward work round its
     forward operator."""
     cpu_ops = tables["cpu_ops"]()

@@ -21,15 +21,13 @@ from htk.quantities.derived.window_times import kind_times
 from htk.quantities.measures.collective_calls import CollectiveCalls
 from htk.quantities.measures.gpu_callers import TextCodes
 from htk.quantities.measures.host_steps import host_steps
-from htk.quantities.measures.kernels_by import tell_apart
+from htk.quantities.measures.kernels_by import NAMING, tell_apart
 from htk.traces.compare.outlying import usual_steps
 
 Tables = NamedTables
 By = Literal["time", "comm", RowsBy]
 EACH: tuple[By, ...] = ("time", "phase", "kernel", "op", "module", "comm")  # unless one is chosen
 KINDS: tuple[By, ...] = ("time", "comm", *WORDS)
-_NAMING = ("cpu_ops", "op_links", "op_callers", "launch_callers", "python_calls", "python_links",
-           "kernel_passes")  # fmt: skip
 _USUAL = "all"
 TRANSFER, UNDETERMINED = "transfer", "undetermined"  # wait or transfer: ranks were not recorded
 
@@ -147,11 +145,10 @@ def _host_steps(side: Side) -> Items:
 def _activities(by: RowsBy, side: Side) -> Items:
     """Return the time of GPU activities by what their rows stand for; without what nothing tells,
     and nothing where it was not recorded, unless it alone was asked for."""
-    kernels = side.tables["kernels"]
-    links = side.tables["kernel_links"]
-    tables = {name: partial(side.tables.__getitem__, name) for name in _NAMING}
+    kernels, links = side.tables["kernels"], side.tables["kernel_links"]
+    tables = {name: partial(side.tables.__getitem__, name) for name in NAMING}
     try:
-        rows_by, is_told = tell_apart(by, kernels, links, tables)
+        rows_by, is_told = tell_apart(by, tables)
     except MissingTable:
         if by not in EACH:
             raise

@@ -16,26 +16,29 @@ from htk.answers.ask import ask
 from htk.traces.trace.opening import open_trace
 from tests.analyses.kernels.hta import kept
 from tests.analyses.tracelens import REFERENCES, report
-from tests.tables import make
+from tests.tables import answer_of, make
 
 ADD = "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>"
 
+Tables = dict[str, pa.Table]
 ROWS = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 50)), min_size=1, max_size=30)
-# Read only where rows stand for what launched kernels; and no counters.
-_OF_LAUNCHES = (*((pa.table({}),) * 7), make("counters", []), *((pa.table({}),) * 2))
 
 
-def tables(rows: list[tuple[str, int]], steps: list[int | None] | None = None) -> Any:
+def tables(rows: list[tuple[str, int]], steps: list[int | None] | None = None) -> Tables:
     kernels = [
         {"name": n, "activity": "kernel", "kind": "compute", "start_ns": 0, "end_ns": d}
         for n, d in rows
     ]
     links = [{"step": s} for s in steps or [None] * len(rows)]
-    return make("kernels", kernels), make("kernel_links", links), *_OF_LAUNCHES
+    return {"kernels": make("kernels", kernels), "kernel_links": make("kernel_links", links)}
+
+
+def _rows(tables_: Tables, **options: Any) -> Any:
+    return answer_of(kernel_top, options=options, **tables_)
 
 
 def test_by_hand() -> None:
-    found = kernel_top(*tables([("a", 10), ("b", 30), ("a", 20), ("c", 1)]), n=2).to_pylist()
+    found = _rows(tables([("a", 10), ("b", 30), ("a", 20), ("c", 1)]), n=2)
     assert [(r["name"], r["count"], r["total_ns"]) for r in found] == [
         ("a", 2, 30),
         ("b", 1, 30),
@@ -61,7 +64,7 @@ def test_against_a_plain_twin(rows: list[tuple[str, int]], n: int, by: Any) -> N
         lengths[name].append(length)
     measure = {"total": sum, "count": len, "mean": statistics.mean, "max": max}[by]
     best = sorted((measure(v) for v in lengths.values()), reverse=True)[:n]
-    found = kernel_top(*tables(rows), n=n, sort_by=by).to_pylist()
+    found = _rows(tables(rows), n=n, sort_by=by)
     named = [r for r in found if r["name"] != "others"]
     assert [measure(lengths[r["name"]]) for r in named] == best
     for row in named:
@@ -73,7 +76,7 @@ def test_against_a_plain_twin(rows: list[tuple[str, int]], n: int, by: Any) -> N
 
 
 def test_per_step_counts_what_each_step_launched() -> None:
-    found = kernel_top(*tables([("a", 1), ("a", 2), ("b", 5)], [0, 1, 1]), per="step").to_pylist()
+    found = _rows(tables([("a", 1), ("a", 2), ("b", 5)], [0, 1, 1]), per="step")
     assert [(r["step"], r["name"], r["total_ns"]) for r in found] == [
         (0, "a", 1),
         (1, "b", 5),
@@ -107,10 +110,8 @@ def test_as_tracelens_s_kernel_summary(shared: Path, name: str) -> None:
 
 def test_extremes_that_hta_overwrites_with_sums(shared: Path) -> None:
     """Its default breakdown gives the sum of a kernel as its maximum, minimum and mean too."""
-    tables_ = kept(shared, "trace_diff/control")
-    found = kernel_top(
-        tables_["kernels"], tables_["kernel_links"], *_OF_LAUNCHES, n=1000
-    ).to_pylist()
+    held = kept(shared, "trace_diff/control")
+    found = _rows({name: held[name] for name in ("kernels", "kernel_links")}, n=1000)
     row = next(r for r in found if r["name"].startswith(ADD))
     assert (row["total_ns"], row["duration_ns_max"], row["duration_ns_min"]) == (
         10_976_000,

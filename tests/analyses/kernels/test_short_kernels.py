@@ -1,19 +1,18 @@
 """Kernels too short to pay for their launch: by hand; idle time against a plain twin."""
 
-from typing import Any
-
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from htk.analyses.kernels.short_kernels import short_kernels
-from tests.tables import make
+from tests.tables import answer_of, make
 
 SPANS = st.lists(
     st.tuples(st.integers(0, 40), st.integers(0, 12), st.integers(7, 8)), min_size=1, max_size=15
 )
 
 
-def tables(rows: list[tuple[str, int, int, int]]) -> Any:
+def tables(rows: list[tuple[str, int, int, int]]) -> dict[str, pa.Table]:
     """Of (name, start, length, call length), in ns."""
     kernels = [
         {"name": n, "activity": "kernel", "stream": 7, "start_ns": s, "end_ns": s + d}
@@ -23,7 +22,8 @@ def tables(rows: list[tuple[str, int, int, int]]) -> Any:
         {"launch_row": k, "launch_start_ns": 0, "launch_end_ns": c}
         for k, (_, _, _, c) in enumerate(rows)
     ]
-    return make("kernels", kernels), make("kernel_links", links), *[make("cpu_ops", [])] * 7
+    spans = make("kernels", kernels)
+    return {"kernels": spans, "kernel_links": make("kernel_links", links), "activities": spans}
 
 
 ROWS = [
@@ -35,7 +35,7 @@ ROWS = [
 
 
 def test_histogram_by_hand() -> None:
-    found = short_kernels(*tables(ROWS)).to_pylist()
+    found = answer_of(short_kernels, **tables(ROWS))
     columns = ("label", "short", "count", "total_ns", "shorter_than_launch", "idle_before_ns")
     assert [tuple(r[c] for c in columns) for r in found] == [
         ("1 to 2 µs", True, 2, 2_500, 2, 2_000),
@@ -46,7 +46,7 @@ def test_histogram_by_hand() -> None:
 
 
 def test_by_kernel() -> None:
-    found = short_kernels(*tables(ROWS), by="kernel").to_pylist()
+    found = answer_of(short_kernels, options={"by": "kernel"}, **tables(ROWS))
     assert [(r["label"], r["count"], r["from_us"]) for r in found] == [
         ("a", 2, None),
         ("b", 1, None),
@@ -58,9 +58,13 @@ def test_a_graph_s_launch_is_shared() -> None:
         {"name": "k", "activity": "kernel", "start_ns": s, "end_ns": s + 2_000} for s in (0, 5_000)
     ]
     links = [{"launch_row": 0, "launch_start_ns": 0, "launch_end_ns": 1_000}] * 2
-    unread = [make("cpu_ops", [])] * 7
-    answer = short_kernels(make("kernels", kernels), make("kernel_links", links), *unread)
-    (row,) = answer.to_pylist()
+    spans = make("kernels", kernels)
+    (row,) = answer_of(
+        short_kernels,
+        kernels=spans,
+        activities=spans,
+        kernel_links=make("kernel_links", links),
+    )
     assert (row["call_ns"], row["shorter_than_launch"]) == (1_000, 0)
 
 
@@ -70,9 +74,9 @@ def test_idle_before_sums_to_the_idle_of_the_device(spans: list[tuple[int, int, 
         {"name": "k", "activity": "kernel", "stream": q, "start_ns": s, "end_ns": s + d}
         for s, d, q in spans
     ]
-    unread = [make("cpu_ops", [])] * 7
     links = make("kernel_links", [{}] * len(spans))
-    found = short_kernels(make("kernels", kernels), links, *unread).to_pylist()
+    run = make("kernels", kernels)
+    found = answer_of(short_kernels, kernels=run, activities=run, kernel_links=links)
     some = [(s, s + d) for s, d, _ in spans if d]
     busy = {t for s, e in some for t in range(s, e)}
     idle = max(busy) + 1 - min(busy) - len(busy) if busy else 0
@@ -81,4 +85,4 @@ def test_idle_before_sums_to_the_idle_of_the_device(spans: list[tuple[int, int, 
 
 def test_no_kernels() -> None:
     for by in ("duration", "kernel", "stream"):
-        assert short_kernels(*tables([]), by=by).num_rows == 0
+        assert answer_of(short_kernels, options={"by": by}, **tables([])) == []

@@ -2,12 +2,12 @@
 
 import math
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from htk.answers.question import own_question
 from htk.base.errors import AnalysisError
 from htk.base.schema import DERIVED, TABLES
 from htk.whatif import rates as module
@@ -41,12 +41,12 @@ def asked(monkeypatch: pytest.MonkeyPatch, rows: list[tuple[int, int, float, flo
     per: list[str] = []
     columns = [list(c) for c in zip(*rows, strict=True)]
 
-    def function(*_: pa.Table, per: str, asked_for: list[str] = per) -> pa.Table:
+    def function(kernels: pa.Table, *, per: str, asked_for: list[str] = per) -> pa.Table:
         asked_for.append(per)
         names = ("step", "cycle", "model_flops", "peak_tflops")
         return pa.table(dict(zip(names, columns, strict=True)))
 
-    monkeypatch.setattr(module, "flops", SimpleNamespace(reads=("kernels",), function=function))
+    monkeypatch.setattr(module, "flops", own_question(function))
     return per
 
 
@@ -80,10 +80,10 @@ def test_no_work_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     found = rates(TABLES_OF_NOTHING, model)
     assert (found.flops, found.peak_flops) == (None, None)
 
-    def no_shapes(*_: Any, per: str) -> pa.Table:
+    def no_shapes(*, per: str) -> pa.Table:
         raise AnalysisError("no shapes")
 
-    monkeypatch.setattr(module, "flops", SimpleNamespace(reads=(), function=no_shapes))
+    monkeypatch.setattr(module, "flops", own_question(no_shapes))
     assert rates(TABLES_OF_NOTHING, model).flops is None
 
 

@@ -63,6 +63,16 @@ def test_kernels_of_replays_stand_below_their_captured_operators(tmp_path: Path)
     assert {row["name"]: row["count"] for row in rows} == {"aten::mm": 2, "aten::add": 2}
 
 
+def test_every_question_names_a_replayed_kernel_by_its_capture(tmp_path: Path) -> None:
+    events = [*capture(0, "aten::mm", "aten::addmm"), *replay(50, 7, 2), *replay(60, 8, 2)]
+    trace = open_trace(write(tmp_path / "t.json", *events, **of_rank(0)), OpenOptions(cache=False))
+    for question, name in {
+        "kernel_top": "name", "short_kernels": "label", "flops": "name", "roofline": "name",
+    }.items():  # fmt: skip
+        rows = ask(trace, question, by="op").to_pylist()
+        assert {row[name] for row in rows} == {"aten::mm", "aten::addmm"}, question
+
+
 def test_a_replayed_product_counts_at_each_replay(tmp_path: Path) -> None:
     """2·8·4·6 each; the capture itself ran nothing."""
     events = [*capture(0, "aten::mm"), *replay(50, 7, 1), *replay(60, 8, 1)]
