@@ -33,6 +33,9 @@ BASE = Config(
     nodes=1, gpus_per_node=8, strategy="ddp", micro_batch=4, seq=2048, steps=3, stacks=False,
 )  # fmt: skip
 SIZED = {"hidden": 4096, "heads": 32, "layers": 4, "gpus_per_node": 4}
+FOUR_TO_A_NODE = {"nodes": 2, "gpus_per_node": 4}
+TP_BESIDE = FOUR_TO_A_NODE | {"tensor_parallel": 2}
+PP_BESIDE = FOUR_TO_A_NODE | {"pipeline_parallel": 2, "accumulation": 4}
 JOBS: dict[str, dict[str, Any]] = {
     "ddp": {},
     "fsdp": {"strategy": "full_shard"},
@@ -46,6 +49,8 @@ JOBS: dict[str, dict[str, Any]] = {
     "2 micro-batches": {"accumulation": 2},
     "4 micro-batches": {"accumulation": 4},
     "8 micro-batches": {"accumulation": 8},
+    "4 micro-batches, fsdp": {"accumulation": 4, "strategy": "full_shard"},
+    "4 micro-batches, zero 2": {"accumulation": 4, "strategy": "shard_grad_op"},
     "tp 2": {"tensor_parallel": 2},
     "tp 4": {"tensor_parallel": 4},
     "tp 4, sp": {"tensor_parallel": 4, "sequence_parallel": True},
@@ -65,6 +70,12 @@ JOBS: dict[str, dict[str, Any]] = {
     "wide fsdp, two slow nodes": SIZED | {"nodes": 2, "inter_gbps": 25.0, "strategy": "full_shard"},
     "wide hybrid, two slow nodes": SIZED
     | {"nodes": 2, "inter_gbps": 25.0, "strategy": "hybrid_shard"},
+    "tp 2, two nodes of four": TP_BESIDE,
+    "tp 2, two nodes of four, fsdp": TP_BESIDE | {"strategy": "full_shard"},
+    "tp 2, two nodes of four, hybrid": TP_BESIDE | {"strategy": "hybrid_shard"},
+    "pp 2, two nodes of four": PP_BESIDE,
+    "pp 2, two nodes of four, fsdp": PP_BESIDE | {"strategy": "full_shard"},
+    "pp 2, two nodes of four, zero 2": PP_BESIDE | {"strategy": "shard_grad_op"},
     "experts over 2": {"experts": 8, "active_experts": 2, "ffn": 2048, "expert_parallel": 2},
     "experts over 4": {"experts": 8, "active_experts": 2, "ffn": 2048, "expert_parallel": 4},
 }
@@ -103,6 +114,19 @@ PAIRS = (
     "wide fsdp, two slow nodes > sharding=hybrid_shard:4 > wide hybrid, two slow nodes",
     "wide hybrid, two slow nodes > sharding=full_shard > wide fsdp, two slow nodes",
     "wide ddp, two slow nodes > sharding=full_shard > wide fsdp, two slow nodes",
+    "tp 2, two nodes of four, fsdp > sharding=ddp > tp 2, two nodes of four",
+    "tp 2, two nodes of four > sharding=full_shard > tp 2, two nodes of four, fsdp",
+    "tp 2, two nodes of four > sharding=hybrid_shard:2 > tp 2, two nodes of four, hybrid",
+    "tp 2, two nodes of four, hybrid > sharding=full_shard > tp 2, two nodes of four, fsdp",
+    "tp 2, two nodes of four, hybrid > sharding=ddp > tp 2, two nodes of four",
+    "4 micro-batches, fsdp > sharding=ddp > 4 micro-batches",
+    "4 micro-batches > sharding=full_shard > 4 micro-batches, fsdp",
+    "4 micro-batches, zero 2 > sharding=full_shard > 4 micro-batches, fsdp",
+    "4 micro-batches, fsdp > sharding=shard_grad_op > 4 micro-batches, zero 2",
+    "pp 2, two nodes of four, fsdp > sharding=ddp > pp 2, two nodes of four",
+    "pp 2, two nodes of four, zero 2 > sharding=ddp > pp 2, two nodes of four",
+    "pp 2, two nodes of four, zero 2 > sharding=full_shard > pp 2, two nodes of four, fsdp",
+    "pp 2, two nodes of four > sharding=full_shard > pp 2, two nodes of four, fsdp",
     "experts over 2 > ep=4 > experts over 4", "experts over 4 > ep=2 > experts over 2",
 )  # fmt: skip
 

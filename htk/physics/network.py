@@ -40,6 +40,7 @@ class Network:
     adapters: float | None = None  # and between nodes, all of a node's together
     pod: int = 0  # GPUs whose adapters meet without narrowing; 0: all
     beyond: LinkTier | None = None  # between pods, all of a pod's uplinks together
+    stride: int = 1  # ranks from one of a data-parallel group to the next
 
     def latency(self, ranks: int, per_node: int) -> float:
         return (self.across if ranks > per_node else self.within).latency
@@ -86,16 +87,28 @@ class Network:
         """Return how many of a group's ranks, so far from each other, share a node."""
         return min(max(self.node // stride, 1), ranks)
 
+    def in_node(self, ranks: int) -> int:
+        """Return how many of so many ranks of a data-parallel group share a node."""
+        return self.members(ranks, self.stride)
+
+    def group_latency(self, ranks: int) -> float:
+        """Return the latency of so many ranks of a data-parallel group, in ns."""
+        return self.latency(ranks, self.in_node(ranks))
+
     def shared(self, ranks: int) -> float:
         """Return ns for a byte of a unit, to gather or reduce it over ranks, node by node."""
-        return (ranks - 1) / ranks * self.pace(ranks, min(ranks, self.node))
+        return (ranks - 1) / ranks * self.pace(ranks, self.in_node(ranks))
+
+    def replicas_in_node(self, world: int, shards: int) -> int:
+        """Return how many of those that hold the same shard share a node."""
+        return self.members(world // shards, self.stride * shards)
 
     def summed(self, world: int, shards: int) -> float:
         """Return ns for a byte of a unit, to reduce its shards between replicas."""
         replicas = world // shards
         if replicas == 1:
             return 0.0
-        per_node = max(self.node // shards, 1) if world > self.node else replicas
+        per_node = self.replicas_in_node(world, shards)
         return 2 * (replicas - 1) / replicas / shards * self.pace(replicas, per_node)
 
 

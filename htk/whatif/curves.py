@@ -24,7 +24,7 @@ from htk.base.mappings import NamedTables
 from htk.quantities.graph.build import build
 from htk.whatif.contention import factor, share
 from htk.whatif.edits import batch
-from htk.whatif.micro_batches import micro_batches
+from htk.whatif.micro_batch_count import micro_batches
 from htk.whatif.same_job import SAME_JOB, check_same_job
 from htk.whatif.shapes import inputs
 from htk.whatif.step_model import StepModel, step_model

@@ -8,7 +8,6 @@ PyTorch's hooks stand; its calls and operators take as long as those of the reco
 Python in a hook is not in it and assumed.
 """
 
-from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from htk.base.columns.types import Ints
 from htk.base.errors import UsageError
 from htk.physics.network import Network
+from htk.whatif.data_groups import Position, data_network, data_positions
 from htk.whatif.fsdp_units import (
     Region,
     backward_layers,
@@ -26,7 +26,6 @@ from htk.whatif.fsdp_units import (
     weights_between,
 )
 from htk.whatif.host_cost import delayed, host_ns, launch_ns, operator_ns, removed
-from htk.whatif.network_tiers import network
 from htk.whatif.parallelism import Sharded, owned, replicating
 from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import COMPUTE, Work, followed, inserted
@@ -64,20 +63,14 @@ class _Plan:
     def reduce_ns(self) -> float:
         return self.hook + self.operator + self.call * (2 if self.replicas > 1 else 1)
 
-    @property
-    def node(self) -> int:
-        return self.network.node
-
     def length(self, size: float) -> float:
         """Return the time of a gather or reduction of `size` bytes within a shard group, in ns."""
-        fixed = self.network.latency(self.shards, min(self.shards, self.node))
-        return fixed + size * self.network.shared(self.shards)
+        return self.network.group_latency(self.shards) + size * self.network.shared(self.shards)
 
     def summed(self, size: float) -> float:
         """Return the time to sum a unit of `size` bytes over replicas, in ns."""
         world = self.shards * self.replicas
-        fixed = self.network.latency(world, min(world, self.node))
-        return fixed + size * self.network.summed(world, self.shards)
+        return self.network.group_latency(world) + size * self.network.summed(world, self.shards)
 
     def copy(self, size: float) -> float:
         return self.shortest + size * self.copied
@@ -92,8 +85,7 @@ class _Rank:
     lane: Ints
     first: int  # number of its first work
     like: int  # a collective of its
-    group: int = 0  # of ranks that it reduces gradients with
-    place: int = 0  # among the recorded ones of them
+    position: Position
     works: list[Work] = field(default_factory=list)
     calls: list[tuple[int, float]] = field(default_factory=list)  # that the CPU comes to later
     sent: int = -1  # the last collective of the shard group
@@ -155,8 +147,8 @@ class _Rank:
             in_bytes=round(part if gather else size),
             out_bytes=round(size if gather else part),
             group_size=plan.shards,
-            per_node=min(plan.shards, plan.node),
-            joined=(len(self.works), self.group, self.place // plan.shards),
+            per_node=plan.network.in_node(plan.shards),
+            joined=(len(self.works), self.position.group, self.position.place // plan.shards),
             call=self.call(launched),
             lag=plan.launch - lead,
         )
@@ -171,8 +163,8 @@ class _Rank:
             (tuple(after), (rest,) if rest not in after else ()),
             size=size / plan.shards,
             ranks=plan.replicas,
-            per_node=max(plan.node // plan.shards, 1),
-            joined=(len(self.works), self.group, self.place % plan.shards),
+            per_node=plan.network.replicas_in_node(plan.shards * plan.replicas, plan.shards),
+            joined=(len(self.works), self.position.group, self.position.place % plan.shards),
         )
         self.works.append(all_reduce)
         return self.number - 1
@@ -184,7 +176,7 @@ def from_replicas(model: StepModel, now: Sharded, name: str, shards: int) -> Ste
     plan, acts = None, model.graph.activities
     many, reduces = len(acts.start), np.flatnonzero(replicating(model))
     firsts, lasts, units = [], [], 0
-    recorded = Counter[int]()
+    positions = data_positions(model)
     for rank in model.graph.ranks:
         lane = compute_lane(model, rank)
         forward = layers(model, lane)
@@ -196,9 +188,7 @@ def from_replicas(model: StepModel, now: Sharded, name: str, shards: int) -> Ste
             )
         plan = plan or _planned(model, now, name, shards, lane, forward)
         like = int(reduces[acts.rank[reduces] == rank][0])
-        group = int(model.graph.src[model.run_edge[like]])
-        builder = _Rank(model, plan, lane, many + len(works), like, group, recorded[group])
-        recorded[group] += 1
+        builder = _Rank(model, plan, lane, many + len(works), like, positions[rank])
         _forward(builder, forward)
         _backward(builder, backward)
         firsts.append(builder.first)
@@ -282,7 +272,7 @@ def _planned(
         name,
         shards,
         now.world // shards,
-        network(model),
+        data_network(model),
         unit,
         root,
         0.0 if gpu is None else 2 / gpu.achievable_memory_gbps,

@@ -4,13 +4,13 @@ import numpy as np
 
 from htk.base.columns.order import ordered
 from htk.base.columns.types import Floats, Ints, Mask
+from htk.whatif.data_groups import data_network, data_positions
 from htk.whatif.fsdp_to_ddp import BUCKET_BYTES
-from htk.whatif.network_tiers import network
 from htk.whatif.operator_shapes import operator_shapes
 from htk.whatif.parallelism import owned, replicating, sharded
 from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import Work, inserted
-from htk.whatif.transfers import gpus_of_a_node, rescaled
+from htk.whatif.transfers import rescaled
 
 _GRADIENT_BYTES = 2
 
@@ -61,8 +61,11 @@ def spread_gradients(model: StepModel, now: int, ranks: int) -> tuple[StepModel,
     )
     if own.any():
         moved = rescaled(changed, own, new_ns / old_ns)
+        net = data_network(model)
         changed = changed.with_lengths(own, moved if world > ranks else np.zeros(len(moved)))
-        changed = changed.with_groups(own, max(world // ranks, 1), _in_node(model, world, ranks))
+        changed = changed.with_groups(
+            own, max(world // ranks, 1), net.replicas_in_node(world, ranks)
+        )
     elif rest.any():
         changed = inserted(changed, _reductions(model, rest, after, new_ns, world, ranks))
     words = [
@@ -94,7 +97,9 @@ def _reductions(
     grouped = np.array(["grouped_mm" in (op or "") for op in model.facts.op], bool)
     updates = np.array([f == "optimizer" for f in model.facts.family], bool)
     count = max(round(size / BUCKET_BYTES), 1)
+    positions, alone = data_positions(model), len(model.graph.ranks) < 2
     for rank in model.graph.ranks:
+        position = positions[rank]
         of_rank = acts.rank == rank
         products = _in_order(model, grouped & model.facts.backward & of_rank)
         buckets = min(count, len(products))  # no product's gradients are in two
@@ -115,8 +120,8 @@ def _reductions(
                     in_bytes=round(size / buckets),
                     out_bytes=round(size / buckets),
                     group_size=world // ranks,
-                    per_node=_in_node(model, world, ranks),
-                    joined=() if len(model.graph.ranks) < 2 else (number, rank % ranks),
+                    per_node=data_network(model).replicas_in_node(world, ranks),
+                    joined=() if alone else (number, position.group, position.place % ranks),
                 )
             )
     return works
@@ -127,15 +132,11 @@ def _in_order(model: StepModel, chosen: Mask) -> Ints:
     return rows[ordered(model.graph.activities.start[rows])]
 
 
-def _in_node(model: StepModel, world: int, spread: int) -> int:
-    """Return how many of those that hold the same experts are in one node."""
-    return max(min(gpus_of_a_node(model), world) // spread, 1)
-
-
 def _reduce_ns(model: StepModel, size: float, world: int, spread: int) -> float:
     """Return the time to reduce so many bytes by those that hold the same experts."""
     copies = world // spread
     if copies < 2:
         return 0.0
-    pace = network(model).pace(copies, min(_in_node(model, world, spread), copies))
+    net = data_network(model)
+    pace = net.pace(copies, net.replicas_in_node(world, spread))
     return 2 * (copies - 1) / copies * size * pace

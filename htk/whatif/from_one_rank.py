@@ -16,7 +16,7 @@ from htk.base.errors import UsageError
 from htk.whatif.fsdp_to_ddp import BUCKET_BYTES
 from htk.whatif.fsdp_units import compute_lane, gradients, next_of
 from htk.whatif.host_cost import delayed, launch_ns, operator_ns
-from htk.whatif.micro_batches import micro_batches
+from htk.whatif.micro_batch_count import micro_batches
 from htk.whatif.network_tiers import network
 from htk.whatif.number_format import recorded_format
 from htk.whatif.operator_shapes import matrices, operator_shapes
@@ -51,7 +51,10 @@ def parameter_gradients(model: StepModel) -> list[tuple[int, int]]:
     if not products:
         return []
     last = int(lane[model.facts.backward[lane]][-1])
-    return [*products[-(len(products) // max(micro_batches(model), 1)) :], (last, _table(model))]
+    return [
+        *products[-(len(products) // max(micro_batches(model), 1)) :],
+        (last, widest_table(model)),
+    ]
 
 
 def with_replicas(model: StepModel, ranks: int, name: str) -> StepModel:
@@ -135,7 +138,7 @@ def _convolved(model: StepModel, lane: Ints) -> list[tuple[int, int]]:
     ]
 
 
-def _table(model: StepModel) -> int:
+def widest_table(model: StepModel) -> int:
     """Return the elements of the widest table that tokens are looked up in."""
     ops = model.facts.tables["cpu_ops"]
     rows = np.flatnonzero(matching(ops["name"], lambda name: name == "aten::embedding"))

@@ -13,10 +13,9 @@ import numpy as np
 
 from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints, Mask, take_or
+from htk.whatif.data_groups import data_network, data_positions
 from htk.whatif.fsdp_units import all_waited_for, compute_lane, gradients, next_of, position_on
 from htk.whatif.host_cost import delayed, host_ns, launch_ns, removed
-from htk.whatif.micro_batches import micro_batches
-from htk.whatif.network_tiers import network
 from htk.whatif.parallelism import Sharded, owned, replicating
 from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import Work, inserted
@@ -28,9 +27,9 @@ _OWN = 0.75  # of the root: an output that is more of it is the embedding, too
 
 def to_replicas(model: StepModel, now: Sharded, copies: Mask) -> StepModel:
     gathers, reduces = model.is_collective("all_gather"), model.is_collective("reduce_scatter")
-    host, net = host_ns(model, reduces, hooks=True), network(model)
-    per_node = min(now.world, net.node)
-    fixed, each = net.latency(now.world, per_node), 2 * net.shared(now.world)
+    host, net = host_ns(model, reduces, hooks=True), data_network(model)
+    positions = data_positions(model)
+    fixed, each = net.group_latency(now.world), 2 * net.shared(now.world)
     works: list[Work] = []
     calls: list[int] = []
     acts, alone = model.graph.activities, len(model.graph.ranks) < 2
@@ -42,9 +41,9 @@ def to_replicas(model: StepModel, now: Sharded, copies: Mask) -> StepModel:
         ready_at = all_waited_for(model, reductions.tolist(), lane)
         units = _kept(lane, copies, ready_at)
         kept, last = lane[~copies[lane]], -1
-        for number, (ready, size, rest) in enumerate(
-            _buckets(model, kept, reductions, units, weights)
-        ):
+        many = len(reductions) // now.synchronisations
+        buckets = _buckets(model, kept, reductions[-many:], units[-many - 1 :], weights)
+        for number, (ready, size, rest) in enumerate(buckets):
             call = int(acts.call[next_of(kept, ready)])
             calls.append(call)
             after = (ready, last) if last >= 0 else (ready,)
@@ -59,16 +58,18 @@ def to_replicas(model: StepModel, now: Sharded, copies: Mask) -> StepModel:
                     in_bytes=size,
                     out_bytes=size,
                     group_size=now.world,
-                    per_node=per_node,
-                    joined=() if alone else (number,),
+                    per_node=net.in_node(now.world),
+                    joined=() if alone else (number, positions[rank].group),
                     call=call,
                     lag=lag,
                 )
             )
     bare = removed(model, gathers | reduces | replicating(model) | copies, hooks=False)
     bare = delayed(owned(bare, now.ranks), np.array(calls, np.int64), host)
+    accumulated = ", of the last micro-batch alone (no_sync)" if now.synchronisations > 1 else ""
     return inserted(bare, works).with_assumption(
-        f"gradients are reduced in buckets of {BUCKET_BYTES >> 20} MB, as soon as they are ready"
+        f"gradients are reduced in buckets of {BUCKET_BYTES >> 20} MB, as soon as they are "
+        f"ready{accumulated}"
     )
 
 
@@ -82,29 +83,28 @@ def _kept(lane: Ints, copies: Mask, activities: list[int]) -> list[int]:
 def _buckets(
     model: StepModel, lane: Ints, reduces: Ints, units: list[int], weights: list[tuple[int, int]]
 ) -> list[tuple[int, int, int]]:
-    """Return for each bucket the activity that makes it ready, its bytes, and the one waiting."""
-    buckets = []
-    each = max(len(reduces) // max(micro_batches(model), 1), 1)
-    begin, position = 0, np.full(len(model.graph.activities.start) + 1, -1)  # a last one for -1
+    """Return for each bucket the activity that makes it ready, its bytes, and the one waiting.
+
+    `units`: the last activity of each that is reduced, and where there is an earlier micro-batch
+    the one before these.
+    """
+    position = np.full(len(model.graph.activities.start) + 1, -1)  # a last one for -1
     position[lane] = np.arange(len(lane))
     placed = [(int(position[a]), n) for a, n in weights]
-    for k in range(0, len(reduces), each):  # micro-batches
-        # where units are ready on the stream, none before the one in front of it
-        reached = position[units[k : k + each]]
-        unit_ends = np.maximum.accumulate(np.where(reached < 0, begin, reached)).tolist()
-        rest = next_of(lane, int(lane[unit_ends[-1]]))
-        held = 0
-        for activity, size in _ready(
-            lane, placed, (begin, *unit_ends), model.facts.in_bytes[reduces[k : k + each]].tolist()
-        ):
-            held += size
-            if held >= BUCKET_BYTES:
-                buckets.append((activity, held, rest))
-                held = 0
-        if held:
-            buckets.append((int(lane[unit_ends[-1]]), held, rest))
-        begin = unit_ends[-1] + 1
-    return buckets
+    begin = int(position[units[0]]) + 1 if len(units) > len(reduces) else 0
+    # where units are ready on the stream, none before the one in front of it
+    reached = position[units[-len(reduces) :]]
+    ends = np.maximum.accumulate(np.where(reached < 0, begin, reached)).tolist()
+    last = int(lane[ends[-1]])
+    rest = next_of(lane, last)
+    buckets, held = [], 0
+    sizes = model.facts.in_bytes[reduces].tolist()
+    for activity, size in _ready(lane, placed, (begin, *ends), sizes):
+        held += size
+        if held >= BUCKET_BYTES:
+            buckets.append((activity, held, rest))
+            held = 0
+    return [*buckets, (last, held, rest)] if held else buckets
 
 
 def _ready(

@@ -93,6 +93,8 @@ def _firsts(model: StepModel, calls: Ints) -> Mask:
 def removed(model: StepModel, chosen: Mask, hooks: bool) -> StepModel:
     """These do not happen, nor what the CPU does for them; nobody waits for them.
 
+    What a kernel of these waited for, whatever follows it on its stream waits for; what waited for
+    the kernel waits for those before it.
     `hooks`: what the CPU does before it gets to the first of neighbouring calls, it still does.
     """
     if not chosen.any():
@@ -103,8 +105,9 @@ def removed(model: StepModel, chosen: Mask, hooks: bool) -> StepModel:
     gone = _own_edges(model, calls) | _think_edges(model, led)
     weight = np.where(gone, np.minimum(model.weight, 0), model.weight)
     waits = graph.rows_of("event", "capacity")
-    of_chosen = np.isin(graph.src[waits], graph.end[chosen])
-    of_chosen |= np.isin(graph.dst[waits], graph.start[chosen])
+    sent = chosen & model.is_comm
+    of_chosen = np.isin(graph.src[waits], graph.end[sent])
+    of_chosen |= np.isin(graph.dst[waits], graph.start[sent])
     weight[waits[of_chosen]] = NEVER
     weight = np.where(_into(model, graph.call_end[calls], "sync"), NEVER, weight)
     facts = replace(model.facts, collective=model.facts.collective.without(chosen))

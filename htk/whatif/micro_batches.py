@@ -1,52 +1,18 @@
-"""The micro-batches of a step: how many there are, and how long one more would take."""
+"""The micro-batches of a step: how long one more would take."""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from htk.base.columns.groups import Groups
-from htk.base.columns.types import Ints, Mask
+from htk.base.columns.types import Mask
 from htk.quantities.graph.exposed import exposed_and_idle
 from htk.quantities.graph.replay import NEVER, replay
-from htk.whatif.fsdp_units import compute_lane
-from htk.whatif.group_kinds import described_as
+from htk.whatif.micro_batch_count import micro_batches
 from htk.whatif.parallelism import replicating, sharded
 from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import followed
 
 MICRO_BATCHES = "micro-batches"  # the cause of time that more or fewer of them make
-_SHARE = 0.1  # of the kernels of a step that trains, at least, are of its backward pass
-
-
-def micro_batches(model: StepModel) -> int:
-    """Return the number of micro-batches, by the step's backward passes; 0: none seen.
-
-    A pass comes in parts where a library runs forward work beside it; what a layer of a shape of
-    its own is evaluated for tells how many there are at most. Of stages of a pipeline the last one
-    alone takes forward and backward passes in turn.
-    """
-    return model.once("micro-batches", lambda: _micro_batches(model))
-
-
-def _micro_batches(model: StepModel) -> int:
-    ranks = list(model.graph.ranks)
-    if not described_as(model, "pipeline").any():
-        ranks = ranks[:1]
-    return max(_passes_of(model, compute_lane(model, rank)) for rank in ranks)
-
-
-def _passes_of(model: StepModel, lane: Ints) -> int:
-    """Return the backward passes of a rank."""
-    back = model.facts.backward[lane]
-    if back.sum() < _SHARE * len(lane):
-        return 0
-    passes = int(back[:1].sum() + (back[1:] & ~back[:-1]).sum())
-    products = lane[back & model.facts.family.isin("gemm", "convolution")[lane]]
-    shaped = products[model.facts.dims.where(bool)[products] & ~model.facts.recomputed[products]]
-    if not len(shaped):
-        return passes
-    alike = Groups.by_keys([model.facts.op.codes[shaped], model.facts.dims.codes[shaped]])
-    return min(passes, int(alike.count.min()))
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,13 @@ from htk.base.columns.order import ordered
 from htk.base.columns.types import Mask
 from htk.whatif.fsdp_units import compute_lane
 from htk.whatif.group_kinds import described_as
+from htk.whatif.micro_batch_count import synchronisations
 from htk.whatif.step_model import StepModel
 
 _GRADIENTS = 1 << 20  # all-reduces at least as large are of gradients
+# Units are gathered so many times as often as reduced, at least, where a backward pass gathers all
+# but the first again; stages of a pipeline that keep units whole gather some of them there too.
+_TWICE = 1.25
 
 
 @dataclass(frozen=True)
@@ -19,9 +23,10 @@ class Sharded:
     strategy: str
     ranks: int  # that share a shard; of ddp, all
     unit_bytes: tuple[int, ...]  # gathered units of one rank, in forward
-    reduced_bytes: int
+    reduced_bytes: int  # gradients of one rank, each once
     backward: Mask  # gathers that repeat one of forward
     replicas: int = 1  # of a shard group
+    synchronisations: int = 1  # micro-batches whose gradients are reduced
 
     @property
     def world(self) -> int:
@@ -74,18 +79,20 @@ def _sharded(model: StepModel) -> Sharded | None:
                 backward[gather] = True
             else:
                 forward.append(size)
-        units = tuple(forward)
-    first = model.graph.ranks[0]
-    reduced = int(model.facts.in_bytes[reduces & (acts.rank == first)].sum())
+        each = sum(wanted.values()) // max(synchronisations(model, reduces), 1)
+        units = tuple(forward[:each])
+    of_first = acts.rank == model.graph.ranks[0]
+    times = max(synchronisations(model, reduces), 1)
     copies = replicating(model)
-    kind = "full_shard" if backward.any() else "shard_grad_op"
+    again = backward.any() and (gathers & of_first).sum() > _TWICE * (reduces & of_first).sum()
     return Sharded(
-        "hybrid_shard" if copies.any() else kind,
+        "hybrid_shard" if copies.any() else "full_shard" if again else "shard_grad_op",
         int(model.facts.group_size[gathers].max()),
         units,
-        reduced,
+        int(model.facts.in_bytes[reduces & of_first].sum()) // times,
         backward,
         int(model.facts.group_size[copies].max()) if copies.any() else 1,
+        times,
     )
 
 
@@ -95,9 +102,11 @@ def replicated(model: StepModel) -> Sharded | None:
     if not reduces.any():
         return None
     first = model.graph.activities.rank == model.graph.ranks[0]
-    reduced = int(model.facts.in_bytes[reduces & first].sum())
+    times = max(synchronisations(model, reduces), 1)
+    reduced = int(model.facts.in_bytes[reduces & first].sum()) // times
     ranks = int(model.facts.group_size[reduces].max())
-    return Sharded("ddp", ranks, (), reduced, np.zeros(len(reduces), bool))
+    none = np.zeros(len(reduces), bool)
+    return Sharded("ddp", ranks, (), reduced, none, synchronisations=times)
 
 
 def replicating(model: StepModel) -> Mask:

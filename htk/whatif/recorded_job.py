@@ -6,7 +6,7 @@ from htk.base.columns.arrow import numbers
 from htk.physics.training_job import TrainingJob
 from htk.quantities.graph.left_out import left_out_of
 from htk.whatif.group_kinds import described_degree
-from htk.whatif.micro_batches import micro_batches
+from htk.whatif.micro_batch_count import micro_batches
 from htk.whatif.number_format import recorded_format
 from htk.whatif.operator_shapes import operator_shapes
 from htk.whatif.parallel import tensor_degree

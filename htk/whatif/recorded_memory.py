@@ -12,9 +12,10 @@ from htk.base.columns.types import Ints
 from htk.base.mappings import NamedTables
 from htk.physics.detected import detected
 from htk.physics.memory import Layout, ModelSize, layer_widths
-from htk.whatif.from_one_rank import is_of_one_rank, parameter_gradients
+from htk.physics.training_job import TrainingJob
+from htk.whatif.from_one_rank import is_of_one_rank, parameter_gradients, widest_table
 from htk.whatif.memory import Held, layout_of
-from htk.whatif.micro_batches import micro_batches
+from htk.whatif.micro_batch_count import micro_batches
 from htk.whatif.operator_shapes import operator_shapes
 from htk.whatif.parallelism import Sharded, replicated, replicating, sharded
 from htk.whatif.recorded_job import recorded_job
@@ -47,7 +48,9 @@ def held(tables: NamedTables, model: StepModel) -> Held | None:
     parameters = sharded(model) or replicated(model) or _alone(model)
     shapes = _shapes(model)
     job = recorded_job(model)
-    size = _size(parameters, shapes, job.tensor or 1, _large_sums(model, shapes))
+    if (job.pipeline or 1) > 1 and shapes.width and not shapes.vocab:  # the output is elsewhere
+        shapes = replace(shapes, vocab=widest_table(model) // shapes.width)
+    size = _size(parameters, shapes, job, _large_sums(model, shapes))
     like = Layout(checkpointing=_checkpointing(model), flash=shapes.flash)
     like = replace(like, micro_batch=shapes.tokens / max(shapes.length, 1), seq=shapes.length or 1)
     layout = layout_of(job, like)
@@ -81,13 +84,14 @@ def _large_sums(model: StepModel, shapes: _Shapes) -> int:
     return min(int(large.sum()), 2) if shapes.vocab else 0
 
 
-def _size(parameters: Sharded | None, shapes: _Shapes, tensor: int, ends: int) -> ModelSize:
-    """Sizes of the whole model; collectives and shapes are those of a tensor-parallel rank.
+def _size(parameters: Sharded | None, shapes: _Shapes, job: TrainingJob, ends: int) -> ModelSize:
+    """Sizes of the whole model; collectives and shapes are those of a rank of its first stage.
 
     `ends`: matrices of the vocabulary, where nothing else tells what is in no layer.
     """
     outside = ends * shapes.vocab * shapes.width
     layers, layer, root = _parameters(parameters, shapes.layers, outside)
+    tensor = job.tensor or 1
     hidden = shapes.width * tensor
     kv_width = shapes.kv_width * tensor
     ways = 3 if shapes.gated else 2
@@ -96,7 +100,7 @@ def _size(parameters: Sharded | None, shapes: _Shapes, tensor: int, ends: int) -
     ffn = (layer * tensor - attention) / (ways * hidden) if hidden else 0.0
     widths = layer_widths(hidden, kv_width, ffn if ffn > 0 else usual, shapes.gated)
     return ModelSize(
-        layers,
+        layers * (job.pipeline or 1),
         layer * tensor,
         root * tensor,
         min(shapes.vocab * tensor * hidden, root * tensor),
@@ -117,6 +121,8 @@ def _parameters(now: Sharded | None, layers: int, outside: int) -> tuple[int, fl
         return max(layers, 1), (every - root) / max(layers, 1), root
     layer = float(np.median(now.unit_bytes))
     alike = sum(abs(unit - layer) <= 0.05 * layer for unit in now.unit_bytes)
+    if 0 < layers < alike:  # what is in no layer may be as large as one
+        alike = layers
     root = max(sum(now.unit_bytes) - alike * layer, 0.0)
     return alike, layer / _PARAMETER, root / _PARAMETER
 

@@ -5,7 +5,7 @@ rank's optimizer works on its own part; what it has updated is gathered before t
 nothing hides. The second stage frees gradients that a rank does not own: memory, not time.
 """
 
-from htk.whatif.network_tiers import network
+from htk.whatif.data_groups import data_network
 from htk.whatif.parallelism import Sharded, owned, replicating
 from htk.whatif.step_model import StepModel
 
@@ -14,13 +14,12 @@ STAGES = ("zero1", "zero2")
 
 def to_zero(model: StepModel, now: Sharded) -> StepModel:
     """Return the step with the state of its optimizer spread over all ranks."""
-    net = network(model)
+    net = data_network(model)
     ranks = now.world
-    in_node = min(ranks, net.node)
     reduces = replicating(model)
     size = model.facts.in_bytes
-    latency = net.latency(ranks, in_node)
-    pace = net.pace(ranks, in_node)
+    latency = net.group_latency(ranks)
+    pace = net.pace(ranks, net.in_node(ranks))
     saved = (ranks - 1) / ranks * size * pace  # of twice as much
     length = model.lengths()
     rest = (length - latency).clip(0) / 2

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from htk.base.errors import UsageError
 from htk.whatif.edit_arguments import against
-from htk.whatif.micro_batches import MICRO_BATCHES, micro_batch, micro_batches
+from htk.whatif.micro_batch_count import micro_batches
+from htk.whatif.micro_batches import MICRO_BATCHES, micro_batch
 from htk.whatif.step_model import StepModel
 
 NAME = "accumulation"

@@ -9,7 +9,7 @@ from htk.base.columns.types import Mask
 from htk.base.errors import UsageError
 from htk.whatif.fsdp_units import compute_lane
 from htk.whatif.host_cost import cpu_edges, unlaunched
-from htk.whatif.micro_batches import micro_batches
+from htk.whatif.micro_batch_count import micro_batches
 from htk.whatif.step_model import StepModel
 
 NAME = "checkpointing"

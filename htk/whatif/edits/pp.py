@@ -16,7 +16,8 @@ from htk.whatif.edit_arguments import pairs, positive_integer
 from htk.whatif.fsdp_units import compute_lane, layers
 from htk.whatif.group_kinds import described_as, described_degree
 from htk.whatif.host_cost import removed
-from htk.whatif.micro_batches import MICRO_BATCHES, micro_batch, micro_batches
+from htk.whatif.micro_batch_count import micro_batches
+from htk.whatif.micro_batches import MICRO_BATCHES, micro_batch
 from htk.whatif.parallel import ELEMENT, activation_ns, fewer_replicas, sizes
 from htk.whatif.step_model import StepModel
 

@@ -14,7 +14,9 @@ import numpy as np
 from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints, Mask
 from htk.base.errors import UsageError
+from htk.physics.network import Network
 from htk.physics.wire import STRATEGIES
+from htk.whatif.data_groups import data_network, data_positions
 from htk.whatif.ddp_to_fsdp import OUT, from_replicas, summed
 from htk.whatif.fsdp_to_ddp import to_replicas
 from htk.whatif.fsdp_units import (
@@ -27,7 +29,6 @@ from htk.whatif.fsdp_units import (
     position_on,
 )
 from htk.whatif.host_cost import delayed, host_ns, launch_ns, removed, unsynchronised
-from htk.whatif.network_tiers import network
 from htk.whatif.parallelism import Sharded, owned, replicated, replicating, sharded
 from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import (
@@ -123,10 +124,11 @@ def _communicated(model: StepModel, now: Sharded, name: str, shards: int) -> Ste
         raise UsageError(f"{NAME}: gathers of one rank do not show what gathers of several take")
     gathers = model.is_collective("all_gather")
     reduces = model.is_collective("reduce_scatter")
-    net, copies = network(model), _copies(model)
-    node, across = net.node, net.summed(now.world, shards)
+    net, copies = data_network(model), _copies(model)
+    across = net.summed(now.world, shards)
     apart = name == "hybrid_shard" and now.world > shards and bool(copies.any())  # FSDP2
-    regather = name != "shard_grad_op" and not now.backward.any()
+    kept_whole = now.strategy == "shard_grad_op" or not now.backward.any()
+    regather = name != "shard_grad_op" and kept_whole
     host = host_ns(model, gathers | (copies & _of_gather(model)), hooks=False)
     summing = host_ns(model, reduces, hooks=True)
     model = removed(model, replicating(model), hooks=False)
@@ -134,19 +136,16 @@ def _communicated(model: StepModel, now: Sharded, name: str, shards: int) -> Ste
         model = unsynchronised(model, gathers)  # nothing is freed that a gather could wait for
         model = removed(model, now.backward | _uncopied(model, now.backward), hooks=True)
     kept = model.is_collective("all_gather")
-    fixed = [net.latency(n, min(n, node)) for n in (now.ranks, shards)]
+    fixed = [net.group_latency(n) for n in (now.ranks, shards)]
     model = _moved(model, kept, fixed, net.shared(shards) / net.shared(now.ranks))
     reduced = net.shared(shards) + (0 if apart else across)
     model = _moved(model, reduces, fixed, reduced / net.shared(now.ranks))
     model = owned(model, now.ranks / shards)
     if apart:
-        size = min(now.world, node)
-        model = _replicated_apart(
-            model, now, shards, (net.latency(now.world, size), across), summing
-        )
+        model = _replicated_apart(model, now, shards, net, summing)
     if regather:
         model = _regathered(model, shards, host)
-    return _renamed(model, now, name, shards, node)
+    return _renamed(model, now, name, shards, net)
 
 
 def _moved(model: StepModel, chosen: Mask, fixed: list[float], ratio: float) -> StepModel:
@@ -184,9 +183,11 @@ def _uncopied(model: StepModel, dropped: Mask) -> Mask:
 
 
 def _replicated_apart(
-    model: StepModel, now: Sharded, shards: int, costs: tuple[float, float], host: float
+    model: StepModel, now: Sharded, shards: int, net: Network, host: float
 ) -> StepModel:
     """Return the model with sums between replicas on a stream of their own, as in FSDP2."""
+    positions = data_positions(model)
+    fixed, each = net.group_latency(now.world), net.summed(now.world, shards)
     acts = model.graph.activities
     works: list[Work] = []
     calls = [np.empty(0, np.int64)]
@@ -205,25 +206,25 @@ def _replicated_apart(
             size = float(model.facts.in_bytes[reduce])
             work = summed(
                 reduce,
-                costs[0] + size * costs[1],
+                fixed + size * each,
                 ((reduce, *last), before),
                 size=size / shards,
                 ranks=now.world // shards,
-                per_node=max(gpus_of_a_node(model) // shards, 1),
-                joined=(k, rank % shards),
+                per_node=net.replicas_in_node(now.world, shards),
+                joined=(k, positions[rank].group, positions[rank].place % shards),
             )
             last = (len(acts.start) + len(works),)
             works.append(work)
     return inserted(delayed(model, np.concatenate(calls), host), works)
 
 
-def _renamed(model: StepModel, now: Sharded, name: str, shards: int, node: int) -> StepModel:
+def _renamed(model: StepModel, now: Sharded, name: str, shards: int, net: Network) -> StepModel:
     """Return how large the groups of collectives are now, for the edits that follow."""
     gathers = model.is_collective("all_gather")
     reduces = model.is_collective("reduce_scatter")
-    regrouped = model.with_groups(gathers, shards, min(shards, node))
+    regrouped = model.with_groups(gathers, shards, net.in_node(shards))
     size = shards if name == "hybrid_shard" else now.world
-    return regrouped.with_groups(reduces, size, min(size, node))
+    return regrouped.with_groups(reduces, size, net.in_node(size))
 
 
 def _regathered(model: StepModel, shards: int, host: float) -> StepModel:
@@ -235,6 +236,7 @@ def _regathered(model: StepModel, shards: int, host: float) -> StepModel:
     works: list[Work] = []
     calls: list[int] = []
     acts, lengths, lag = model.graph.activities, model.lengths(), launch_ns(model)
+    positions = data_positions(model)
     for rank in model.graph.ranks:
         lane = compute_lane(model, rank)
         of_rank = acts.rank == rank
@@ -252,8 +254,9 @@ def _regathered(model: StepModel, shards: int, host: float) -> StepModel:
             sent = len(acts.start) + len(works)
             calls.append(int(acts.call[first]))
             work = _again(model, unit, float(lengths[unit]), (tuple(after), tuple(before)))
+            group = (positions[rank].group, positions[rank].place // shards)
             issued = int(acts.call[firsts[k - 1] if k else begin])
-            works.append(replace(work, joined=(k, rank // shards), call=issued, lag=lag))
+            works.append(replace(work, joined=(k, *group), call=issued, lag=lag))
             if copy is not None:
                 order = ((sent, _before(lane, first)), (first,))
                 works.append(

@@ -135,3 +135,14 @@ def test_a_network_that_is_described() -> None:
     assert (described.node, described.pod) == (8, 32)
     usual = described_network(gpu("a100-80gb"), 8)
     assert usual.beyond is None
+
+
+def test_data_parallel_groups_beside_tensor_parallelism() -> None:
+    """Two nodes of four, tensor parallelism 2: a group of four has two ranks in each node."""
+    beside = replace(SHOWN, stride=2)
+    assert [beside.in_node(n) for n in (1, 2, 4)] == [1, 2, 2]
+    assert (beside.group_latency(2), beside.group_latency(4)) == (5.0, 9.0)
+    assert beside.shared(4) == pytest.approx(3 / 4 * 0.04)
+    assert beside.replicas_in_node(4, 2) == 1
+    assert beside.summed(4, 2) == pytest.approx(2 / 2 / 2 * 0.08)
+    assert (SHOWN.in_node(4), SHOWN.group_latency(4), SHOWN.replicas_in_node(8, 2)) == (4, 5.0, 2)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from htk.whatif.data_groups import Position
 from htk.whatif.ddp_to_fsdp import OUT, TOGETHER, _backward, _forward, _Plan, _Rank
 from htk.whatif.fsdp_units import backward_layers, compute_lane, layers
 from htk.whatif.network_tiers import network
@@ -28,7 +29,7 @@ HOOK_AND_GATHER = 500 + 700 + 2 * 110
 
 
 def builder(plan: _Plan = PLAN) -> _Rank:
-    return _Rank(MODEL, plan, LANE, MANY, LIKE)
+    return _Rank(MODEL, plan, LANE, MANY, LIKE, Position(0, 0))
 
 
 def calls(rank: _Rank) -> list[tuple[str, float]]:

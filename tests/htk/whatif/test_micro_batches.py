@@ -1,26 +1,10 @@
-"""How many micro-batches a step has, and what one more takes."""
+"""What one more micro-batch takes."""
 
-import pytest
-
-from htk.whatif.micro_batches import micro_batch, micro_batches
+from htk.whatif.micro_batches import micro_batch
 from tests.htk.whatif.small_step_model import Act, comm, period, small_model
 
 MIB = 1 << 20
 EMBEDDING = {"op": "aten::embedding", "dims": "[[100, 8], [4, 16]]"}
-
-
-def passes(pattern: str) -> list[Act]:
-    """A kernel for each letter; b is backward."""
-    return [Act(f"{k}", 10, backward=letter == "b") for k, letter in enumerate(pattern)]
-
-
-@pytest.mark.parametrize(
-    ("pattern", "count"),
-    [("ffbb", 1), ("fbfbfb", 3), ("bfb", 2), ("b", 1), ("ffff", 0), ("f" * 19 + "b", 0),
-     ("f" * 9 + "b", 1), ("bbff", 1), ("fbbffbbf", 2)],
-)  # fmt: skip
-def test_backward_passes_are_counted(pattern: str, count: int) -> None:
-    assert micro_batches(small_model(passes(pattern))) == count
 
 
 def reduced(ranks: int, size: int = 2 * MIB) -> Act:

@@ -10,6 +10,7 @@ import pytest
 
 from htk.physics.hardware import gpu
 from htk.physics.memory import model_size
+from htk.physics.training_job import TrainingJob
 from htk.recording.simulate.config import Config, checked
 from htk.recording.simulate.job import simulate
 from htk.whatif.api import WhatIf, whatif
@@ -142,22 +143,25 @@ def test_sizes_of_a_tensor_parallel_rank_are_those_of_the_whole() -> None:
     layer = 2 * 64 * 80 + 3 * 64 * 100
     now = replace(_sharded(), unit_bytes=(layer,) * 5)  # two bytes each, a half of the parameters
     shapes = _Shapes(5, 30, 10, width=32, kv_width=8, heads=4, vocab=500)
-    size = _size(now, shapes, 2, 0)
+    size = _size(now, shapes, TrainingJob(tensor=2), 0)
     assert (size.layers, size.hidden, size.heads, size.vocab) == (5, 64, 8, 1000)
     assert (size.layer_parameters, size.root_parameters) == (layer, 0)
     assert size.inner_width == pytest.approx(64 + 2 * 16 + 64 + 4 * 100)
-    plain = _size(now, replace(shapes, gated=False), 2, 0)  # two of 64 by 150
+    plain = _size(now, replace(shapes, gated=False), TrainingJob(tensor=2), 0)  # two of 64 by 150
     assert plain.inner_width == pytest.approx(64 + 2 * 16 + 64 + 2 * 150)
-    usual = _size(None, shapes, 2, 0)  # no unit tells: 8/3 of the width
+    usual = _size(None, shapes, TrainingJob(tensor=2), 0)  # no unit tells: 8/3 of the width
     assert usual.inner_width == pytest.approx(64 + 2 * 16 + 64 + 4 * 64 * 8 / 3)
-    assert _size(None, replace(shapes, gated=False), 2, 0).inner_width == 160 + 2 * 4 * 64
+    assert (
+        _size(None, replace(shapes, gated=False), TrainingJob(tensor=2), 0).inner_width
+        == 160 + 2 * 4 * 64
+    )
 
 
 def test_an_embedding_is_no_larger_than_what_is_in_no_layer() -> None:
     now = replace(_sharded(), unit_bytes=(200, 200, 200, 700))
     shapes = _Shapes(3, 30, 10, width=4, kv_width=4, heads=2, vocab=50)
-    assert _size(now, shapes, 1, 0).embedding_parameters == 4 * 50
-    assert _size(now, replace(shapes, vocab=500), 1, 0).embedding_parameters == 350
+    assert _size(now, shapes, TrainingJob(), 0).embedding_parameters == 4 * 50
+    assert _size(now, replace(shapes, vocab=500), TrainingJob(), 0).embedding_parameters == 350
 
 
 def _sharded() -> Sharded:
