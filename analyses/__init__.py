@@ -57,6 +57,7 @@ ANALYSES: dict[str, MenuEntry] = {
     "critical_path": MenuEntry("verdicts.causes.critical_path", "What bounds the step: which work lies on its critical path?"),
     "flops": MenuEntry("analyses.ops.flops", "How much work is done, and what share of the peak is that (MFU)?"),
     "fsdp_units": MenuEntry("analyses.run.fsdp_units", "How are FSDP's units gathered and reduced: how large, how early, how exposed?"),
+    "fusible_chains": MenuEntry("verdicts.causes.fusible_chains", "Which chains of memory-bound kernels could be one kernel, and what would a step gain?"),
     "gpu_speed": MenuEntry("analyses.kernels.gpu_speed", "Does a GPU run the same kernels slower than the others, or slower than before?"),
     "hang": MenuEntry("analyses.comm.hang", "Why does the job hang: who never came, who made another call, who only waits?"),
     "host_stalls": MenuEntry("analyses.time.host_stalls", "What does the host wait for (synchronising, allocating, loading, compiling), at what cost?"),

@@ -1,6 +1,5 @@
 """Which sequences of kernels operators launch again and again."""
 
-import re
 from typing import Annotated
 
 import numpy as np
@@ -13,7 +12,7 @@ from htk.base.columns.order import ordered
 from htk.base.columns.types import NO_TIME, NONE, Ints, Mask, take_or
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
-from htk.base.core.humanize import parse_pattern, shorten
+from htk.base.core.humanize import join_in_order, parse_pattern
 from htk.base.schema import FLOAT64, INT64, TEXT, table
 from htk.quantities.measures.breakdown import percent
 from htk.quantities.measures.call_tree import CallTree, labels_of
@@ -76,7 +75,12 @@ def kernel_sequences(
     table = pa.table(
         [
             texts([ops[of_op[owners[k]]] for k in first[shown].tolist()]),
-            texts([_text(name[rows[low : low + size]], labels) for low, size in slices]),
+            texts(
+                [
+                    join_in_order([labels[k] for k in name[rows[low : low + size]].tolist()])
+                    for low, size in slices
+                ]
+            ),
             number(calls.count[first[shown]], INT64),
             number(same.count[shown], INT64),
             number(device[shown], INT64),
@@ -114,17 +118,3 @@ def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return value ^ (value >> np.uint64(31))
-
-
-def _text(names: Ints, labels: list[str]) -> str:
-    """Return the names joined; a name that repeats right away is counted."""
-    parts: list[str] = []
-    for code in names[:40].tolist():
-        label = shorten(labels[code], 120)
-        last = parts[-1] if parts else ""
-        times = re.fullmatch(r"(.*?)(?: ×(\d+))?", last, re.DOTALL)
-        if times and times[1] == label:
-            parts[-1] = f"{label} ×{int(times[2] or 1) + 1}"
-        else:
-            parts.append(label)
-    return " → ".join(parts) + (" → …" if len(names) > 40 else "")

@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from functools import cache
+from itertools import groupby
 
 from htk.base.errors import UsageError
 
@@ -184,6 +185,13 @@ def shorten(text: str, width: int = 60) -> str:
         text = name
     head = (width - 1) * 2 // 3
     return text[:head] + "…" + text[-(width - 1 - head) :]
+
+
+def join_in_order(names: Sequence[str], most: int = 40) -> str:
+    """Return names that follow each other; one that repeats right away is counted."""
+    runs = [(name, len([*same])) for name, same in groupby(names[:most])]
+    parts = [shorten(name, 120) + (f" ×{times}" if times > 1 else "") for name, times in runs]
+    return " → ".join(parts) + (" → …" if len(names) > most else "")
 
 
 def _sequence(names: list[str], width: int, between: str) -> str:

@@ -69,6 +69,9 @@ class Questions:
     def fsdp_units(self, *, per: Literal['all', 'rank', 'step'] = 'all') -> Result:
         """How are FSDP's units gathered and reduced: how large, how early, how exposed?"""
 
+    def fusible_chains(self, *, n: int = 20) -> Result:
+        """Which chains of memory-bound kernels could be one kernel, and what would a step gain?"""
+
     def gpu_speed(self, *, per: Literal['rank', 'step', 'time'] = 'rank', slices: int = 50, min_count: int = 5) -> Result:
         """Does a GPU run the same kernels slower than the others, or slower than before?"""
 

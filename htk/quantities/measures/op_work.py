@@ -60,6 +60,7 @@ class OperatorWork:
     length: Ints
     recompute: Mask  # operators run once more in the backward pass
     modelled: Mask  # activities
+    calls: CallSignatures
 
     @classmethod
     def of(
@@ -95,7 +96,7 @@ class OperatorWork:
         costed = np.array([isinstance(f, Cost) for f in costs] + [False], bool)
         bears = costed[kind] & (row != NONE) & ~comm
         again = truths(op_passes["recomputed"])
-        return cls(row, kind, costs, replay, length, again, bears)
+        return cls(row, kind, costs, replay, length, again, bears, calls)
 
     def first_activity(self, chosen: Mask) -> tuple[Ints, Ints]:
         """Calls that answer for chosen activities, by their operator, and the first of these of
