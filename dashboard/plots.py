@@ -5,7 +5,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from htk.answers.output.figure_colours import colour_of, hatch, heat_scale, marker_of, place_of
 from htk.answers.output.figure_columns import written_out
@@ -268,6 +268,65 @@ def roofs(points: Sequence[Fields], lines: Sequence[tuple[str, float, float]], d
     x_axis = {**ticks, "title": {"text": "operations for each byte moved"}}
     y_axis = {**ticks, "title": {"text": "TFLOP/s achieved"}}
     return framed(data, dark=dark, xaxis=x_axis, yaxis=y_axis)
+
+
+class SampledLine(NamedTuple):
+    """Values that hold from each time, in ms, to the next."""
+
+    name: str
+    time: Sequence[float]
+    value: Sequence[float]
+
+
+class Strip(NamedTuple):
+    """Lines of one quantity."""
+
+    title: str
+    lines: Sequence[SampledLine]
+
+
+def strips(quantities: Sequence[Strip], dark: bool) -> Any:
+    """Return quantities over time below each other, each with an axis of its own, and one time."""
+    import plotly.graph_objects as go
+
+    own = palette(dark)
+    share = 1 / len(quantities)
+    names = [*dict.fromkeys(line.name for strip in quantities for line in strip.lines)]
+    colours = (own["compute"], own["comm"], own["memory"], own["mute"])
+    axes: Fields = {}
+    data = []
+    for number, strip in enumerate(quantities, 1):
+        top = 1 - (number - 1) * share
+        axes[f"yaxis{'' if number == 1 else number}"] = {
+            "domain": [top - share * 0.85, top],
+            "title": {"text": strip.title.replace(", ", "<br>")},
+            "rangemode": "tozero",
+            "nticks": 4,
+        }
+        data += [
+            go.Scatter(
+                x=list(line.time),
+                y=list(line.value),
+                name=line.name,
+                legendgroup=line.name,
+                showlegend=line.name
+                not in {other.name for s in quantities[: number - 1] for other in s.lines},
+                yaxis=axis_of("y", number),
+                mode="lines",
+                line={
+                    "shape": "hv",
+                    "width": 1.5,
+                    "color": colours[names.index(line.name) % len(colours)],
+                },
+                hovertemplate="%{y:.4~g}",
+            )
+            for line in strip.lines
+        ]
+    axes["xaxis"] = {
+        "title": {"text": "ms since the recording began"},
+        "anchor": axis_of("y", len(quantities)),
+    }
+    return framed(data, dark=dark, hovermode="x unified", **axes)
 
 
 def axis_of(letter: str, number: int) -> str:

@@ -10,7 +10,7 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import heads
 from htk.base.columns.types import NONE, Floats, Ints, Mask
-from htk.base.core.analysis import analysis, with_coverage
+from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.names.kinds import is_copy_over_the_host_link
 from htk.base.names.rows_by import BySizes
@@ -20,6 +20,7 @@ from htk.physics.hardware import Gpu
 from htk.physics.hardware import gpu as of_catalogue
 from htk.physics.op_costs.call import Cost
 from htk.quantities.measures.breakdown import Pool, percent, pooled, who_columns
+from htk.quantities.measures.gpu_counters import COLUMNS, SpanMeans
 from htk.quantities.measures.kernels_by import NamingTables, SourceDepth, tell_apart
 from htk.quantities.measures.op_work import (
     BEYOND_PEAK,
@@ -30,6 +31,8 @@ from htk.quantities.measures.op_work import (
     tf32_rows,
 )
 
+# What counters say, beside what shapes say.
+MEASURED = {name: COLUMNS[name] for name in ("sm_active_pct", "memory_busy_pct")}
 RETURNS = table(
     rank=(INT32, "Global rank; null when pooled over ranks."),
     cycle=(INT32, "Recording of the rank that the step is of; null without a step."),
@@ -55,6 +58,7 @@ RETURNS = table(
     roofline_ns=(FLOAT64, "Time of a call (mean) at the GPU's peaks."),
     roofline_pct=(FLOAT64, "That time of the measured; over 100, memory-bound: from caches."),
     beyond_roofline_ns=(FLOAT64, "GPU time beyond the roofline, of all calls."),
+    **MEASURED,
     note=(TEXT, "Why it is not modelled, or what is assumed; of several what most time is of."),
 )
 
@@ -66,6 +70,7 @@ def roofline(
     cpu_ops: pa.Table,
     op_links: pa.Table,
     naming: NamingTables,
+    counters: Later,
     kernels: pa.Table,
     kernel_links: pa.Table,
     launches: pa.Table,
@@ -141,6 +146,7 @@ def roofline(
         nothing = pa.chunked_array([texts([None] * len(lines))])
         own = pa.chunked_array([texts([labels[code] for code in groups.keys[first, 3].tolist()])])
         named = pa.table([own, nothing, nothing], names=named.column_names)
+    activities = Groups.by_keys(lines.group_ids[groups.group_ids])
     took = lines.sum(time)
     most = _longest(lines, time)
     answer = pa.table(
@@ -153,6 +159,7 @@ def roofline(
             number(took, INT64),
             percent(took, np.full(len(lines), int(work.length.sum()))),
             *cells.measured(lines, 1e3 * launch_us),
+            *SpanMeans(counters(), kernels).of_groups(activities, rows, MEASURED),
             texts([notes[k] for k in most.tolist()]),
         ],
         schema=RETURNS,

@@ -1,4 +1,4 @@
-"""What the GPU runs: top kernels, families, tensor cores, sequences, occupancy, the roofline."""
+"""What the GPU runs: top kernels, families, tensor cores, sequences, occupancy, roofline, clock."""
 
 from typing import Any
 
@@ -9,6 +9,7 @@ from htk.answers.output.tokens import blended
 from htk.base.names.rows_by import WORDS
 from htk.dashboard import headlines, plots
 from htk.dashboard.components import coverage, empty, picture, plot, section, select, slider
+from htk.dashboard.counter_plots import counters
 from htk.dashboard.grids import answered, grid
 from htk.dashboard.page import Page, Visit, panel
 from htk.physics.hardware import Gpu, catalogue, gpu
@@ -42,6 +43,7 @@ def layout(visit: Visit) -> Any:
                 [panel("kernels", "occupancy", 420), panel("kernels", "sequences", 420)],
                 className="halves",
             ),
+            panel("kernels", "counters", 160),
         ]
     )
 
@@ -163,6 +165,7 @@ PAGE = Page(
         "roofline": _roofline,
         "occupancy": _occupancy,
         "sequences": _sequences,
+        "counters": counters,
     },
     _DEFAULTS,
     group="Dig into",

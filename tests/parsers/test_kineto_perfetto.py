@@ -38,6 +38,18 @@ def test_torch_says_the_same_in_both_formats(shared: Path) -> None:
         assert abs(same["end_ns"] - row["end_ns"]) <= _ROUNDED_NS
 
 
+def test_the_critical_path_is_the_same_in_both_formats(shared: Path) -> None:
+    """The times of a row add up roundings, one of each piece of the path."""
+    ours, theirs = (
+        {row["what"]: row for row in htk.open(folder, cache=False).critical_path().to_pylist()}
+        for folder in (shared / "traces/torch215/pftrace", shared / "traces/torch215/plain")
+    )
+    assert ours.keys() == theirs.keys()
+    for what, row in ours.items():
+        assert row["count"] == theirs[what]["count"], what
+        assert abs(row["path_ns"] - theirs[what]["path_ns"]) <= _ROUNDED_NS * row["count"], what
+
+
 def test_a_cut_file_gives_what_came_before(shared: Path, tmp_path: Path) -> None:
     whole = gzip.decompress((shared / "traces/torch215/pftrace/rank0.pftrace.gz").read_bytes())
     (tmp_path / "cut.pftrace").write_bytes(whole[: len(whole) * 9 // 10])

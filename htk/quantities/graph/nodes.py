@@ -22,6 +22,7 @@ SYNCHRONISES = re.compile(r"(Device|Stream|Event|Ctx)Synchronize$")
 FREES = re.compile(r"^(cuda|hip)Free(Host)?$")  # waits for all that runs, then gives memory back
 _MATTERS = re.compile(rf"Synchronize$|StreamWaitEvent|EventRecord|{FREES.pattern}")
 Which = int | list[int] | None  # a step, several, or all that was recorded
+_ROUNDED_NS = 1_000  # recorders round times to so much at most
 
 
 @dataclass(frozen=True)
@@ -229,13 +230,23 @@ def _all_calls(tables: NamedTables, origin: int) -> tuple[LaunchCalls, Ints, Int
         rank[rows],
         lane[rows],
         start[rows],
-        np.maximum(end[rows], start[rows]),
+        _not_inside_next(lane[rows], start[rows], np.maximum(end[rows], start[rows])),
         names[rows].astype(np.int64),
         dictionary.to_pylist(),
         numbers(launches["correlation"], NONE)[rows],
         fill_none(len(rows)),
     )
     return every, end[rows], numbers(launches["cycle"], 0)[rows]
+
+
+def _not_inside_next(lane: Ints, start: Ints, end: Ints) -> Ints:
+    """Return the ends of calls; of one that ends just inside the next one, as rounding makes it,
+    where that begins."""
+    over = end[:-1] - start[1:]
+    is_rounded = (lane[1:] == lane[:-1]) & (over > 0) & (over <= _ROUNDED_NS) & (end[1:] > end[:-1])
+    shortened = end.copy()
+    shortened[:-1][is_rounded] = start[1:][is_rounded]
+    return shortened
 
 
 def activities_of(

@@ -7,7 +7,7 @@ known.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -54,12 +54,16 @@ class SpanMeans:
         self.end = numbers(spans["end_ns"])
         where = np.column_stack([numbers(spans[name], 0) for name in ("rank", "device")])
         self._of_gpu = Groups.by_keys(where.astype(np.int64))
-        self.of_quantity = {quantity: self._means(series) for quantity, series in _sort(counters)}
+        self.of_quantity = {
+            quantity: self._means(series) for quantity, series in sampled_quantities(counters)
+        }
 
-    def of_groups(self, groups: Groups, rows: Ints | slice = slice(None)) -> Iterator[pa.Array]:
-        """Yield, for each column, the mean over each group's rows by their lengths."""
+    def of_groups(
+        self, groups: Groups, rows: Ints | slice = slice(None), columns: Iterable[str] = COLUMNS
+    ) -> Iterator[pa.Array]:
+        """Yield, for each of some columns, the mean over each group's rows by their lengths."""
         length = np.maximum(self.end - self.start, 1)[rows].astype(np.float64)
-        for quantity in COLUMNS:
+        for quantity in columns:
             if quantity not in self.of_quantity:
                 yield nulls(FLOAT64, len(groups))
                 continue
@@ -71,7 +75,7 @@ class SpanMeans:
             )
             yield number(quotient(total, weight), FLOAT64, weight > 0)
 
-    def _means(self, series: "list[_Sampled]") -> Floats:
+    def _means(self, series: "list[Sampled]") -> Floats:
         means = np.full(len(self.start), np.nan)
         for gpu, (rank, device) in enumerate(self._of_gpu.keys.tolist()):  # a few GPUs
             rows = np.flatnonzero(self._of_gpu.group_ids == gpu)
@@ -82,7 +86,7 @@ class SpanMeans:
         return means
 
 
-class _Sampled(NamedTuple):
+class Sampled(NamedTuple):
     """The samples of one counter of a GPU, in order."""
 
     rank: int
@@ -106,7 +110,7 @@ class _Sampled(NamedTuple):
         return np.asarray(until[held] + self.value[held] * (time - self.time[held]))
 
 
-def _sort(counters: pa.Table) -> Iterator[tuple[str, list[_Sampled]]]:
+def sampled_quantities(counters: pa.Table) -> Iterator[tuple[str, list[Sampled]]]:
     """Yield the series of each quantity that the counters hold."""
     kept = counters.filter(pa.array(valid(counters["value"]) & valid(counters["time_ns"])))
     if not kept.num_rows:
@@ -115,7 +119,7 @@ def _sort(counters: pa.Table) -> Iterator[tuple[str, list[_Sampled]]]:
     rank = numbers(kept["rank"], 0).astype(np.int64)
     groups = Groups.by_keys([rank, *(codes.astype(np.int64) for codes, _ in texts)])
     time, value = numbers(kept["time_ns"]), numbers(kept["value"])
-    series: dict[str, list[tuple[str, _Sampled]]] = defaultdict(list)
+    series: dict[str, list[tuple[str, Sampled]]] = defaultdict(list)
     for counter, (of_rank, *codes) in enumerate(groups.keys.tolist()):  # some counters
         process, *words = [
             str(names[k].as_py()) if k >= 0 else ""
@@ -127,7 +131,7 @@ def _sort(counters: pa.Table) -> Iterator[tuple[str, list[_Sampled]]]:
             gpu = _GPU.search(process) or _GPU.search(name)
             rows = np.flatnonzero(groups.group_ids == counter)
             rows = rows[ordered(time[rows])]
-            sampled = _Sampled(of_rank, int(gpu[1]) if gpu else None, time[rows], value[rows])
+            sampled = Sampled(of_rank, int(gpu[1]) if gpu else None, time[rows], value[rows])
             series[quantity].append((name, sampled))
     for quantity, named in series.items():
         pattern = next(p for p in _PATTERNS[quantity] if any(p.search(name) for name, _ in named))

@@ -47,6 +47,16 @@ def one_call(name: str = "aten::mm", outer: str = "aten::matmul") -> dict[str, p
     }
 
 
+def test_counters_stand_beside_the_roofline() -> None:
+    """10 µs at 40 %, 8 at 90; the set in the first 2: (10·40 + 8·90 + 2·40) ÷ 20."""
+    samples = [
+        {"name": "SM Active (%)", "process": "GPU 0", "series": "", "time_ns": time, "value": value}
+        for time, value in ((0, 40.0), (10_000, 90.0))
+    ]
+    (row,) = answer_of(roofline, **one_call(), counters=make("counters", samples))
+    assert (row["sm_active_pct"], row["memory_busy_pct"]) == (60, None)
+
+
 @pytest.mark.parametrize("inner", ["aten::mm", "vendor::gemm"])
 def test_a_call_counts_once_at_the_innermost_operator_that_is_known(inner: str) -> None:
     (row,) = answer_of(roofline, **one_call(inner))

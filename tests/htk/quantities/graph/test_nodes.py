@@ -5,7 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from htk.quantities.graph.nodes import Activities, Steps, _last_before, calls_of, steps_of_all
+from htk.quantities.graph.nodes import (
+    Activities,
+    Steps,
+    _last_before,
+    _not_inside_next,
+    calls_of,
+    steps_of_all,
+)
 from tests.tables import make
 
 
@@ -178,3 +185,11 @@ def test_a_window_without_a_number_is_no_step_and_one_cut_short_neither() -> Non
     rank_windows = [window(0, 1, 99)]
     some = steps_of_all(make("step_windows", step_windows), make("rank_windows", rank_windows))
     assert some.numbers == [0] and some.steadiest == 0
+
+
+def test_a_call_that_rounding_lets_end_inside_the_next_one_ends_where_that_begins() -> None:
+    lane = np.array([0, 0, 0, 0, 1, 1])
+    start = np.array([0, 100_000, 200_000, 200_100, 0, 100])
+    end = np.array([100_128, 190_000, 300_000, 250_000, 9_000, 20_000])
+    ends = [100_000, 190_000, 300_000, 250_000, 9_000, 20_000]
+    assert _not_inside_next(lane, start, end).tolist() == ends, "nested calls, long overlaps stay"
