@@ -12,7 +12,7 @@ MEASURE := PYTHONPATH=. $(BIN)/python bench
 MUTANTS ?= 40
 SECONDS_OF_FUZZING ?= 30
 
-NIGHTLY := tests properties truth communication links fuzz mutation kills counts options soak licences pyright oldest newest
+NIGHTLY := tests properties truth whatifs communication links fuzz mutation kills counts options soak licences pyright oldest newest
 
 .PHONY: demo test nightly quality $(NIGHTLY:%=nightly-%) lint style mypy types menu mutation fuzz bench docs clean
 
@@ -40,6 +40,9 @@ nightly-truth: $(VENV)/.dev  # other random recordings each time, each answer he
 
 nightly-communication: $(VENV)/.dev  # other random jobs each time, each call held to a plain reading
 	PYTHONPATH=. $(BIN)/python -m bench.communication --seed $$(date +%s)
+
+nightly-whatifs: $(VENV)/.dev  # other random jobs and edits each time, held to the simulated twins
+	PYTHONPATH=. $(BIN)/python -m bench.whatif_properties --runs 5000 --seed $$(date +%s)
 
 nightly-links: $(VENV)/.dev  # other random networks, healthy and with a slow link, of 8 to 1,024 ranks
 	PYTHONPATH=. $(BIN)/python -m bench.links --jobs 30 --seed $$(date +%s)

@@ -36,6 +36,7 @@ SIZED = {"hidden": 4096, "heads": 32, "layers": 4, "gpus_per_node": 4}
 FOUR_TO_A_NODE = {"nodes": 2, "gpus_per_node": 4}
 TP_BESIDE = FOUR_TO_A_NODE | {"tensor_parallel": 2}
 PP_BESIDE = FOUR_TO_A_NODE | {"pipeline_parallel": 2, "accumulation": 4}
+SLOW_NODES = SIZED | {"nodes": 2, "inter_gbps": 25.0}
 JOBS: dict[str, dict[str, Any]] = {
     "ddp": {},
     "fsdp": {"strategy": "full_shard"},
@@ -76,6 +77,16 @@ JOBS: dict[str, dict[str, Any]] = {
     "pp 2, two nodes of four": PP_BESIDE,
     "pp 2, two nodes of four, fsdp": PP_BESIDE | {"strategy": "full_shard"},
     "pp 2, two nodes of four, zero 2": PP_BESIDE | {"strategy": "shard_grad_op"},
+    "length 1024": {"seq": 1024},
+    "length 1024, attention in parts": {"seq": 1024, "attention": "materialised"},
+    "fused loss": {"fused_loss": True},
+    "optimizer in parts": {"optimizer": "adam-foreach"},
+    "8-bit optimizer": {"optimizer": "adam-8bit"},
+    "adapters of rank 16": {"lora_rank": 16},
+    "4 micro-batches, each reduced": {"accumulation": 4, "no_sync": False},
+    "8 micro-batches, each reduced": {"accumulation": 8, "no_sync": False},
+    "wide ddp, 4 micro-batches": SLOW_NODES | {"accumulation": 4},
+    "wide ddp, 4 micro-batches, each reduced": SLOW_NODES | {"accumulation": 4, "no_sync": False},
     "experts over 2": {"experts": 8, "active_experts": 2, "ffn": 2048, "expert_parallel": 2},
     "experts over 4": {"experts": 8, "active_experts": 2, "ffn": 2048, "expert_parallel": 4},
 }
@@ -127,6 +138,15 @@ PAIRS = (
     "pp 2, two nodes of four, zero 2 > sharding=ddp > pp 2, two nodes of four",
     "pp 2, two nodes of four, zero 2 > sharding=full_shard > pp 2, two nodes of four, fsdp",
     "pp 2, two nodes of four > sharding=full_shard > pp 2, two nodes of four, fsdp",
+    "length 1024, attention in parts > attention=flash > length 1024",
+    "ddp > loss=fused > fused loss", "optimizer in parts > optimizer=fused > ddp",
+    "optimizer in parts > optimizer=8bit > 8-bit optimizer",
+    "ddp > optimizer=8bit > 8-bit optimizer", "ddp > lora=16 > adapters of rank 16",
+    "4 micro-batches, each reduced > no_sync=on > 4 micro-batches",
+    "4 micro-batches > no_sync=off > 4 micro-batches, each reduced",
+    "4 micro-batches, each reduced > accumulation=8 > 8 micro-batches, each reduced",
+    "wide ddp, 4 micro-batches, each reduced > no_sync=on > wide ddp, 4 micro-batches",
+    "wide ddp, 4 micro-batches > no_sync=off > wide ddp, 4 micro-batches, each reduced",
     "experts over 2 > ep=4 > experts over 4", "experts over 4 > ep=2 > experts over 2",
 )  # fmt: skip
 

@@ -92,6 +92,7 @@ OPTIONS: dict[str, tuple[str, object]] = {
     "form": ("Output format", ...),
     "from_": ("Start of the time window", None),
     "global_batch": ("Samples per step of the whole job", None),
+    "fused_loss": ("Compute the loss in place", None),
     "gpu": ("GPU of the hardware catalogue", None),
     "gpu_file": ("TOML file of GPUs", None),
     "gpu_mtbf": ("Time between failures of a GPU", None),
@@ -106,6 +107,7 @@ OPTIONS: dict[str, tuple[str, object]] = {
     "kv_heads": ("Key-value heads", None),
     "layers": ("Layers of the model", None),
     "limit": ("Maximum rows", 200),
+    "lora_rank": ("Train only LoRA adapters of this rank", None),
     "match": ("Regular expression that names must match", None),
     "memory_bytes": ("Memory for answers by rank", None),
     "micro_batch": ("Sequences per micro-batch and GPU", 1),
@@ -117,6 +119,7 @@ OPTIONS: dict[str, tuple[str, object]] = {
     "no_cache": ("Parse the files again and store nothing on disk", False),
     "nodes": ("Nodes of the cluster", 1),
     "on": ("Where files are read and ranks processed", None),
+    "optimizer": ("adam", "adam"),
     "output": ("", ...),  # a file or a folder to write to
     "per": ("What a row covers", ...),
     "pipeline_parallel": ("Stages of the pipeline", 1),
@@ -173,7 +176,8 @@ EDITED = {
     "checkpointing": "checkpointing", "precision": "precision", "tp": "tensor_parallel",
     "sharding": "strategy", "hardware": "gpu", "world": "nodes", "network": "network",
     "pp": "pipeline_parallel", "cp": "context_parallel", "ep": "expert_parallel",
-    "sp": "sequence_parallel",
+    "sp": "sequence_parallel", "attention": "attention", "optimizer": "optimizer",
+    "no_sync": "no_sync",
 }  # fmt: skip
 OTHER_OPTION_NAMES = {
     "top": "n", "rows": "limit", "max_rows": "limit", "num": "n", "least": "min_pct",

@@ -32,7 +32,7 @@ class Job(Config):
     compute: float = 1.0  # matrix products, times the catalogue's
     bandwidth: float = 1.0  # of memory
     tile_sizes: tuple[tuple[int, int, float], ...] = TILES
-    attention: tuple[float, float] = (0.52, 0.62)  # pyright: ignore[reportIncompatibleMethodOverride]
+    attention_rate: tuple[float, float] = (0.52, 0.62)  # pyright: ignore[reportIncompatibleMethodOverride]
     passes: tuple[Pass, ...] = ()  # of a norm; none: the simulator's own
     optimizer_ranks: float | None = None
     bucket_bytes: int = 25 << 20  # pyright: ignore[reportIncompatibleMethodOverride]

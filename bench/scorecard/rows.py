@@ -142,7 +142,7 @@ def _foundry(folder: Path) -> Iterator[Row]:
             steps=3,
             noise=_NOISE,
             tile_sizes=_TILES,
-            attention=_EARLY_ATTENTION,
+            attention_rate=_EARLY_ATTENTION,
         )
         step = 1e9 * micro * seq / float(row["tokens_per_s_per_gpu"])
         precision = "fp8" if row["precision"] == "amp_fp8" else "bf16"
@@ -165,7 +165,7 @@ def _layouts(folder: Path) -> Iterator[Row]:
         job = replace(
             job,
             passes=_FUSED_NORM if row["rms_kernel"] == "True" else _EAGER_NORM,
-            attention=_EARLY_ATTENTION if early else job.attention,
+            attention_rate=_EARLY_ATTENTION if early else job.attention_rate,
         )
         family = f"13B {row['seq_len']} {row['n_gpus']} {row['attn_kernel']}"
         yield Row(
@@ -183,7 +183,7 @@ def _vtrain(folder: Path) -> Iterator[Row]:
             hidden=int(row["hidden"]), heads=int(row["heads"]),
         )  # fmt: skip
         if stage is not None:
-            job, slots = replace(stage[0], attention=_EARLY_ATTENTION), stage[1]
+            job, slots = replace(stage[0], attention_rate=_EARLY_ATTENTION), stage[1]
             yield Row(
                 "vTrain", f"{row['params_b']}B {row['n_gpus']}", row["params_b"], job,
                 1e6 * float(row["iter_ms"]), slots, int(row["pp"]),

@@ -50,6 +50,10 @@ class TrainingJob:
     ahead: int = 1  # units of sharded parameters that are gathered early
     precision: str | None = None  # of matrix products
     checkpointing: str | None = None
+    flash: bool | None = None  # attention is one kernel, which keeps no scores
+    fused_loss: bool | None = None  # leaves gradients in the place of logits
+    eight_bit: bool | None = None  # moments of the optimizer
+    adapter_rank: int | None = None  # of LoRA, all else frozen
     captured: bool = False  # the whole step in a CUDA graph, whose gradients stay in memory
     gpu: Gpu | None = None
     layers: int | None = None

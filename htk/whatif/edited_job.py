@@ -71,6 +71,7 @@ def _with_layout(job: TrainingJob, asked: Mapping[str, str]) -> TrainingJob:
     for name, field in _RANKS_OF.items():
         if name in asked:
             job = with_count(job, field, positive_integer(asked[name], name))
+    job = _with_kernels(job, asked)
     if "sp" in asked:
         job = replace(job, sequence_parallel=on_or_off(asked["sp"], "sp"))
     elif job.tensor == 1:
@@ -90,10 +91,23 @@ def _with_layout(job: TrainingJob, asked: Mapping[str, str]) -> TrainingJob:
     return replace(job, pipeline=stages, virtual=chunks, micro_batches=many)
 
 
+def _with_kernels(job: TrainingJob, asked: Mapping[str, str]) -> TrainingJob:
+    """Return the job with other kernels, which decide what it keeps in memory."""
+    if asked.get("attention") == "flash":
+        job = replace(job, flash=True)
+    if asked.get("loss") == "fused":
+        job = replace(job, fused_loss=True)
+    if asked.get("optimizer") == "8bit":
+        job = replace(job, eight_bit=True)
+    if "lora" in asked:
+        job = replace(job, adapter_rank=positive_integer(asked["lora"], "lora"))
+    return job
+
+
 def _with_sharding(job: TrainingJob, asked: Mapping[str, str]) -> TrainingJob:
     """Return the job with its parameters spread over the ranks that it has now."""
     name, _, size = asked.get("sharding", job.strategy or "").partition(":")
-    if not name or job.data_ranks is None:
+    if not name or not job.data_ranks:  # that there are too few ranks is said elsewhere
         return job
     data = job.data_ranks
     shards = data

@@ -8,6 +8,7 @@ from htk.base.errors import UsageError
 from htk.quantities.graph.replay import Replay
 from htk.whatif.contention import settled
 from htk.whatif.curves import counted, fitted
+from htk.whatif.edit_arguments import on_or_off
 from htk.whatif.edit_uncertainty import accumulated_together, distance
 from htk.whatif.edited_job import edited_job, with_own_batch
 from htk.whatif.edits import (
@@ -16,6 +17,7 @@ from htk.whatif.edits import (
     bucket,
     edit,
     gradients,
+    no_sync,
     prefetch_depth,
     sharding,
     split,
@@ -33,6 +35,7 @@ _OF_SEVERAL: dict[str, Callable[[str], object]] = {
     "prefetch_depth": prefetch_depth.read_depth,
     "split": split.read_cut,
     "gradients": gradients.read_share,
+    "no_sync": lambda value: on_or_off(value, no_sync.NAME),
 }
 
 _OF_COMMUNICATION = frozenset({"network", "no_skew", "overlap"})

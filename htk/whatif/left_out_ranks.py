@@ -20,6 +20,7 @@ _OF_ARRIVALS = 0.6
 # form new groups of them.
 _ANSWERED = (
     *("replace", "hardware", "precision", "batch", "seq", "checkpointing", "network", "overlap"),
+    *("attention", "loss", "optimizer", "lora"),
     *("remove_syncs", "no_data_wait", "workers", "host", "graphs", "compile", "accumulation"),
 )
 

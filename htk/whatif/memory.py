@@ -17,6 +17,9 @@ from htk.whatif.recorded_peaks import PeakChange, RecordedPeaks
 
 _SURE = 0.8  # of activations by the model: the least that the recorded peak is said to hold
 _HALF, _SINGLE = 2.0, 4.0  # bytes of an activation
+# Bytes of a parameter: two moments of Adam, of 32 and of 8 bits, and a copy in single precision of
+# what is not.
+_MOMENTS, _SMALL_MOMENTS, _COPY = 8.0, 2.0, 4.0
 _MEASURED_SIGMA = 0.03
 _CHANGED_SIGMA = 0.08
 _FROM_SHAPES_SIGMA = 0.1  # what shapes leave open of a model, beside the uncertainty of any peak
@@ -61,6 +64,7 @@ class PredictedPeak:
     allocated: float  # what the framework's tensors take
     total: float  # with what the allocator loses, context, libraries and communicators
     p_oom: float | None  # None: no GPU is known
+    sigma: float  # one standard deviation of the logarithm of what is allocated
 
 
 def after(before: Held, job: TrainingJob, kept: float) -> PredictedPeak | None:
@@ -74,20 +78,20 @@ def after(before: Held, job: TrainingJob, kept: float) -> PredictedPeak | None:
     if (job.expert or 1) != before.layout.expert and not before.size.expert_parameters:
         return None
     now = before.reckoned
-    then = memory(before.size, layout_of(job, before.layout, kept))
+    layout = layout_of(job, before.layout, kept)
+    then = memory(before.size, replace(layout, trained=_trained(before.size, job)))
     capacity = before.capacity if job.gpu in (before.gpu, None) else job.gpu.memory_bytes
     if before.peaks is None:
         sigma = math.hypot(SIGMA, _FROM_SHAPES_SIGMA)
         fits = None if capacity is None else p_oom(then.total, capacity, sigma)
-        return PredictedPeak(then.held, then.total, fits)
+        return PredictedPeak(then.held, then.total, fits, sigma)
     peak = max(before.peaks.after(_change(before, job, now, then, kept)), 0.0)
     taken = allocated(peak + then.left)
     total = taken + then.reserved
-    if capacity is None:
-        return PredictedPeak(peak, total, None)
     moved = abs(math.log(max(peak, 1.0) / before.peaks.highest))
     sigma = math.hypot(_MEASURED_SIGMA, _CHANGED_SIGMA * min(moved, 2.0))
-    return PredictedPeak(peak, total, p_oom(taken, capacity - then.reserved, sigma))
+    fits = None if capacity is None else p_oom(taken, capacity - then.reserved, sigma)
+    return PredictedPeak(peak, total, fits, sigma)
 
 
 def _change(before: Held, job: TrainingJob, now: Memory, then: Memory, kept: float) -> PeakChange:
@@ -116,6 +120,7 @@ def layout_of(job: TrainingJob, like: Layout, kept: float = 1.0) -> Layout:
     """
     shards = job.shards or 1
     length = job.seq or like.seq
+    element = _SINGLE if job.is_single_precision else _HALF
     return replace(
         like,
         strategy=job.strategy or "ddp",
@@ -132,6 +137,25 @@ def layout_of(job: TrainingJob, like: Layout, kept: float = 1.0) -> Layout:
         micro_batches=round(job.micro_batches or 1),
         checkpointing=job.checkpointing or like.checkpointing,
         sequence_parallel=job.sequence_parallel,
-        element_bytes=_SINGLE if job.is_single_precision else _HALF,
-        saved_bytes=_SINGLE if job.is_single_precision else _HALF,
+        element_bytes=element,
+        saved_bytes=element,
+        parameter_bytes=element,
+        gradient_bytes=element,
+        flash=like.flash if job.flash is None else job.flash,
+        fused_loss=like.fused_loss if job.fused_loss is None else job.fused_loss,
+        optimizer_bytes=_optimizer_bytes(job),
     )
+
+
+def _optimizer_bytes(job: TrainingJob) -> float:
+    """Return the bytes of a parameter that the optimizer keeps."""
+    moments = _SMALL_MOMENTS if job.eight_bit else _MOMENTS
+    return moments + (0.0 if job.is_single_precision else _COPY)
+
+
+def _trained(size: ModelSize, job: TrainingJob) -> float:
+    """Return the share of parameters that have gradients: all, or adapters of layers' products."""
+    every = size.layers * size.layer_parameters + size.root_parameters
+    if not job.adapter_rank or not every:
+        return 1.0
+    return min(2 * job.adapter_rank * size.product_width * size.layers / every, 1.0)

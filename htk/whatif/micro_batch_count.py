@@ -54,11 +54,16 @@ def synchronisations(model: StepModel, reduces: Mask) -> int:
     return min(most, max(micro_batches(model), 1))
 
 
+def begins_of_backward(model: StepModel, lane: Ints) -> Ints:
+    """Return the places on a stream where runs of backward work begin."""
+    back = model.facts.backward[lane]
+    return np.flatnonzero(np.append(back[:1], back[1:] & ~back[:-1]))
+
+
 def _reducing(model: StepModel, reduces: Mask, rank: int) -> int:
     """Return in how many runs of backward work a rank reduces gradients."""
     acts = model.graph.activities
     lane = compute_lane(model, rank)
-    back = model.facts.backward[lane]
-    begins = acts.start[lane[np.append(back[:1], back[1:] & ~back[:-1])]]
+    begins = acts.start[lane[begins_of_backward(model, lane)]]
     of_rank = np.flatnonzero(reduces & (acts.rank == rank))
     return len(np.unique(np.searchsorted(begins, acts.start[of_rank], "right")))

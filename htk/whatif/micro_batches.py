@@ -7,7 +7,7 @@ import numpy as np
 from htk.base.columns.types import Mask
 from htk.quantities.graph.exposed import exposed_and_idle
 from htk.quantities.graph.replay import NEVER, replay
-from htk.whatif.micro_batch_count import micro_batches
+from htk.whatif.micro_batch_count import micro_batches, synchronisations
 from htk.whatif.parallelism import replicating, sharded
 from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import followed
@@ -42,8 +42,9 @@ def _repeated(model: StepModel) -> StepModel:
     """Return the model without the optimizer, what follows it, and the reductions that wait for the
     last micro-batch."""
     once = _after_backward(model) & ~model.is_comm
-    if sharded(model) is None:
-        once |= replicating(model)
+    copies = replicating(model)
+    if sharded(model) is None and synchronisations(model, copies) < 2:
+        once |= copies
     bare = model.with_lengths(once, 0)
     graph = model.graph
     calls = model.graph.activities.call

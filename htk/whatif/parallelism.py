@@ -12,7 +12,7 @@ from htk.whatif.group_kinds import described_as
 from htk.whatif.micro_batch_count import synchronisations
 from htk.whatif.step_model import StepModel
 
-_GRADIENTS = 1 << 20  # all-reduces at least as large are of gradients
+GRADIENTS = 1 << 20  # all-reduces at least as large are of gradients
 # Units are gathered so many times as often as reduced, at least, where a backward pass gathers all
 # but the first again; stages of a pipeline that keep units whole gather some of them there too.
 _TWICE = 1.25
@@ -115,7 +115,7 @@ def replicating(model: StepModel) -> Mask:
 
 
 def _replicating(model: StepModel) -> Mask:
-    reduces = model.is_collective("all_reduce") & (model.facts.in_bytes >= _GRADIENTS)
+    reduces = model.is_collective("all_reduce") & (model.facts.in_bytes >= GRADIENTS)
     if not reduces.any():
         return reduces
     forward = reduces & ~model.facts.backward & _before_backward(model)

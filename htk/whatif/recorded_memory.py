@@ -7,23 +7,24 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from htk.base.columns.arrow import matching
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import Ints
 from htk.base.mappings import NamedTables
 from htk.physics.detected import detected
 from htk.physics.memory import Layout, ModelSize, layer_widths
 from htk.physics.training_job import TrainingJob
+from htk.whatif.edits.loss import is_fused
 from htk.whatif.from_one_rank import is_of_one_rank, parameter_gradients, widest_table
 from htk.whatif.memory import Held, layout_of
 from htk.whatif.micro_batch_count import micro_batches
-from htk.whatif.operator_shapes import operator_shapes
+from htk.whatif.operator_shapes import matrices, operator_shapes
 from htk.whatif.parallelism import Sharded, replicated, replicating, sharded
 from htk.whatif.recorded_job import recorded_job
 from htk.whatif.recorded_peaks import recorded_peaks
 from htk.whatif.shapes import inputs
 from htk.whatif.step_model import StepModel
 
-_PARAMETER = 2  # bytes, as gathered or reduced: half precision
 _LENGTH_SECOND = re.compile(r"aten::_(flash|efficient)_attention")  # then heads
 _GATED_FFN, _PLAIN_FFN = 8 / 3, 4.0  # times the width of the model, where units do not tell
 
@@ -45,13 +46,15 @@ class _Shapes:
 
 def held(tables: NamedTables, model: StepModel) -> Held | None:
     """None: neither allocations nor enough shapes were recorded."""
-    parameters = sharded(model) or replicated(model) or _alone(model)
-    shapes = _shapes(model)
     job = recorded_job(model)
+    parameters = sharded(model) or replicated(model) or _alone(model, _element(job))
+    shapes = _shapes(model)
     if (job.pipeline or 1) > 1 and shapes.width and not shapes.vocab:  # the output is elsewhere
         shapes = replace(shapes, vocab=widest_table(model) // shapes.width)
-    size = _size(parameters, shapes, job, _large_sums(model, shapes))
-    like = Layout(checkpointing=_checkpointing(model), flash=shapes.flash)
+    size = _size(parameters, shapes, job, _large_sums(model, shapes, _element(job)))
+    like = Layout(
+        checkpointing=_checkpointing(model), flash=shapes.flash, fused_loss=is_fused(model)
+    )
     like = replace(like, micro_batch=shapes.tokens / max(shapes.length, 1), seq=shapes.length or 1)
     layout = layout_of(job, like)
     capacity = _capacity(tables["ranks"])
@@ -65,21 +68,26 @@ def held(tables: NamedTables, model: StepModel) -> Held | None:
     return Held(size, layout, capacity, gpu=job.gpu)
 
 
-def _alone(model: StepModel) -> Sharded | None:
+def _element(job: TrainingJob) -> int:
+    """Return the bytes of a parameter, as gathered or reduced."""
+    return 4 if job.is_single_precision else 2
+
+
+def _alone(model: StepModel, element: int) -> Sharded | None:
     """Return the parameters of a GPU that reduces them with none, by the gradients it makes."""
     if not is_of_one_rank(model):
         return None
     elements = sum(n for _, n in parameter_gradients(model))
-    return Sharded("ddp", 1, (), _PARAMETER * elements, np.zeros(0, bool)) if elements else None
+    return Sharded("ddp", 1, (), element * elements, np.zeros(0, bool)) if elements else None
 
 
-def _large_sums(model: StepModel, shapes: _Shapes) -> int:
+def _large_sums(model: StepModel, shapes: _Shapes, element: int) -> int:
     """Return how many matrices of the vocabulary a rank has: embedding and output, or one."""
     if is_of_one_rank(model):
         each = [n for _, n in parameter_gradients(model)]
         return sum(n >= shapes.vocab * shapes.width for n in each) if shapes.vocab else 0
     first = model.graph.activities.rank == model.graph.ranks[0]
-    least = _PARAMETER * shapes.vocab * shapes.width
+    least = element * shapes.vocab * shapes.width
     large = replicating(model) & first & (model.facts.in_bytes >= least)
     return min(int(large.sum()), 2) if shapes.vocab else 0
 
@@ -90,7 +98,7 @@ def _size(parameters: Sharded | None, shapes: _Shapes, job: TrainingJob, ends: i
     `ends`: matrices of the vocabulary, where nothing else tells what is in no layer.
     """
     outside = ends * shapes.vocab * shapes.width
-    layers, layer, root = _parameters(parameters, shapes.layers, outside)
+    layers, layer, root = _parameters(parameters, shapes.layers, outside, _element(job))
     tensor = job.tensor or 1
     hidden = shapes.width * tensor
     kv_width = shapes.kv_width * tensor
@@ -111,12 +119,14 @@ def _size(parameters: Sharded | None, shapes: _Shapes, job: TrainingJob, ends: i
     )
 
 
-def _parameters(now: Sharded | None, layers: int, outside: int) -> tuple[int, float, float]:
+def _parameters(
+    now: Sharded | None, layers: int, outside: int, element: int
+) -> tuple[int, float, float]:
     """Layers, parameters of one, and those in no layer, as units or reduced gradients tell."""
     if now is None:
         return layers, 0.0, 0.0
     if not now.unit_bytes:  # nothing tells layers from the rest
-        every = now.reduced_bytes / _PARAMETER
+        every = now.reduced_bytes / element
         root = float(outside) if outside < every else 0.0
         return max(layers, 1), (every - root) / max(layers, 1), root
     layer = float(np.median(now.unit_bytes))
@@ -124,7 +134,7 @@ def _parameters(now: Sharded | None, layers: int, outside: int) -> tuple[int, fl
     if 0 < layers < alike:  # what is in no layer may be as large as one
         alike = layers
     root = max(sum(now.unit_bytes) - alike * layer, 0.0)
-    return alike, layer / _PARAMETER, root / _PARAMETER
+    return alike, layer / element, root / element
 
 
 def _checkpointing(model: StepModel) -> str:
@@ -144,7 +154,7 @@ def _shapes(model: StepModel) -> _Shapes:
     widest = 0
     query, key, length, heads = 0, 0, 0, 0
     gated = False
-    softmax = False
+    softmax = 0
     for op, dims, count in _kinds(model, np.flatnonzero(of_rank)):
         gated |= op.startswith("aten::silu")
         if not dims or not ("attention" in op or op.endswith(("::mm", "::addmm", "_softmax"))):
@@ -153,7 +163,9 @@ def _shapes(model: StepModel) -> _Shapes:
         if "mm" in op:
             widest = max([widest, *(n for s in shapes for n in s if n != tokens)])
         elif op.endswith("_softmax"):
-            softmax |= bool(shapes) and len(shapes[0]) == 4
+            if shapes and len(shapes[0]) == 4:
+                softmax += count
+                heads, length = shapes[0][1:3]
         elif "backward" not in op and tokens and shapes and len(shapes[0]) == 4:
             layers += count
             query = int(np.prod(shapes[0])) // tokens
@@ -161,11 +173,22 @@ def _shapes(model: StepModel) -> _Shapes:
             where = 1 if _LENGTH_SECOND.match(op) else 2
             length = shapes[0][where]
             heads = shapes[0][3 - where]
+    if softmax and not layers and tokens:  # attention in parts; as many heads of keys
+        layers, query = softmax, _width(model)
+        key = query
     layers //= max(micro_batches(model), 1)
     if tokens is None or not layers:
         return _Shapes()
     vocab = widest if widest > 4 * query else 0
     return _Shapes(layers, tokens, length, query, key, heads, vocab, gated, not softmax)
+
+
+def _width(model: StepModel) -> int:
+    """Return the columns of the table that tokens are looked up in; 0: none is seen."""
+    ops = model.facts.tables["cpu_ops"]
+    rows = np.flatnonzero(matching(ops["name"], lambda name: name == "aten::embedding"))
+    tables = [matrices(dims) for dims in set(ops["input_dims"].take(rows).to_pylist())]
+    return max((shapes[0][1] for shapes in tables if shapes), default=0)
 
 
 def _kinds(model: StepModel, rows: Ints) -> list[tuple[str, str | None, int]]:

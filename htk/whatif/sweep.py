@@ -47,7 +47,8 @@ ACTIONS = (
     *(("checkpointing", "off"), ("checkpointing", "selective"), ("precision", "bf16")),
     *(("precision", "fp8"), ("tp", "1"), ("tp", "2"), ("sp", "on"), ("cp", "1"), ("pp", "1")),
     *(("prefetch_depth", "2"), ("bucket", "100MB"), ("gradients", "0.5x"), ("workers", "2x")),
-    *(("replace", "optimizer=fused"), ("replace", "crossentropy=fused"), ("compile", "on")),
+    *(("optimizer", "fused"), ("optimizer", "8bit"), ("loss", "fused"), ("attention", "flash")),
+    *(("no_sync", "on"), ("compile", "on")),
     *(("remove_syncs", "on"), ("graphs", "on"), ("balanced_experts", "on")),
 )
 

@@ -12,7 +12,7 @@ FAMILIES = OrderedRules(
         (
             "optimizer",
             "multi_tensor_apply adam_ adamw_ adamfunctor adamwfunctor adamkernel foreach lamb_"
-            " sgd_ fusedoptim applyadam",
+            " sgd_ fusedoptim applyadam koptimizer",
         ),
         (
             "copy",  # before the owners of caches and layouts

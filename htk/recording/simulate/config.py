@@ -10,9 +10,12 @@ from htk.physics.hardware import Gpu, gpu
 from htk.physics.memory import Layout, Memory, memory, model_size
 from htk.physics.presets import decoder, preset
 from htk.physics.wire import STRATEGIES
+from htk.recording.simulate.options import Options
 from htk.recording.simulate.plant_options import Value, check_plant, read_plant
 from htk.recording.simulate.sharing import check_divides, check_multiple
 
+OPTIMIZERS = ("adam", "adam-foreach", "adam-8bit")
+ATTENTION = ("flash", "materialised")
 CLOCKS = ("node", "process")
 EXCHANGES = ("all_to_all", "messages")
 _COUNTS = (
@@ -48,70 +51,8 @@ PLAIN_NORM = (Pass("native_layer_norm", 2, 4),)
 
 
 @dataclass(frozen=True)
-class Config:
-    model: str = "llama2-7b"
-    layers: int | None = None
-    hidden: int | None = None
-    heads: int | None = None
-    kv_heads: int | None = None
-    ffn: int | None = None
-    vocab: int | None = None
-    experts: int | None = None  # feed-forwards of a layer
-    active_experts: int | None = None  # that each token takes
-    gpu: str = "a100-80gb"
-    nodes: int = 1
-    gpus_per_node: int = 8
-    strategy: str = "full_shard"
-    fsdp: int = 2
-    tensor_parallel: int = 1
-    pipeline_parallel: int = 1  # stages of a pipeline, which share out the layers
-    virtual_stages: int = 1  # chunks of layers that each of them holds; from 2 on, interleaved
-    batched_messages: bool = True  # between stages: those of a call are one kernel
-    sequence_parallel: bool = False  # tensor-parallel ranks share tokens between products
-    context_parallel: int = 1  # ranks that share each sequence
-    context_exchange: str = "all_to_all"  # how keys and values go round; or messages
-    expert_parallel: int = 1  # ranks of data parallelism that experts are spread over
-    expert_skew: float = 0.0  # spread of the tokens that ranks' experts get, logarithmic
-    micro_batch: int = 1
-    seq: int = 2048
-    accumulation: int = 1
-    checkpointing: bool = False
-    precision: str = "bf16"
-    decode_requests: int = 0  # that a server answers at once; 0: a step of training
-    custom_all_reduce: bool = False  # of a server: kernels of its own, which c10d does not see
-    context: int = 1024  # tokens that each of them looks back on
-    steps: int = 3
-    first_step: int = 10  # 0: the recording begins with the job's start-up
-    seed: int = 0  # of the cluster: what everything takes there, and by chance
-    run: int = 0  # the same cluster again: chance alone falls otherwise
-    intra_gbps: float | None = None  # of a GPU, one way; the catalogue's where not given
-    inter_gbps: float | None = None  # of a node
-    intra_latency_us: float = 0.6  # of a hop between GPUs of a node, by the quickest protocol
-    inter_latency_us: float = 2.7  # of a hop to another node
-    ranks_only: tuple[int, ...] | None = None
-    # realism; all of it can be switched off
-    noise: float = 0.01  # spread of kernel times, logarithmic; half of it per step, half per GPU
-    jitter_ns: int = 7000  # collectives of all ranks end within this
-    contention: bool = True  # compute and communication slow each other
-    synchronous: bool = False  # collectives run on the compute stream
-    queue: int = 1022  # launches that may wait
-    carry_in: int = 0  # kernels launched before the recording
-    cut_last_step: bool = False
-    stagger_us: float = 0.0  # ranks begin to record within this, before the first step
-    clocks: str = "node"  # whose they are: each node has one, or each process its own
-    clock_offset_us: float = 0.0  # spread of the clocks
-    clock_drift_ppm: float = 0.0
-    host_names: bool = True  # are recorded
-    heavy_tails: bool = False  # data loading and garbage collection
-    programmatic: bool = False  # some kernels begin before the one before them ends
-    graphs: bool = False  # each layer is a CUDA graph forward, and another backward
-    profiler_ns: int = 350  # cost of recording a CPU event
-    sync_records: bool = True
-    metadata: bool = True  # of collectives, on their kernels
-    split_groups: bool = False  # all groups of a split have one name, as split_group gives them
-    named_groups: bool = True  # else c10d records no group, number or id, as before PyTorch 2.3
-    stacks: bool = True  # Python calls, with those of nn.Modules
-    plants: tuple[str, ...] = ()
+class Config(Options):
+    """A job by its options, and what follows from them."""
 
     @property
     def ranks(self) -> int:
@@ -222,7 +163,7 @@ class Config:
         return GATED_NORM if self.decoder.gated else PLAIN_NORM
 
     @property
-    def attention(self) -> tuple[float, float]:
+    def attention_rate(self) -> tuple[float, float]:
         """The range of attention's rate relative to that of matrix products: least and most."""
         return 0.52, 0.62
 
@@ -262,8 +203,34 @@ class Config:
             saved_bytes=self.element_bytes,
             parameter_bytes=self.element_bytes,
             gradient_bytes=self.element_bytes,
-            optimizer_bytes=8 if self.element_bytes == 4 else 12,  # a copy of what is not single
+            flash=self.attention == "flash",
+            fused_loss=self.fused_loss,
+            optimizer_bytes=(2 if self.optimizer == "adam-8bit" else 8)
+            + (4 - self.element_bytes) * 2,
+            trained=self.trained,
         )
+
+    @property
+    def optimizer_bytes(self) -> int:
+        """The bytes of two moments of a parameter, and of a copy of what is not single."""
+        return (2 if self.optimizer == "adam-8bit" else 8) + (0 if self.element_bytes == 4 else 4)
+
+    @property
+    def adapter_parameters(self) -> int:
+        """The number of parameters of a layer's adapters: two matrices for each product."""
+        model = self.decoder
+        inputs = (5 if model.gated else 2) * model.hidden + model.hidden + model.ffn
+        if not model.gated:
+            inputs += model.hidden
+        outputs = 3 * model.hidden + 2 * model.kv_width + (2 if model.gated else 1) * model.ffn
+        return (self.lora_rank or 0) * (inputs + outputs)
+
+    @property
+    def trained(self) -> float:
+        """The share of parameters that have gradients."""
+        if not self.lora_rank:
+            return 1.0
+        return self.adapter_parameters * self.decoder.layers / self.held_parameters
 
     @property
     def memory(self) -> Memory:
@@ -285,6 +252,11 @@ def checked(config: Config) -> Config:
     if config.context_exchange not in EXCHANGES:
         there = ", ".join(EXCHANGES)
         raise UsageError(f"no context_exchange {config.context_exchange!r}; there are {there}")
+    if config.optimizer not in OPTIMIZERS:
+        raise UsageError(f"no optimizer {config.optimizer!r}; there are {', '.join(OPTIMIZERS)}")
+    if config.attention not in ATTENTION:
+        raise UsageError(f"no attention {config.attention!r}; there are {', '.join(ATTENTION)}")
+    _check_adapters(config)
     for name in _COUNTS:
         if not RANKS.believes(getattr(config, name)):
             raise UsageError(f"{name} is {getattr(config, name)}, not 1 to {RANKS.most:,}")
@@ -302,6 +274,17 @@ def checked(config: Config) -> Config:
         raise UsageError(f"ranks to write must be of 0 to {config.ranks - 1}, and one at least")
     _fits(config)
     return config
+
+
+def _check_adapters(config: Config) -> None:
+    """Raise UsageError unless adapters are of a job whose frozen weights nobody gathers."""
+    if config.lora_rank is not None and config.lora_rank < 1:
+        raise UsageError(f"lora_rank is {config.lora_rank}, not 1 or more")
+    plain = config.strategy == "ddp" and config.tensor_parallel == config.pipeline_parallel == 1
+    if config.lora_rank and (not plain or config.experts):
+        raise UsageError("lora_rank goes with strategy ddp, without other parallelism or experts")
+    if config.attention != "flash" and config.context_parallel > 1:
+        raise UsageError("materialised attention does not go with context_parallel")
 
 
 def _check_size(config: Config) -> None:

@@ -1,48 +1,23 @@
 """The launches of a decoder: its operators forward, and backward as autograd remembers them."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 
-from htk.physics.decoder import attention_pairs, model_flops
+from htk.physics.decoder import model_flops
 from htk.physics.memory import logits_memory, model_size, whole_layer
-from htk.recording.simulate.host import Load, SimulatedHost
-from htk.recording.simulate.instructions import COMPUTE, CONTEXT, Activity
-from htk.recording.simulate.modules import Modules
+from htk.recording.simulate.attention import Attention
+from htk.recording.simulate.host import SimulatedHost
+from htk.recording.simulate.instructions import COMPUTE, Activity
 from htk.recording.simulate.operator_inputs import (
-    Argument,
-    OperatorInputs,
-    Shape,
     TypedTensor,
     arguments,
 )
 
-_ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::{}>"
-_SAME: Shape = ()  # a tensor of the same shape
-# What operators take after their first tensor.
-_MORE: dict[str, tuple[Argument, ...]] = {
-    "add": (_SAME, "1"),
-    "mul": (_SAME,),
-    "pow": ("2",),
-    "mean": ("[-1]", "True", None),
-    "gelu": ("none",),
-    "_to_copy": ("6", None, None, None, "False", None),
-    "_log_softmax": ("-1", "False"),
-}
 
-
-class Layers:
+class Layers(Attention):
     """Operators of a decoder, on one rank of a tensor-parallel group."""
 
     def __init__(self, host: SimulatedHost) -> None:
-        self.host = host
-        self.modules = Modules(host)
-        self.config = host.config
-        self.model = host.config.decoder
-        self.kind = host.config.element_type
-        self.split = host.config.tensor_parallel
-        self.tokens = host.config.tokens
-        self.load: Load = ()  # by rank, of what is computed now, times the mean
-        self.gradient_ready: Callable[[int], None] = lambda elements: None
+        super().__init__(host)
         host.program.flops = self._flops()
 
     @property
@@ -125,10 +100,28 @@ class Layers:
         held = round(logits_memory(model_size(self.model), self.config.layout))
         self.host.memory(held)
         self.host.tape.append(lambda: self.host.memory(-held))
+        if self.config.fused_loss:
+            self._fused_loss(logits, width)
+            return
         with self.modules.library("CrossEntropyLoss", "loss"):
             self._pointwise("_to_copy", logits, 3, "ToCopyBackward0", 3, width=width)
             self._pointwise("_log_softmax", logits, 4, "LogSoftmaxBackward0", 6, width=width)
             self._pointwise("nll_loss", self.tokens, 4, "NllLossBackward0", 4, called=called)
+
+    def _fused_loss(self, logits: int, width: int) -> None:
+        """Launch one kernel that reads logits twice and leaves their gradients in their place."""
+        sequence = self.host.next_sequence()
+        called = self._called("liger_cross_entropy", (self.tokens, width))
+        name = "LigerCrossEntropyFunction"
+        with self.host.range(name, inputs=called, sequence=sequence, flow=1):
+            kernel = self._pass("liger_cross_entropy", logits, 3, ())
+            self.host.launch(replace(kernel, name="liger_cross_entropy_kernel"))
+
+        def backward() -> None:
+            with self._node("LigerCrossEntropyFunctionBackward", sequence):
+                self.host.think(5000)
+
+        self.host.tape.append(backward)
 
     def _feed_forward(self) -> None:
         model = self.model
@@ -165,15 +158,40 @@ class Layers:
             host.range("aten::matmul", inputs=matmul, sequence=sequence),
         ):
             self._multiply(tokens, out, into, "tn", sequence)
+        rank = self.config.lora_rank
 
         def backward() -> None:
             with self._node("MmBackward0", sequence):
                 self._multiply(tokens, into, out, "nn")
-                self._multiply(out, into, tokens, "nt")
-            if own_weight:
+                if not rank:
+                    self._multiply(out, into, tokens, "nt")
+            if own_weight and not rank:
                 self.gradient_ready(out * into)
 
         host.tape.append(backward)
+        if rank and name != "lm_head":
+            self._adapted(out, into, rank)
+
+    def _adapted(self, out: int, into: int, rank: int) -> None:
+        """Launch the two small products of an adapter, whose result is scaled and added."""
+        tokens = self.tokens
+        sequence = self.host.next_sequence()
+        inner = arguments(self.kind, (tokens, into), (rank, into), None)
+        with self.host.range("aten::linear", inputs=inner, sequence=sequence, flow=1):
+            self._multiply(tokens, rank, into, "tn", sequence)
+            self._multiply(tokens, out, rank, "tn", sequence)
+
+        def backward() -> None:
+            with self._node("MmBackward0", sequence):
+                self._multiply(tokens, rank, out, "nn")
+                self._multiply(out, rank, tokens, "nt")
+                self._multiply(tokens, into, rank, "nn")
+                self._multiply(rank, into, tokens, "nt")
+            self.gradient_ready(rank * (out + into))
+
+        self.host.tape.append(backward)
+        self._pointwise("mul", tokens * out, 2, "MulBackward0", 2, width=out)
+        self._pointwise("add", tokens * out, 3, "AddBackward0", 0, width=out)
 
     def _multiply(self, m: int, n: int, k: int, layout: str, sequence: int = -1) -> None:
         product = self.host.times.gemm(m, n, k, layout)
@@ -192,157 +210,6 @@ class Layers:
                     flops=2 * m * n * k,
                 )
             )
-
-    def _attention(self) -> None:
-        host = self.host
-        config = self.config
-        model = self.model
-        heads, batch = model.heads // self.split, config.micro_batch
-        pairs = attention_pairs(config.seq, config.seq, causal=True)
-        flops = 4 * batch * heads * model.head_dim * pairs // config.context_parallel
-        moved = 2 * self.tokens * (model.hidden + model.kv_width) * config.element_bytes
-        moved //= self.split
-        sequence = host.next_sequence()
-        grid = (-(-self.tokens // batch // 128), batch, heads)
-        attention, flash, forward, gradient = self._attention_arguments(heads)
-        name = "aten::_scaled_dot_product_flash_attention"
-        with (
-            host.range("aten::scaled_dot_product_attention", inputs=attention, sequence=sequence),
-            host.range(name, inputs=flash, sequence=sequence, flow=1),
-            host.range("aten::_flash_attention_forward", inputs=forward),
-        ):
-            self._round_the_ring("flash_fwd_kernel", flops, moved, grid)
-
-        def backward() -> None:
-            with (
-                self._node("ScaledDotProductFlashAttentionBackward0", sequence),
-                host.range("aten::_flash_attention_backward", inputs=gradient),
-            ):
-                work = flops * 5 // 2  # one of the products is computed again
-                kernel = "flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel"
-                self._round_the_ring(kernel, work, 2 * moved, grid)
-
-        host.tape.append(backward)
-
-    def _round_the_ring(
-        self, kernel: str, flops: int, moved: int, grid: tuple[int, int, int]
-    ) -> None:
-        """Attend to the keys and values of each rank in turn, while the next ones come.
-
-        In the backward pass their gradients go with them. Every part is as large: sequences are
-        shared out so that each rank has an early and a late piece.
-        """
-        host = self.host
-        ranks = self.config.context_parallel
-        width = self.model.kv_width // self.split
-        sent = 2 * self.tokens * width * (2 if "bwd" in kernel else 1)
-        ns = host.times.attention(flops // ranks, moved)
-        if ranks > 1:
-            host.order(COMPUTE, CONTEXT)
-        for part in range(ranks):
-            more = part < ranks - 1
-            if more:
-                self._pass_on(sent)
-            host.launch(_flash(kernel, ns, grid, flops // ranks))
-            if part:
-                merged = self.tokens * self.model.hidden // self.split
-                host.launch(self._pass("merge", merged, 4, ()))
-            if more:
-                host.wait(COMPUTE, host.record(CONTEXT))
-
-    def _pass_on(self, elements: int) -> None:
-        """Send keys and values to the next rank of the ring, and take those of the one before."""
-        if self.config.context_exchange == "messages":
-            self.host.batch("context", [("send", 1), ("recv", -1)], elements, CONTEXT)
-        else:
-            self.host.collective("all_to_all", elements, "context", CONTEXT, to_next=True)
-
-    def _attention_arguments(self, heads: int) -> list[OperatorInputs]:
-        """Return the inputs of the four operators, causal and without dropout.
-
-        Heads come before tokens in the first two, after them in the last two.
-        """
-        batch = self.config.micro_batch
-        size = self.model.head_dim
-        seq = self.tokens // batch
-        first = (batch, heads, seq, size)
-        last = (batch, seq, heads, size)
-        longest = str(seq)
-        sums = TypedTensor((batch, heads, seq), "float")
-        random = TypedTensor((), "unsigned long int")
-        return [
-            arguments(self.kind, *[first] * 3, None, "0.", "True", None, "False"),
-            arguments(self.kind, *[first] * 3, "0.", "True", "False", None),
-            arguments(
-                self.kind, *[last] * 3, None, None, longest, longest, "0.", "True", "False",
-                None, None, None, None, None,
-            ),
-            arguments(
-                self.kind, *[last] * 5, sums, None, None, longest, longest, "0.", "True",
-                random, random, None, None, None,
-            ),
-        ]  # fmt: skip
-
-    def _pointwise(
-        self,
-        name: str,
-        elements: int,
-        reads: int,
-        node: str,
-        back: int,
-        gradient: str = "mul",
-        *,
-        width: int | None = None,
-        called: OperatorInputs | None = None,
-    ) -> None:
-        """Launch an operator that passes over memory; `reads` and `back` count tensors moved."""
-        host = self.host
-        sequence = host.next_sequence()
-        width = width or self.model.hidden
-        shape = (max(1, elements // width), width)
-        called = called or self._called(name, shape)
-        load = self.load
-        with host.range(f"aten::{name}", inputs=called, sequence=sequence, flow=1):
-            host.launch(self._pass(name, elements, reads, load))
-
-        def backward() -> None:
-            with self._node(node, sequence):
-                if back:
-                    with host.range(f"aten::{gradient}", inputs=self._called(gradient, shape)):
-                        host.launch(self._pass(gradient, elements, back, load))
-
-        host.tape.append(backward)
-
-    def _called(self, name: str, shape: Shape) -> OperatorInputs:
-        more: tuple[Argument, ...] = _MORE.get(name, ())
-        if name == "native_layer_norm":
-            more = (f"[{shape[1]}]", shape[1:], shape[1:], "1e-05")
-        return arguments(self.kind, shape, *(shape if m == _SAME else m for m in more))
-
-    def _pass(self, name: str, elements: int, tensors: int, load: Load) -> Activity:
-        blocks = max(1, elements // 512)
-        return Activity(
-            _ELEMENTWISE.format(f"{name.strip('_')}_functor") + "(int, std::array<char*, 3ul>)",
-            "compute",
-            COMPUTE,
-            self.host.times.elementwise(self.config.element_bytes * tensors * elements),
-            grid=(blocks, 1, 1),
-            load=load,
-        )
-
-    @contextmanager
-    def _node(self, name: str, sequence: int) -> Iterator[None]:
-        """Run the block as the evaluation of a node of autograd's graph."""
-        evaluate = f"autograd::engine::evaluate_function: {name}"
-        with (
-            self.host.range(evaluate, sequence=sequence, flow=2),
-            self.host.range(name, sequence=sequence),
-        ):
-            yield
-
-    def _weight(self, elements: int) -> None:
-        """Add a weight that the operator before uses: their gradients are ready together."""
-        self.host.tape.insert(len(self.host.tape) - 1, lambda: self.gradient_ready(elements))
 
     def _reduced(self) -> None:
         """All-reduce what the tensor-parallel ranks computed, here and in the backward pass.
@@ -368,17 +235,3 @@ class Layers:
             self.host.tape.append(
                 lambda: self.host.collective(backward, elements, "tensor", COMPUTE)
             )
-
-
-def _flash(name: str, ns: int, grid: tuple[int, int, int], flops: int) -> Activity:
-    full = f"void pytorch_flash::{name}<Flash_fwd_kernel_traits<128, 128, 64, 4> >(Flash_params)"
-    return Activity(
-        full,
-        "compute",
-        COMPUTE,
-        ns,
-        grid=grid,
-        registers=255,
-        shared_bytes=81920,
-        flops=flops,
-    )

@@ -249,32 +249,52 @@ def _replay(host: SimulatedHost) -> None:
         entry()
 
 
+# Tensors that each operator of an optimizer without one kernel of its own moves.
+_FOREACH = (("mul_", 2), ("lerp_", 3), ("mul_", 2), ("addcmul_", 4), ("sqrt", 2), ("div_", 2),
+            ("add_", 2), ("addcdiv_", 4))  # fmt: skip
+# Bytes of a parameter that one kernel moves: weight, two moments and gradient, both ways; moments
+# of a byte, whose scales and rounding cost beside it.
+_MOVED = {"adam": 30, "adam-8bit": 19}
+
+
 def _optimize(host: SimulatedHost) -> None:
-    """Fused AdamW: reads and writes the state of the parameters that this rank holds."""
+    """AdamW: reads and writes the state of the parameters that this rank holds."""
     config = host.config
-    held = int(host.stage.held_parameters // config.owners)
+    held = int(host.stage.held_parameters * config.trained // config.owners)
+    state = Tensors(((held,),))
+    with host.function(_OPTIMIZE), host.annotation("Optimizer.step#AdamW.step"):
+        if config.optimizer == "adam-foreach":
+            for name, tensors in _FOREACH:
+                called = arguments("float", *[state] * min(tensors - 1, 3), "1")
+                with host.range(f"aten::_foreach_{name}", inputs=called):
+                    _update(host, held, 4 * tensors)
+            return
+        scalars = ("0.0001", "0.9", "0.999", "0.01", "1e-08", "False", "False")
+        called = arguments("float", *[state] * 4, Tensors(()), Tensors(((),)), *scalars, None, None)
+        name = "aten::_fused_adamw_" if config.optimizer == "adam" else "bnb::optimizer_8bit"
+        with host.range(name, inputs=called):
+            _update(host, held, _MOVED[config.optimizer])
+
+
+def _update(host: SimulatedHost, held: int, each: int) -> None:
+    """Launch kernels that move so many bytes of each parameter."""
     kernels = max(1, min(24, held // 40_000_000 + 1))
-    moved = 30 * held // kernels  # of a parameter: weight, two moments and gradient, both ways
+    names = {
+        "adam": "multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4> >",
+        "adam-foreach": "multi_tensor_apply_kernel<TensorListMetadata<3> >",
+        "adam-8bit": "kOptimizerStatic8bit2StateBlockwise<__nv_bfloat16, 0, 256, 1>",
+    }
     step = Activity(
-        "void at::native::multi_tensor_apply_kernel<FusedOptimizerTensorListMetadata<4> >",
+        f"void at::native::{names[host.config.optimizer]}",
         "compute",
         COMPUTE,
-        host.times.elementwise(moved),
+        host.times.elementwise(each * held // kernels),
         grid=(320, 1, 1),
         block=(512, 1, 1),
         registers=64,
     )
-    state = Tensors(((held,),))
-    scalars = ("0.0001", "0.9", "0.999", "0.01", "1e-08", "False", "False")
-    count = Tensors(((),))
-    called = arguments("float", *[state] * 4, Tensors(()), count, *scalars, None, None)
-    with (
-        host.function(_OPTIMIZE),
-        host.annotation("Optimizer.step#AdamW.step"),
-        host.range("aten::_fused_adamw_", inputs=called),
-    ):
-        for _ in range(kernels):
-            host.launch(step)
+    for _ in range(kernels):
+        host.launch(step)
 
 
 def _log(host: SimulatedHost) -> None:

@@ -84,7 +84,8 @@ class DataParallel(Strategy):
             self._send(group)
 
     def _send(self, group: str) -> None:
-        if self._filled[group] and self.last and self.host.groups[group].size > 1:
+        reduces = self.last or not self.host.config.no_sync
+        if self._filled[group] and reduces and self.host.groups[group].size > 1:
             self.host.order(COMPUTE, REDUCE)
             self.host.collective("all_reduce", self._filled[group], group, REDUCE)
             self._sent = self.host.record(REDUCE)

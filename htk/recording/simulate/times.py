@@ -28,7 +28,7 @@ class Times:
         self._rate = best * 1e3 * rng.uniform(0.90, 0.98)  # operations per ns
         self._memory = device.memory_gbps * rng.uniform(0.76, 0.87)  # bytes per ns
         self._cache = rng.uniform(1.3, 1.8)  # gain of what fits in the cache
-        self._attention = rng.uniform(*config.attention)
+        self._attention = rng.uniform(*config.attention_rate)
         if config.precision != "bf16":  # for which there are no flash kernels
             self._attention /= 5.5 * self._rate / (device.achievable_half_tflops * 1e3)
         self._products = ProductTimes(config, self._rate, self._memory)

@@ -9,7 +9,7 @@ from htk.whatif.memory import PredictedPeak
 
 def peak(p_oom: float) -> PredictedPeak:
     """Return a peak that runs out of memory so often."""
-    return PredictedPeak(1.0, 1.0, p_oom)
+    return PredictedPeak(1.0, 1.0, p_oom, 0.1)
 
 
 def answer(batch: float, p_oom: float | None = None, **more: Any) -> Answer:

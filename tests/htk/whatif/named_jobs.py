@@ -28,6 +28,13 @@ JOBS: dict[str, dict[str, Any]] = {
     "pp 2": {"pipeline_parallel": 2, "accumulation": 4},
     "checkpointed": {"checkpointing": True},
     "tf32": {"precision": "tf32"},
+    "attention in parts": {"attention": "materialised"},
+    "fused loss": {"fused_loss": True},
+    "optimizer in parts": {"optimizer": "adam-foreach"},
+    "8-bit optimizer": {"optimizer": "adam-8bit"},
+    "adapters": {"lora_rank": 8},
+    "four micro-batches": {"accumulation": 4},
+    "four micro-batches, each reduced": {"accumulation": 4, "no_sync": False},
     "longer": {"seq": 2048},
     "sharded": {"strategy": "full_shard"},
 }

@@ -18,11 +18,12 @@ EDITS = (
     *(("replace", "gemm=2x"), ("bucket", "10MB"), ("prefetch_depth", "0"), ("split", "tensor=2")),
     *(("no_skew", "on"), ("remove_syncs", "on"), ("no_data_wait", "on"), ("fix_rank", "0")),
     *(("hardware", "h100"), ("balanced_experts", "on"), ("compile", "on"), ("workers", "2x")),
-    ("gradients", "0.5x"),
+    *(("gradients", "0.5x"), ("loss", "fused"), ("optimizer", "8bit"), ("lora", "16")),
+    ("no_sync", "off"),
 )
 # What one edit leaves nothing of for the other.
 WITHOUT = {
-    ("sharding", "full_shard"): ("bucket",),
+    ("sharding", "full_shard"): ("bucket", "no_sync"),
     ("sharding", "ddp"): ("prefetch_depth",),
     ("sharding", "zero1"): ("prefetch_depth",),
     ("world", "2x4"): ("prefetch_depth", "split"),  # from one rank, which needs neither

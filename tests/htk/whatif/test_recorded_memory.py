@@ -132,10 +132,10 @@ def test_parameters_as_units_tell(
     units: tuple[int, ...], reduced: int, expected: tuple[int, float, float]
 ) -> None:
     now = replace(_sharded(), unit_bytes=units, reduced_bytes=reduced)
-    assert _parameters(now, 4, 0) == pytest.approx(expected)
-    assert _parameters(None, 4, 0) == (4, 0, 0)
-    assert _parameters(replace(_sharded(), unit_bytes=(), reduced_bytes=50), 0, 0) == (1, 25, 0)
-    assert _parameters(replace(_sharded(), unit_bytes=(), reduced_bytes=50), 2, 5) == (2, 10, 5)
+    assert _parameters(now, 4, 0, 2) == pytest.approx(expected)
+    assert _parameters(None, 4, 0, 2) == (4, 0, 0)
+    assert _parameters(replace(_sharded(), unit_bytes=(), reduced_bytes=50), 0, 0, 2) == (1, 25, 0)
+    assert _parameters(replace(_sharded(), unit_bytes=(), reduced_bytes=50), 2, 5, 2) == (2, 10, 5)
 
 
 def test_sizes_of_a_tensor_parallel_rank_are_those_of_the_whole() -> None:

@@ -40,7 +40,12 @@ _OPTIONS = {
     "micro_batch": "Sequences per micro-batch and GPU.",
     "seq": "Tokens per sequence.",
     "accumulation": "Micro-batches per step.",
+    "no_sync": "DDP reduces the gradients of the last micro-batch alone. [yes]",
     "checkpointing": "Recompute activations in the backward pass.",
+    "attention": "flash, or materialised (scores are written out). [flash]",
+    "fused_loss": "Compute the loss in place, by one kernel.",
+    "optimizer": "adam, adam-foreach (in parts) or adam-8bit. [adam]",
+    "lora_rank": "Train only LoRA adapters of this rank.",
     "decode_requests": (
         "Requests that a server answers at once, e.g. 32; further GPUs are more servers."
     ),
@@ -87,6 +92,7 @@ _OFF = {
     "cut_last_step": "whole-last-step",
     "named_groups": "unnamed-groups",
     "split_groups": "numbered-groups",
+    "no_sync": "sync-each",
 }
 
 

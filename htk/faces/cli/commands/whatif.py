@@ -21,6 +21,10 @@ EDIT_HELP = {
     "seq": "Tokens per sequence: 2048, 2x, or 512:0.7,2048:0.3[,packed].",
     "serving": "Server: requests=2x,context=4096,prefill=2x,chunk=2048,captured=64,weights=int4,"
     "kv=fp8,draft=3,acceptance=0.7,apart=decode,model=NAME,tp=2,dp=2,ep=8.",
+    "attention": "Attention as one kernel that keeps no scores: flash.",
+    "loss": "Cross-entropy as one kernel, which keeps no copies of the logits: fused.",
+    "optimizer": "Adam as one kernel: fused; with moments of 8 bits: 8bit.",
+    "lora": "LoRA of this rank on the products of layers, all else frozen: 16.",
     "checkpointing": "Recompute activations in the backward pass: on, off, selective.",
     "tp": "Tensor-parallel ranks: 4. Low confidence.",
     "sp": "Sequence parallelism with tensor parallelism: on, off. Low confidence.",
@@ -43,6 +47,7 @@ EDIT_HELP = {
     "host": "Faster CPU: 2x.",
     "graphs": "No launch overhead, as in CUDA graphs: on.",
     "compile": "Elementwise chains fused and launches free, a bound for torch.compile: on.",
+    "no_sync": "DDP's gradients reduced with the last micro-batch alone: on, or each: off.",
     "accumulation": "Micro-batches per step: 4, 2x, or global=512 samples of all ranks.",
     "pp": "Stages of a pipeline: 4, stages=4,interleave=2, 1: none. Low confidence.",
 }

@@ -1,0 +1,36 @@
+"""Flash attention in place of parts, held to the job simulated with it."""
+
+import pytest
+
+from htk.base.errors import UsageError
+from htk.whatif.edits import attention
+from htk.whatif.predict import predict
+from tests.htk.whatif.named_jobs import started
+from tests.htk.whatif.small_step_model import Act, small_model
+
+
+@pytest.mark.parametrize(
+    ("job", "value", "twin"),
+    [("attention in parts", "flash", "plain")],
+)
+def test_the_job_simulated_so(job: str, value: str, twin: str) -> None:
+    truth, answer = started(twin), predict(started(job), [("attention", value)])
+    assert answer.step_ns == pytest.approx(truth.step_ns, rel=0.03)
+    low, high = answer.intervals[2:]
+    assert low is not None and high is not None and low <= truth.step_ns <= high
+    assert answer.peak is not None and truth.memory is not None
+    assert truth.memory.peaks is not None
+    assert answer.peak.allocated == pytest.approx(truth.memory.peaks.highest, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [("off", "it can only be flash"), ("flash", "no softmax over the scores")]
+)
+def test_what_cannot_be_asked(value: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        attention.apply(small_model([Act("a", 100), Act("b", 100, backward=True)]), value)
+
+
+def test_attention_that_is_one_kernel_already() -> None:
+    with pytest.raises(UsageError, match="one kernel already"):
+        attention.apply(started("plain").model, "flash")

@@ -1,0 +1,39 @@
+"""A fused loss, held to the job simulated with it."""
+
+import pytest
+
+from htk.base.errors import UsageError
+from htk.whatif.edits import loss
+from htk.whatif.predict import predict
+from tests.htk.whatif.named_jobs import started
+from tests.htk.whatif.small_step_model import Act, small_model
+
+
+@pytest.mark.parametrize(
+    ("job", "value", "twin"),
+    [("plain", "fused", "fused loss")],
+)
+def test_the_job_simulated_so(job: str, value: str, twin: str) -> None:
+    truth, answer = started(twin), predict(started(job), [("loss", value)])
+    assert answer.step_ns == pytest.approx(truth.step_ns, rel=0.03)
+    low, high = answer.intervals[2:]
+    assert low is not None and high is not None and low <= truth.step_ns <= high
+    assert answer.peak is not None and truth.memory is not None
+    assert truth.memory.peaks is not None
+    assert answer.peak.allocated == pytest.approx(truth.memory.peaks.highest, rel=0.02)
+
+
+@pytest.mark.parametrize(("job", "value"), [("fused loss", "fused")])
+def test_what_is_so_already_changes_nothing(job: str, value: str) -> None:
+    start = started(job)
+    model = loss.apply(start.model, value)
+    assert model.weight is start.model.weight and "already" in model.assumptions[-1]
+    assert predict(start, [("loss", value)]).step_ns == start.step_ns
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [("plain", "it can only be fused"), ("fused", "no log_softmax")]
+)
+def test_what_cannot_be_asked(value: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        loss.apply(small_model([Act("a", 100), Act("b", 100, backward=True)]), value)

@@ -1,0 +1,48 @@
+"""Other optimizers, held to jobs simulated with them."""
+
+import pytest
+
+from htk.base.errors import UsageError
+from htk.whatif.edits import optimizer
+from htk.whatif.predict import predict
+from tests.htk.whatif.named_jobs import started
+from tests.htk.whatif.small_step_model import Act, small_model
+
+
+@pytest.mark.parametrize(
+    ("job", "value", "twin"),
+    [
+        ("optimizer in parts", "fused", "plain"),
+        ("plain", "8bit", "8-bit optimizer"),
+        ("optimizer in parts", "8bit", "8-bit optimizer"),
+    ],
+)
+def test_the_job_simulated_so(job: str, value: str, twin: str) -> None:
+    truth, answer = started(twin), predict(started(job), [("optimizer", value)])
+    assert answer.step_ns == pytest.approx(truth.step_ns, rel=0.03)
+    low, high = answer.intervals[2:]
+    assert low is not None and high is not None and low <= truth.step_ns <= high
+    assert answer.peak is not None and truth.memory is not None
+    assert truth.memory.peaks is not None
+    assert answer.peak.allocated == pytest.approx(truth.memory.peaks.highest, rel=0.02)
+
+
+@pytest.mark.parametrize(("job", "value"), [("plain", "fused"), ("8-bit optimizer", "8bit")])
+def test_what_is_so_already_changes_nothing(job: str, value: str) -> None:
+    start = started(job)
+    model = optimizer.apply(start.model, value)
+    assert model.weight is start.model.weight and "already" in model.assumptions[-1]
+    assert predict(start, [("optimizer", value)]).step_ns == start.step_ns
+
+
+@pytest.mark.parametrize(
+    ("value", "words"), [("sgd", "fused or 8bit"), ("fused", "no kernel of an optimizer")]
+)
+def test_what_cannot_be_asked(value: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        optimizer.apply(small_model([Act("a", 100), Act("b", 100, backward=True)]), value)
+
+
+def test_moments_of_32_bits_are_not_known_from_8() -> None:
+    with pytest.raises(UsageError, match="not recorded"):
+        optimizer.apply(started("8-bit optimizer").model, "fused")
