@@ -12,6 +12,7 @@ from dash import dcc, html
 from htk.answers.output.coverage_text import coverage_lines
 from htk.answers.output.figure_text import with_plain_names
 from htk.answers.output.figures import figure
+from htk.answers.output.rank_map import META as POPULATION
 from htk.answers.output.result import Result
 from htk.answers.output.tokens import DARK, LIGHT
 from htk.base.core.analysis import Option
@@ -173,7 +174,13 @@ def picture(result: Result, *, dark: bool) -> Any:
     drawn = figure(result.table, chart, dark=dark)
     if not any(_has_values(trace) for trace in drawn.data):
         return html.Div()  # the table says what there is: axes without a mark say nothing
-    return plot(drawn, result.analysis.question)
+    if drawn.layout.meta != POPULATION:
+        return plot(drawn, result.analysis.question)
+    chosen = {"type": "by-rank", "name": result.analysis.name}
+    map_of_ranks = plot(drawn, result.analysis.question, chosen, drawn.layout.height)
+    map_of_ranks.className += " population"
+    map_of_ranks.tabIndex = 0  # arrows go from rank to rank
+    return map_of_ranks
 
 
 def _has_values(trace: Any) -> bool:

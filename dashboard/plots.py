@@ -15,6 +15,7 @@ from htk.base.core.humanize import shorten
 from htk.base.mappings import Fields
 
 _BETWEEN = 0.02  # of the width: between recordings
+_MOST_LEVELS = 40  # of a call tree that are as high as a line; the rows of a deeper one are lower
 _SEVERAL = "several"  # families in one point
 _LAYERS = {
     "compute": "compute",
@@ -137,7 +138,7 @@ def tree_height(rows: Sequence[Fields]) -> int:
     depth_of: dict[Any, int] = {}
     for row in rows:  # callers stand before callees
         depth_of[row["id"]] = depth_of.get(row["parent"], 1) + 1
-    return 60 + 28 * max(depth_of.values(), default=1)
+    return 60 + 28 * min(max(depth_of.values(), default=1), _MOST_LEVELS)
 
 
 def _on(fill: str) -> str:

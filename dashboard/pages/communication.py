@@ -7,6 +7,7 @@ from dash import html
 
 from htk.answers.output.figure_colours import colour_of
 from htk.answers.output.figure_frame import framed
+from htk.answers.output.rank_groups import condense_ranks
 from htk.base.columns.arrow import numbers
 from htk.base.columns.order import ordered
 from htk.base.core.humanize import format_bytes, pluralize
@@ -18,6 +19,7 @@ from htk.dashboard.page import Page, Visit, panel
 _QUESTION = "What does communication cost?"
 _DEFAULTS = {"by": "size", "overlap": "total"}
 _LEAST_SIZES = 3  # through fewer no curve can be told from its point
+_HIGHEST = 340  # pixels of the rows of the heat map
 _MOST_COLUMNS = 400  # of the heat map; longer runs are shown by their worst collectives
 
 
@@ -40,30 +42,29 @@ def layout(visit: Visit) -> Any:
                 className="controls",
             ),
             *(_beside_compute() if on_gpu else []),
-            panel("communication", "bandwidth", 460),
-            panel("communication", "summary", 300),
-            html.Div(
-                [panel("communication", "late", 400), panel("communication", "matrix", 400)],
-                className="halves",
-            ),
+            _pair("bandwidth", "summary"),
+            _pair("late", "matrix"),
         ]
     )
 
 
 def _beside_compute() -> list[Any]:
     """Return the places of what only kernels on GPUs can tell."""
-    halves = [panel("communication", "ratio", 400), panel("communication", "overlap", 400)]
-    wide = ("groups", "waits", "steps")
     return [
-        html.Div(halves, className="halves"),
-        *(panel("communication", name, 420) for name in wide),
+        _pair("ratio", "overlap"),
+        panel("communication", "waits", 420),
+        _pair("groups", "steps"),
     ]
+
+
+def _pair(*names: str) -> Any:
+    return html.Div([panel("communication", name, 420) for name in names], className="halves")
 
 
 def _ratio(visit: Visit) -> Any:
     result = visit.ask("comm_compute_ratio")
     heading = "Communication beside compute"
-    return section(heading, picture(result, dark=visit.dark), grid(result, visit, {}, rows=6))
+    return section(heading, picture(result, dark=visit.dark), grid(result, visit, {}, rows=4))
 
 
 def _overlap(visit: Visit) -> Any:
@@ -72,13 +73,13 @@ def _overlap(visit: Visit) -> Any:
     result = visit.ask("comm_compute_overlap", by=by)
     heading = "How much is hidden behind compute?"
     drawn = [picture(result, dark=visit.dark)] if by == _DEFAULTS["overlap"] else []
-    return section(heading, *drawn, grid(result, visit, asked, rows=6 if drawn else 16))
+    return section(heading, *drawn, grid(result, visit, asked, rows=5 if drawn else 16))
 
 
 def _groups(visit: Visit) -> Any:
     result = visit.ask("comm_overlap_by_group")
     heading = "Which group's communication is exposed, and is it waiting or transfer?"
-    return section(heading, picture(result, dark=visit.dark), grid(result, visit, {}, rows=8))
+    return section(heading, picture(result, dark=visit.dark), grid(result, visit, {}, rows=4))
 
 
 def _waits(visit: Visit) -> Any:
@@ -102,10 +103,11 @@ def _waits(visit: Visit) -> Any:
     worst = worst[ordered(begin[worst])]
     kinds = dict(zip(numbers(table["match"], -1).tolist(), table["type"].to_pylist(), strict=True))
     texts = [f"{kinds[int(m)]} {m}" for m in shown[worst].tolist()]
+    names, shown_cells = condense_ranks(ranks.tolist(), cells[:, worst])
     fig = plots.heat(
         texts,
-        [f"rank {r}" for r in ranks.tolist()],
-        cells[:, worst],
+        names,
+        shown_cells,
         dark=visit.dark,
         title="wait, ms",
         hover="%{y} waits %{z:.3g} ms in %{x}<extra></extra>",
@@ -115,13 +117,17 @@ def _waits(visit: Visit) -> Any:
     left = len(shown) - len(worst)
     note = "A pale row among dark ones is the rank that the others wait for."
     note += f" The {_MOST_COLUMNS} with most waiting, {left} left out." if left else ""
+    if len(names) < len(ranks):
+        note += " Ranks least like the others are named, the others are one row."
     finding = headlines.longest_wait(visit) or heading
-    return section(finding, plot(fig, heading, None, 160 + 26 * max(len(ranks), 4)), note=note)
+    return section(
+        finding, plot(fig, heading, None, 180 + min(26 * max(len(names), 4), _HIGHEST)), note=note
+    )
 
 
 def _steps(visit: Visit) -> Any:
     heading = "Is it the same rank that is late in every step?"
-    return section(heading, *answered(visit, "straggler_steps", rows=6))
+    return section(heading, *answered(visit, "straggler_steps", rows=4))
 
 
 def _bandwidth(visit: Visit) -> Any:
@@ -164,7 +170,7 @@ def _bandwidth(visit: Visit) -> Any:
     }
     fig = framed(data, dark=visit.dark, **axes)
     note = "Dotted, if at least three sizes were measured: the limit for very large calls."
-    table = grid(result, visit, {}, rows=6)
+    table = grid(result, visit, {}, rows=4)
     return section(heading, plot(fig, heading), table, *coverage(result)[1:], note=note)
 
 
@@ -180,7 +186,7 @@ def _summary(visit: Visit) -> Any:
 def _late(visit: Visit) -> Any:
     heading = "In which collectives did ranks wait longest, and for whom?"
     result = visit.ask("late_arrivals")
-    return section(heading, picture(result, dark=visit.dark), grid(result, visit, {}, rows=6))
+    return section(heading, picture(result, dark=visit.dark), grid(result, visit, {}, rows=4))
 
 
 def _matrix(visit: Visit) -> Any:
@@ -192,7 +198,7 @@ def _matrix(visit: Visit) -> Any:
             calls = pluralize(left_out, "message or all-to-all call")
             text = f"Not recorded: how much went from which rank to which, in {calls}."
         return section(heading, empty(text))
-    return section(heading, picture(result, dark=visit.dark), grid(result, visit, {}, rows=6))
+    return section(heading, picture(result, dark=visit.dark), grid(result, visit, {}, rows=4))
 
 
 PAGE = Page(

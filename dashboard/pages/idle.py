@@ -7,6 +7,7 @@ import pyarrow as pa
 from dash import dcc, html
 
 from htk.answers.output.figure_colours import colour_of
+from htk.answers.output.population import MOST_BARS
 from htk.answers.output.result import Result
 from htk.base.core.humanize import format_duration
 from htk.base.core.label import Label
@@ -47,6 +48,10 @@ def _causes(visit: Visit) -> Any:
     idle = [layer for layer in bars.layers if layer.meaning == "idle"]
     if not idle:
         return section("Causes", empty("No idle time: the GPUs always ran something."))
+    table = grid(result, visit, {}, rows=8)
+    if len(bars.ranks) > MOST_BARS:
+        drawn = picture(visit.ask("idle_breakdown"), dark=visit.dark)
+        return section("Causes", drawn, table, *coverage(result)[1:])
     longest = max(map(sum, zip(*(layer.values for layer in idle), strict=True)))
     unrecorded = [  # as long as the longest bar: its length says nothing
         replace(layer, values=[longest * bool(value) for value in layer.values])
@@ -63,8 +68,7 @@ def _causes(visit: Visit) -> Any:
         colour = colour_of(code, own) if code else own["idle"]
         bar.update(name=layer.name.removeprefix(_IDLE), marker={"color": colour})
     plot_id = {"type": "by-rank", "name": "idle"}
-    drawn = plot(fig, "idle time by cause", plot_id, min(130 + 34 * max(len(bars.ranks), 3), 1600))
-    table = grid(result, visit, {}, rows=8)
+    drawn = plot(fig, "idle time by cause", plot_id, 130 + 34 * max(len(bars.ranks), 3))
     return section("Causes", drawn, table, *coverage(result)[1:])
 
 

@@ -16,6 +16,7 @@ from htk.physics.hardware import Gpu, catalogue, gpu
 
 _ORDERS = ["total", "count", "mean", "max"]
 _QUESTION = "What do the GPUs run?"
+_MOST_DRAWN = 30  # the table has them all
 _SPANS = ("kernel", "op")  # what these name, the timeline draws
 _POINTS = {"op": "operator", "shape": "operator and shape", "source": "line of the program"}
 _DEFAULTS = {"by": "kernel", "n": "20", "sort_by": "total"}
@@ -67,8 +68,9 @@ def _kernels(visit: Visit) -> Any:
     rows = result.to_pylist()
     if not rows:
         return section("Top kernels", empty("No kernels under the filters that are set."))
-    fig = plots.ranked(rows, "name", "total_ns", visit.dark)
-    drawn = plot(fig, "top kernels", None, min(120 + 20 * len(rows), 2200))
+    first = rows[:_MOST_DRAWN]
+    fig = plots.ranked(first, "name", "total_ns", visit.dark)
+    drawn = plot(fig, "top kernels", None, 120 + 20 * len(first))
     table = grid(result, visit, asked, spans=_by(visit) in _SPANS)
     return section("Top kernels", drawn, table, *coverage(result)[1:])
 
@@ -124,7 +126,7 @@ def _roofline(visit: Visit) -> Any:
     names = [names] if isinstance(names, str) else list(names)
     lines = [line for name in names[:1] if name in catalogue() for line in _peaks(gpu(name))]
     fig = plots.roofs(rows, lines or [("", 1.0, 1.0)], visit.dark)
-    table = grid(result, visit, asked, rows=10, spans=_by(visit) in (*_SPANS, "shape"))
+    table = grid(result, visit, asked, rows=8, spans=_by(visit) in (*_SPANS, "shape"))
     point = _POINTS.get(_by(visit), _by(visit))
     note = f"One point per {point}, sized by GPU time; lines are dense peaks."
     return section(heading, plot(fig, heading, None, 460), table, *coverage(result), note=note)

@@ -15,12 +15,10 @@ from htk.base.core.humanize import (
     command_name,
     format_bytes,
     format_duration,
-    pluralize,
     sentence,
     shorten,
 )
 from htk.base.errors import HtkError
-from htk.base.mappings import Facts
 from htk.dashboard import headlines
 from htk.dashboard.cause_cards import card
 from htk.dashboard.components import (
@@ -35,11 +33,11 @@ from htk.dashboard.components import (
     tile,
 )
 from htk.dashboard.grids import answered, grid
+from htk.dashboard.late_rank import last_to_arrive, late_tile
 from htk.dashboard.page import Page, Visit, panel
 from htk.dashboard.rank_bars import rank_bars
 from htk.dashboard.served_parts import iteration_grid, iteration_tile, mfu_of_ranks, parted_headline
 from htk.dashboard.utilization_strip import strip
-from htk.verdicts.causes.stragglers import find_most_waited_for
 from htk.verdicts.overview import summary
 from htk.verdicts.overview.doctor import doctor
 
@@ -105,7 +103,7 @@ def _headline(visit: Visit) -> Any:
         first = f"{format_duration(verdict.window_ns)} recorded, no whole steps"
     else:
         first = f"Steps take {format_duration(verdict.step_ns)}"
-    late = _last_to_arrive(visit) if verdict.causes else None
+    late = last_to_arrive(visit) if verdict.causes else None
     if late is not None and verdict.causes[0].analysis == "stragglers":
         first += f"; rank {late['rank']} holds the others back"
     elif verdict.causes and not verdict.served:
@@ -151,7 +149,9 @@ def _tiles(visit: Visit) -> Any:
             for label, pct, kind, page in parts
         ]
         tiles.append(_mfu(visit))
-    return html.Div([t for t in (*tiles, _late(visit)) if t is not None], className="tiles")
+    return html.Div(
+        [t for t in (*tiles, late_tile(visit, verdict)) if t is not None], className="tiles"
+    )
 
 
 def _step_tile(visit: Visit, verdict: summary.Verdict) -> Any:
@@ -208,29 +208,6 @@ def _mfu(visit: Visit) -> Any:
     return tile("MFU", f"{mean:.1f} %", more, visit.view.link("flops"), drawn=drawn)
 
 
-def _last_to_arrive(visit: Visit) -> Facts | None:
-    """Return the rank that costs the others most waiting; none where nobody waits."""
-    try:
-        return find_most_waited_for(visit.ask("stragglers").to_pylist())
-    except HtkError:
-        return None
-
-
-def _late(visit: Visit) -> Any:
-    worst = _last_to_arrive(visit)
-    if worst is None:
-        return None
-    late_in = f", late in {worst['late_in']}" if worst["late_in"] else ""
-    others = sum(cause.analysis in ("stragglers", "gpu_speed") for cause in _verdict(visit).causes)
-    return tile(
-        "Last to arrive",
-        f"rank {worst['rank']}",
-        f"in {pluralize(worst['times_blamed'], 'collective')}{late_in}",
-        visit.view.link("stragglers"),
-        kind="alert" if others else "",
-    )
-
-
 def _bars(visit: Visit) -> Any:
     if not visit.trace.tables["rank_windows"].num_rows:
         return section(
@@ -244,7 +221,7 @@ def _bars(visit: Visit) -> Any:
         html.P(f"mean over ranks, {format_duration(verdict.total_ns)}", className="hint"),
         *_where(verdict),
         html.H2("Each rank's time"),
-        html.P("all of its recorded window; a click on a bar looks at that rank", className="hint"),
+        html.P("all of its recorded window; a click on a bar looks there", className="hint"),
         rank_bars(visit),
     )
 

@@ -268,7 +268,10 @@ def _heat(table: pa.Table, chart: Heatmap, palette: dict[str, str]) -> list[Any]
             z=cells,
             zmin=0 if min((v for v in cells if v is not None), default=0) >= 0 else None,
             colorscale=heat_scale(dark=palette is DARK),
-            colorbar={"title": title_of(table, chart.value)},
+            colorbar={
+                "title": {"text": title_of(table, chart.value), "side": "right"},
+                "thickness": 12,
+            },
         ),
         *_missing(x, y, cells, chart, palette),
     ]

@@ -18,6 +18,9 @@ from htk.answers.output.figure_columns import (
 from htk.answers.output.figure_frame import framed
 from htk.answers.output.figure_marks import marks_of
 from htk.answers.output.figure_text import with_plain_names
+from htk.answers.output.population import MOST_BARS, draw_population, is_population
+from htk.answers.output.rank_groups import MOST_ROWS
+from htk.answers.output.rank_tables import add_up_blocks, condense_rows, tabulate_ends
 from htk.answers.output.tokens import DARK, LIGHT
 from htk.base.core.chart import Bar, Chart, Heatmap, Line, Scatter, TimelineChart
 from htk.base.core.extras import require
@@ -29,13 +32,19 @@ _MOST_CELLS = 50_000  # of a heat map; points of lines
 _MOST_BARS = 16  # that lie: each has its name
 _MOST_MARKS = 20  # of an axis
 _MOST_LONG = 12  # of three digits and more
+_MOST_ACROSS = 6  # columns of a map that are named
+_MOST_WORDS = 5  # marks that say "rank 3" and not 3
 
 
 def figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
     """Return the picture of an answer."""
     require("plot", "a picture")
     chart = _recorded(chart, table)
-    shown, mean = _over_ranks(_single_ranks(table, chart), chart)
+    table = _single_ranks(table, chart)
+    if isinstance(chart, Bar) and is_population(table, chart):
+        return with_plain_names(draw_population(table, chart, dark=dark))
+    table, chart = _of_few_ranks(table, chart)
+    shown, mean = _over_ranks(table, chart)
     shown = shown.slice(0, _MOST_CELLS if isinstance(chart, Heatmap | Line) else _MOST_POINTS)
     if isinstance(chart, Bar) and chart.horizontal:
         shown = shown.slice(0, _MOST_BARS)
@@ -94,6 +103,21 @@ def _single_ranks(table: pa.Table, chart: Chart) -> pa.Table:
     return single if single.num_rows else table
 
 
+def _of_few_ranks(table: pa.Table, chart: Chart) -> tuple[pa.Table, Chart]:
+    """Return a picture of many ranks as one that has room for what it names."""
+    match chart:
+        case Bar(color="rank", y=str(y)) if len(table["rank"].unique()) > MOST_BARS:
+            ends = (f"median_{y}", f"highest_{y}")
+            both = tabulate_ends(table, chart.x, y, ends)
+            return both, replace(chart, y=ends, color=None, stacked=False)
+        case Heatmap(y="rank") if len(table["rank"].unique()) > MOST_ROWS:
+            return condense_rows(table, chart.x, chart.value), replace(chart, y="ranks")
+        case Heatmap(x="to_rank"):
+            pairs, x, y = add_up_blocks(table, chart.x, chart.y, chart.value)
+            return pairs, replace(chart, x=x, y=y)
+    return table, chart
+
+
 def _over_ranks(table: pa.Table, chart: Chart) -> tuple[pa.Table, bool]:
     """Bars that several ranks would share show their mean."""
     if not isinstance(chart, Bar) or "rank" not in table.column_names:
@@ -124,29 +148,34 @@ def _arrange(fig: Any, table: pa.Table, chart: Bar) -> None:
             fig.update_layout(bargap=max(0.2, 0.9 - 0.1 * len(numbers)))
         return
     axis(categoryorder="array", categoryarray=order)
+    if chart.x in WITH_NUMBER and len(order) > _MOST_WORDS and not chart.horizontal:
+        axis(tickvals=order, ticktext=[name.split()[-1] for name in order], title=chart.x)
     fig.update_layout(bargap=max(0.2, 0.9 - 0.1 * len(order)))  # a bar alone is no wall
     if chart.horizontal:
         axis(tickmode="array", tickvals=order)
 
 
-def _cells(table: pa.Table, column: str) -> Fields:
+def _cells(table: pa.Table, column: str, most: int) -> Fields:
     """Return how cells stand along an axis: each value once, numbers in their order."""
     names = categories(table, column)
     if pa.types.is_integer(table.schema.field(column).type):
         values = table[column].to_pylist()
         pairs = {v: n for v, n in zip(values, names, strict=True) if v is not None}
         names = [pairs[value] for value in sorted(pairs)]
+    order = list(dict.fromkeys(names))
+    every = -(-len(order) // most)  # rounded up
     return {
         "type": "category",
         "categoryorder": "array",
-        "categoryarray": list(dict.fromkeys(names)),
+        "categoryarray": order,
+        **({"tickvals": order[::every]} if every > 1 else {}),
     }
 
 
 def _label(fig: Any, table: pa.Table, chart: Chart, note: str) -> None:
     if isinstance(chart, Heatmap):
-        fig.update_xaxes(title=title_of(table, chart.x), **_cells(table, chart.x))
-        fig.update_yaxes(title=title_of(table, chart.y), **_cells(table, chart.y))
+        fig.update_xaxes(title=title_of(table, chart.x), **_cells(table, chart.x, _MOST_ACROSS))
+        fig.update_yaxes(title=title_of(table, chart.y), **_cells(table, chart.y, MOST_ROWS))
         if "rank" in chart.y or chart.y == "stage":  # the first on top, as in lists of them
             fig.update_yaxes(autorange="reversed")
         return

@@ -1,0 +1,126 @@
+"""Pictures and pages of many ranks, in a real browser."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+
+from htk.answers.output.figures import figure
+from htk.base.core.chart import Bar, Chart, Heatmap
+from htk.dashboard.runs import Runs
+from htk.faces.cli.commands.simulate import command as simulate
+from htk.traces.trace.opening import OpenOptions, open_trace
+from tests.conftest import new_tab
+from tests.dashboard.conftest import go, serving, settled, until, visiting
+
+PAGES = ("", "kernels", "operators", "communication", "memory", "idle")
+HIGHEST = 4000
+_WORDS = (
+    ".xtick text, .ytick text, .x2tick text, .y2tick text, .gtitle, .textpoint text, .legendtext"
+)
+_BOXES = """words => [...document.querySelectorAll(words)].filter(t => t.textContent).map(t => {
+  const box = t.getBoundingClientRect();
+  return {text: t.textContent, x: box.x, y: box.y, right: box.right, bottom: box.bottom}; })"""
+_DRAW = """async ([{data, layout}, width]) => {
+  document.body.innerHTML = `<div id="drawn" style="width:${width}px;height:460px"></div>`;
+  await Plotly.newPlot("drawn", data, {...layout, width}, {displayModeBar: false}); }"""
+
+
+@pytest.fixture(scope="module")
+def paper(browser: Any) -> Iterator[Any]:
+    """An empty page that can draw."""
+    from plotly.offline import get_plotlyjs
+
+    tab = new_tab(browser)
+    tab.set_content("<body></body>")
+    tab.add_script_tag(content=get_plotlyjs())
+    yield tab
+    tab.close()
+
+
+def pictures_of(ranks: int) -> list[tuple[pa.Table, Chart]]:
+    """Bars in groups and in stacks, rows of ranks, pairs; ranks 3 and 4 are unlike the others."""
+    random = np.random.default_rng(ranks)
+    columns: dict[str, Any] = {"rank": range(ranks), "device": [rank % 8 for rank in range(ranks)]}
+    for name in ("compute_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns"):
+        values = random.normal(5e6, 5e4, ranks)
+        values[3:5] *= (2, 3)
+        columns[name] = values.astype(np.int64)
+    table = pa.table({name: pa.array(values) for name, values in columns.items()})
+    steps = [(rank, step, int(random.integers(0, 99))) for rank in range(ranks) for step in (8, 9)]
+    late = pa.table(dict(zip(("rank", "step", "wait_ns"), zip(*steps, strict=True), strict=True)))
+    pairs = [(rank, (rank + 1) % ranks, 1 << 20) for rank in range(ranks)]
+    names = ("from_rank", "to_rank", "sent_bytes")
+    sent = pa.table(dict(zip(names, zip(*pairs, strict=True), strict=True)))
+    ys = tuple(name for name in columns if name.endswith("_ns"))
+    return [
+        (table, Bar("rank", ys[:2], stacked=False)),
+        (table, Bar("rank", ys)),
+        (late, Heatmap("step", "rank", "wait_ns")),
+        (sent, Heatmap("to_rank", "from_rank", "sent_bytes")),
+    ]
+
+
+@pytest.mark.parametrize("ranks", [8, 64, 512, 4096])
+@pytest.mark.parametrize("width", [330, 520, 900])  # of a telephone, half a page, a page
+def test_no_words_of_a_picture_lie_over_each_other(paper: Any, ranks: int, width: int) -> None:
+    for table, chart in pictures_of(ranks):
+        drawn = json.loads(figure(table, chart).to_json())
+        paper.evaluate(_DRAW, [drawn, width])
+        boxes = paper.evaluate(_BOXES, _WORDS)
+        assert boxes, chart
+        for place, box in enumerate(boxes):
+            assert box["x"] >= -1 and box["right"] <= width + 1, (chart, box)
+            for other in boxes[place + 1 :]:
+                across = min(box["right"], other["right"]) - max(box["x"], other["x"])
+                down = min(box["bottom"], other["bottom"]) - max(box["y"], other["y"])
+                assert across <= 2 or down <= 4, (chart, box["text"], other["text"])
+
+
+@pytest.fixture(scope="module")
+def visitor(
+    browser: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Any, list[str]]]:
+    folder = tmp_path_factory.mktemp("many") / "run"
+    words = (
+        "--model any --layers 2 --hidden 256 --heads 4 --ffn 688 --vocab 32000 --nodes 9 "
+        "--gpus-per-node 8 --strategy full_shard --steps 2 --no-stacks --seed 3 "
+        "--plant straggler:rank=33,factor=1.4"
+    )
+    made = CliRunner().invoke(simulate, [*words.split(), "-o", str(folder)])
+    assert made.exit_code == 0, made.output
+    with serving(Runs([], trace=open_trace(folder, OpenOptions(cache=False)))) as address:
+        yield from visiting(browser, address)
+
+
+def test_no_page_is_endless(page: Any) -> None:
+    page.set_viewport_size({"width": 1440, "height": 900})
+    for name in PAGES:
+        go(page, f"/{name}")
+        settled(page)
+        height = page.evaluate("document.documentElement.scrollHeight")
+        assert height <= HIGHEST, (name, height)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 1440, name
+
+
+def test_ranks_that_behave_alike_are_one_bar(page: Any) -> None:
+    go(page, "/")
+    until(page, "document.querySelectorAll('.rank-bar').length > 0")
+    labels = page.evaluate("[...document.querySelectorAll('.rank-bar span')].map(s => s.innerText)")
+    assert len(labels) <= 10 and "rank 33" in labels
+
+
+def test_a_cell_leads_to_its_rank_by_keys(page: Any) -> None:
+    go(page, "/comm_compute_ratio")
+    until(page, "!!document.querySelector('figure.population .js-plotly-plot .xy')")
+    page.focus("figure.population")
+    for key in ("ArrowRight", "ArrowRight", "ArrowDown", "ArrowDown", "ArrowDown"):
+        page.keyboard.press(key)
+    told = "document.querySelector('.hoverlayer')?.textContent.includes('rank 11:')"
+    until(page, told)  # the second node's fourth GPU
+    page.keyboard.press("Enter")
+    until(page, "location.search.includes('ranks=11')")
