@@ -50,6 +50,7 @@ class Database:
         self._size = size
         self._issues = issues
         self.columns: Mapping[str, tuple[str, ...]] = self._stored_columns()
+        self._was_read: set[str] = set()
 
     def __contains__(self, table: str) -> bool:
         return table in self.columns
@@ -60,6 +61,7 @@ class Database:
         Types: int64, float64, string, binary. A value of another type is null and counted.
         """
         schema = pa.schema(list(wanted.items()))
+        self._was_read.add(table)
         present = [name for name in wanted if name in self.columns.get(table, ())]
         if not present:
             return schema.empty_table()
@@ -69,6 +71,21 @@ class Database:
             for rows in self._rows(table, f'SELECT {terms} FROM "{_quoted(table)}" NOT INDEXED')
         ]
         return pa.concat_tables(chunks) if chunks else schema.empty_table()
+
+    def count_unread(self, *columns: str) -> dict[str, int]:
+        """Return the rows of each table that was not read and has one of these columns."""
+        unread = self.columns.keys() - self._was_read
+        timed = sorted(name for name in unread if not {*columns}.isdisjoint(self.columns[name]))
+        return {name: count for name in timed if (count := self._last_row(name))}
+
+    def _last_row(self, table: str) -> int:
+        """Return the number of a table's last row: their count where none was taken out."""
+        query = f'SELECT rowid FROM "{_quoted(table)}" NOT INDEXED ORDER BY rowid DESC LIMIT 1'
+        try:
+            row = self._connection.execute(query).fetchone()
+        except _UNREADABLE:
+            return 0
+        return row[0] if row and isinstance(row[0], int) else 0
 
     def _rows(self, table: str, query: str) -> Iterator[list[tuple[Any, ...]]]:
         """Rows in pieces; a damaged page ends the table."""

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace, UnknownFormat
-from htk.base.schema import INT64
 from htk.parsers.common.log_records import Issues
 from htk.parsers.common.nccl_ranges import collectives
 from htk.parsers.common.span_tables import recording
@@ -51,9 +50,11 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         report = NsightReport.of(database, issues)
         machine = Machine.of(database)
         metrics = read_metrics(database, report.base_ns)
-        os_calls = database.read("OSRT_API", {"start": INT64}).num_rows
-    if os_calls and not report.processes(*_ON_GPU):  # else they are beside the point
-        issues.add("unread_events", "calls of the operating system are not read", count=os_calls)
+        unread = database.count_unread("start", "timestamp", "rawTimestamp")
+        unread.pop("DIAGNOSTIC_EVENT", None)  # Nsight's own
+    if not report.processes(*_ON_GPU):  # else they are beside the point
+        for name, count in unread.items():
+            issues.add("unread_events", f"table {name} is not read", count=count)
     processes = _processes(report, issues)
     if not processes:
         raise MalformedTrace(
@@ -67,7 +68,8 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         for k, (process, rank) in enumerate(zip(processes, ranks, strict=True))
     ]
     first, *others = recordings
-    return Parsed(first.tables, first.rank, first.world_size, first.facts, tuple(others))
+    facts = {**first.facts, "unread_tables": unread}
+    return Parsed(first.tables, first.rank, first.world_size, facts, tuple(others))
 
 
 def _processes(report: NsightReport, issues: Issues) -> list[int]:

@@ -1,7 +1,9 @@
 """What a trace holds: recorded, missing, damaged, linked; and what would record the rest."""
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +28,7 @@ RETURNS = table(
     advice=(TEXT, "What to do about it."),
 )
 
+_MOST_KEYS = 12  # that are named
 _DAY_NS = 86_400_000_000_000
 _YEAR_2000_NS = 946_684_800_000_000_000
 
@@ -44,6 +47,7 @@ def doctor(trace: Trace) -> Result:
         *_log_lines(trace),
         *_ranks(trace),
         *_recorded(trace),
+        *_unread(trace),
         *_links(trace),
         *_clocks(trace),
         *_damage(trace),
@@ -160,6 +164,35 @@ def _recorded(trace: Trace) -> Iterator[Row]:
                 f"{table.num_rows:,} rows, {format_bytes(table.nbytes)}",
                 None,
             )
+
+
+def _unread(trace: Trace) -> Iterator[Row]:
+    """Yield the tables of files that are not read, and the arguments of events where these were
+    kept."""
+    for file in trace.files:
+        unread = file.entry.parsed.facts.get("unread_tables")
+        if isinstance(unread, dict) and unread:
+            rows = ", ".join(f"{name} {count:,}" for name, count in sorted(unread.items()))
+            yield "recorded", "tables not read", "note", f"rows of {_base(file.file)}: {rows}", None
+    keys: Counter[str] = Counter()
+    for text, count in _counted(trace.tables["events"]["arguments"]):
+        with suppress(ValueError):
+            keys.update(dict.fromkeys(json.loads(text), count))
+    if keys:
+        some = ", ".join(f"{key} {count:,}" for key, count in keys.most_common(_MOST_KEYS))
+        more = f" and {len(keys) - _MOST_KEYS} others" if len(keys) > _MOST_KEYS else ""
+        yield "recorded", "arguments not read", "note", f"of events: {some}{more}", None
+
+
+def _counted(column: pa.ChunkedArray) -> Iterator[tuple[str, int]]:
+    """Yield each text of a column and how often it is there."""
+    codes, dictionary = codes_of(column)
+    counts = np.bincount(codes[codes >= 0], minlength=len(dictionary))
+    yield from zip(dictionary.to_pylist(), counts.tolist(), strict=True)
+
+
+def _base(file: str) -> str:
+    return file.rsplit("/", 1)[-1]
 
 
 def _links(trace: Trace) -> Iterator[Row]:

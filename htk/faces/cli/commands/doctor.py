@@ -17,6 +17,7 @@ from htk.faces.cli.commands.common import opening_options, writing_options
 if TYPE_CHECKING:
     from htk.answers.output.result import Result
 
+_MOST_BYTES = 16 << 20  # of files that are parsed again, for the arguments that nothing reads
 _ENDLESS = 100_000  # into a file or pipe no line is broken
 
 
@@ -32,6 +33,9 @@ def command(
     from htk.verdicts.overview.doctor import doctor
 
     trace = opened(paths, arguments)
+    size = sum(file.file_bytes or 0 for file in trace.files)
+    if size <= _MOST_BYTES:  # else the option asks for it
+        trace = opened(paths, {**arguments, "keep_unknown_arguments": True, "no_cache": True})
     with working():
         diagnosis = doctor(trace)
     if form != "table":

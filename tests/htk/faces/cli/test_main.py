@@ -126,6 +126,15 @@ def test_doctor_names_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "ncclras" in shown  # what fills the counts of communicators
 
 
+def test_doctor_names_arguments_that_nothing_reads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = {**kernel("k", 3, 1, 7), "args": {**kernel("k", 3, 1, 7)["args"], "warp mood": 3}}
+    path = write(tmp_path / "t.json", op("aten::mm", 0, 2), launch(7, 1), told, **of_rank(0))
+    assert run(["doctor", str(path)]) == 0
+    assert "arguments not read  of events: warp mood 1" in capsys.readouterr().out
+
+
 def test_doctor_fits_a_narrow_terminal(
     path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
