@@ -1,6 +1,7 @@
 """Which steps are whole, and why some take longer than the median one."""
 
-from statistics import mean, median
+from fractions import Fraction
+from statistics import median
 from typing import Any
 
 from bench.truth.expected.gpu import Window, step_windows
@@ -115,9 +116,11 @@ def _lengths(recording: Recording, window: Window) -> dict[str, list[int]]:
     return named
 
 
-def _speed(own: dict[str, list[int]], usual: dict[str, list[int]]) -> float:
-    """Return by how much the activities that occur in both are slower: by their means."""
-    return sum(
-        min(len(own[name]), len(usual[name])) * (mean(own[name]) - mean(usual[name]))
-        for name in own.keys() & usual.keys()
-    )
+def _speed(own: dict[str, list[int]], usual: dict[str, list[int]]) -> Fraction:
+    """Return by how much the activities that occur in both are slower: by their means, exactly,
+    as halves of a nanosecond are rounded."""
+    slower = Fraction(0)
+    for name in own.keys() & usual.keys():
+        means = [Fraction(sum(lengths), len(lengths)) for lengths in (own[name], usual[name])]
+        slower += min(len(own[name]), len(usual[name])) * (means[0] - means[1])
+    return slower
