@@ -13,6 +13,8 @@ _WITHOUT = dict.fromkeys(
     ("flops_per_call", "bytes_per_call", "achieved_tflops", "achieved_tbps", "flops_per_byte")
 )
 _WITHOUT_LIMITS = dict.fromkeys(("bound", "roofline_ns", "roofline_pct", "beyond_roofline_ns"))
+# By counters, of which these recordings have none.
+_SAMPLED = dict.fromkeys(("sm_active_pct", "memory_busy_pct"))
 # Names for which there is a model, if only their shapes were recorded.
 _MODELLED = ("aten::add", "aten::mm", "aten::relu", "aten::copy_", "aten::linear")
 _CROSSING = "copy between host and GPU: no roofline of the GPU's memory"
@@ -38,6 +40,7 @@ def roofline(recording: Recording, per: str) -> Rows:
         rows[who] = {
             **{"count": calls, "kernels": len(alike), "device_ns": device_ns},
             "device_time_pct": percent(device_ns, all_time),
+            **_SAMPLED,
             **_of_a_call(answering[alike[0]], alike, calls, device_ns),
         }
     return rows
