@@ -25,6 +25,7 @@ from htk.parsers.common.log_records import (
 from htk.parsers.common.stack_texts import join_tracebacks, read_graph_stack
 
 NAME = "kernel_stacks"
+_MOST_BYTES = 512 << 20  # of text: a hundred thousand kernels have stacks of 5 kB each
 
 _NODE = rb'\{\s*"\d{1,20}"\s*:\s*(?:"(?:[^"\n]{1,4096}:\d{1,9}:|<no Python)|\[\s*[{"])'
 _KERNEL = (
@@ -41,7 +42,7 @@ def sniff(head: Head) -> bool:
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
     issues = Issues()
-    text = read_json(source, issues, options.progress).decode("utf8", "replace")
+    text = read_json(source, issues, options.progress, _MOST_BYTES).decode("utf8", "replace")
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:

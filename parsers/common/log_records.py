@@ -108,9 +108,12 @@ def _fits(value: Any, kind: pa.DataType) -> bool:
 
 
 def read_whole(
-    source: Source, issues: Issues, progress: Callable[[int], None] | None = None
+    source: Source,
+    issues: Issues,
+    progress: Callable[[int], None] | None = None,
+    most: int = _MOST_WHOLE,
 ) -> bytes:
-    """Return a file's decompressed bytes; damage is an issue."""
+    """Return a file's decompressed bytes, `most` at most; damage is an issue."""
     parts: list[bytes] = []
     size = 0
     with source.open() as file, open_stream(file) as stream:
@@ -118,9 +121,9 @@ def read_whole(
             parts.append(part)
             size += len(part)
             report_progress(progress, stream)
-            if size > _MOST_WHOLE:
+            if size > most:
                 raise MalformedTrace(
-                    f"{source.name}: unpacks to more than {_MOST_WHOLE:,} bytes, more than "
+                    f"{source.name}: unpacks to more than {most:,} bytes, more than "
                     "any file of this kind holds"
                 )
         note_damage(stream, issues)
@@ -128,10 +131,13 @@ def read_whole(
 
 
 def read_json(
-    source: Source, issues: Issues, progress: Callable[[int], None] | None = None
+    source: Source,
+    issues: Issues,
+    progress: Callable[[int], None] | None = None,
+    most: int = _MOST_WHOLE,
 ) -> bytes:
     """Return a JSON file's decompressed bytes. Refuse one that would fill the memory once read."""
-    data = read_whole(source, issues, progress)
+    data = read_whole(source, issues, progress, most)
     refuse_costly_json(source.name, data)
     return data
 
