@@ -137,6 +137,7 @@ NOT_ASKED = {
     **dict.fromkeys(("moe_balance", "pipeline_bubble"), _RANKS),
     **dict.fromkeys(("iteration_gaps", "iteration_times", "serving_iterations"), _SERVERS),
     **dict.fromkeys(("critical_path", "recommendations"), "a model's, whose errors are told"),
+    "fusible_chains": "rests on a replay, and is held to planted chains",
     "kernel_gap": "rests on measured kernels, which are held to measurements left out",
     "change_points": "a judgement about six steps or more, held to planted changes",
 }

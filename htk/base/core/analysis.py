@@ -111,6 +111,7 @@ class Analysis(Generic[P]):
             {name: _later(next(tables)) for name in _names_by(p)}
             or (_later(next(tables)) if p.annotation == Later else next(tables))
             for p in self._positional
+            if p.name not in kwargs
         ]
         return self.checked(self.function(*arguments, **kwargs))  # type: ignore[arg-type]
 

@@ -19,6 +19,8 @@ BEHIND = {
     "htk/faces/mcp/checked_tool.py": "htk/faces/mcp/server.py",
     "htk/answers/output/figure_frame.py": "htk/answers/output/figures.py",
     "htk/answers/output/figure_marks.py": "htk/answers/output/figures.py",
+    "htk/answers/output/population.py": "htk/answers/output/figures.py",
+    "htk/answers/output/rank_map.py": "htk/answers/output/figures.py",
     "htk/answers/output/step_bands.py": "htk/answers/output/figures.py",
     "htk/recording/triggers.py": "htk/recording/capture.py",
 }
