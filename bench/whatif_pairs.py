@@ -20,6 +20,8 @@ from typing import Any
 
 from bench.gpu.score import RECORDED, list_pairs, predict_pair
 from htk.base.errors import UsageError
+from htk.planning.plan.job import PlannedJob
+from htk.planning.plan.step import plan
 from htk.recording.simulate.config import Config, checked
 from htk.recording.simulate.job import simulate
 from htk.traces.trace.opening import OpenOptions, open_trace
@@ -166,6 +168,7 @@ class Row:
     truth_gib: float | None
     predicted_gib: float | None
     refusal: str = ""
+    planned_gib: float | None = None  # of `htk plan`, without a recording
 
     @property
     def miss_pct(self) -> float | None:
@@ -174,6 +177,11 @@ class Row:
     @property
     def memory_miss_pct(self) -> float | None:
         return percent_off(self.predicted_gib, self.truth_gib)
+
+    @property
+    def plan_miss_pct(self) -> float | None:
+        """By how many percent the plan's memory of the job is off the what-if's."""
+        return percent_off(self.planned_gib, self.predicted_gib)
 
     @property
     def is_held(self) -> bool:
@@ -194,6 +202,37 @@ def start_from(name: str) -> Baseline:
     with TemporaryDirectory() as folder:
         simulate(checked(replace(BASE, **JOBS[name])), Path(folder))
         return baseline(open_trace(folder, OpenOptions(cache=False)).tables)
+
+
+def planned_gib(name: str) -> float | None:
+    """Return the memory of tensors that a plan expects; None: it describes no such job."""
+    config = replace(BASE, **JOBS[name])
+    try:
+        job = PlannedJob(
+            config.decoder,
+            config.device,
+            config.nodes,
+            config.gpus_per_node,
+            config.micro_batch,
+            config.seq,
+            "full" if config.checkpointing else "none",
+            accumulation=config.accumulation,
+            tensor_parallel=config.tensor_parallel,
+            strategy=config.strategy,
+            pipeline_parallel=config.pipeline_parallel,
+            context_parallel=config.context_parallel,
+            expert_parallel=config.expert_parallel,
+            sequence_parallel=config.sequence_parallel,
+            precision=config.precision,
+            optimizer=config.optimizer.removesuffix("-foreach"),
+            lora_rank=config.lora_rank,
+            kernels="compiled",  # norms are one kernel, gates are kept
+            attention=config.attention,
+            fused_loss=config.fused_loss,
+        )
+    except UsageError:
+        return None
+    return plan(job).memory.held / 2**30
 
 
 def read_pair(text: str) -> tuple[str, list[tuple[str, str]], str]:
@@ -217,6 +256,7 @@ def simulated_rows(pairs: Sequence[str] = PAIRS) -> Iterator[Row]:
             None, None, None,
             None if peaks is None else peaks.highest / 2**30,
             None,
+            planned_gib=planned_gib(after),
         )  # fmt: skip
         try:
             answer = predict(start_from(before), edits)
@@ -258,6 +298,17 @@ def sum_up(rows: Sequence[Row]) -> str:
     return f"{words}; memory {_spread(memory)}" if memory else words
 
 
+def compare_plans(rows: Sequence[Row]) -> str:
+    """Return how far memory of plans is from that of what-ifs, of the jobs of both."""
+    misses = sorted(abs(miss) for row in rows if (miss := row.plan_miss_pct) is not None)
+    if not misses:
+        return "- memory of `htk plan`: of none of these jobs."
+    return (
+        f"- memory of `htk plan` for the edited job, without a recording: {len(misses)} jobs, "
+        f"{_spread(misses)} from the what-if's, at most {misses[-1]:.1f} %."
+    )
+
+
 def _spread(misses: Sequence[float]) -> str:
     ninth = misses[round(0.9 * (len(misses) - 1))]
     return f"{statistics.median(misses):.1f} % off at the median, {ninth:.1f} % at the 90th"
@@ -281,6 +332,7 @@ def write_page(rows: Sequence[Row]) -> str:
         "",
     ]
     lines += [f"- {road}: {sum_up(of_road)}." for road, of_road in sorted(by_road.items())]
+    lines.append(compare_plans(by_road["simulated"]))
     lines += [
         "",
         "| recording | edit | predicted | 90 % interval | truth | time | memory |",
@@ -311,8 +363,10 @@ def main() -> None:
     for row in chain(simulated_rows(), measured_rows() if args.gpu else ()):
         rows.append(row)
         print(row.road, row.before, row.edits, row.truth_ms, row.miss_pct, row.memory_miss_pct,
+              row.plan_miss_pct,
               "held" if row.is_held else "MISSED", row.refusal, flush=True)  # fmt: skip
     print(sum_up(rows))
+    print(compare_plans(rows))
     if args.json:
         args.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     if args.write:

@@ -39,6 +39,11 @@ _NOT_SIMULATED = (
     *("stages of", "goes with", "does not go with", "graphs hold", "gpus_per_node"),
     *("would be written", "virtual_stages", "has no tf32"),
 )
+# Edits that the simulator can make as well, drawn three times as often.
+_TWINNED = (
+    *("tp", "cp", "pp", "sp", "world", "batch", "seq", "accumulation", "checkpointing"),
+    *("precision", "sharding", "hardware", "loss", "optimizer", "lora", "no_sync"),
+)
 _STRATEGIES = ("ddp", "full_shard", "shard_grad_op", "hybrid_shard")
 
 
@@ -101,6 +106,8 @@ def draw_job(rng: random.Random) -> Config:
             steps=3,
             stacks=False,
         )
+        if config.ranks == 1:  # which shows no strategy
+            config = replace(config, strategy="ddp")
         try:
             return checked(config)
         except UsageError:
@@ -143,7 +150,7 @@ def draw_edit(rng: random.Random, job: Config) -> Drawn:
         "ep": ("1", "2"),
         "split": ("tensor=2",),
     }
-    name = rng.choice(tuple(values))
+    name = rng.choice((*values, *_TWINNED * 2))
     return Drawn(name, rng.choice(values[name]))
 
 
@@ -201,6 +208,8 @@ def _whole(value: float) -> int:
 
 def _change(job: Config, name: str, value: str) -> dict[str, Any]:
     """Return the fields that an edit changes in a simulated job."""
+    if name in ("tp", "cp") and job.strategy == "hybrid_shard":
+        raise Unsimulated("shards of a part of a node")
     if name in ("tp", "cp"):
         field = {"tp": "tensor_parallel", "cp": "context_parallel"}[name]
         return {field: int(value)}
@@ -225,6 +234,8 @@ def _change(job: Config, name: str, value: str) -> dict[str, Any]:
         return {"checkpointing": value == "on"}
     if name == "precision" and value != "fp8":
         return {"precision": value}
+    if name == "sharding" and job.ranks == 1:
+        raise Unsimulated("one rank shows no strategy")
     if name == "sharding" and value in _STRATEGIES:
         if value == "hybrid_shard" and job.nodes == 1:
             raise Unsimulated("replicas within a node")
@@ -269,7 +280,7 @@ def judged(job: Config, edits: tuple[Drawn, ...]) -> Case:
     case = Case(own, tuple((e.name, e.value) for e in edits), "")
     twin, impossible, out_of_memory = None, "", False
     try:
-        twin = replace(edited_config(job, edits), run=1)
+        twin = edited_config(job, edits)
         checked(twin)
     except Impossible as error:
         impossible = str(error)
@@ -281,6 +292,8 @@ def judged(job: Config, edits: tuple[Drawn, ...]) -> Case:
             impossible = str(error)
         twin = None
     start = recorded(job)
+    if None in (start.job.pipeline, start.job.context):  # groups without a description
+        impossible = ""
     try:
         answer = predict(start, [tuple(edit) for edit in edits])
     except UsageError as error:
@@ -303,7 +316,7 @@ def judged(job: Config, edits: tuple[Drawn, ...]) -> Case:
         return replace(case, outcome="said to fit", words=f"P(OOM) {answer.peak.p_oom}")
     if twin is None:
         return replace(case, outcome="answered without a twin")
-    if replace(twin, run=job.run) == job:
+    if twin == job:
         kind = "no change" if answer.step_ns == start.step_ns else "changed by no change"
         return replace(case, outcome=kind, words=f"{start.step_ns} to {answer.step_ns} ns")
     truth = recorded(twin)

@@ -71,7 +71,8 @@ def after(before: Held, job: TrainingJob, kept: float) -> PredictedPeak | None:
     """Return the peak of an edited job.
 
     `kept`: tokens of a rank's micro-batch, over the recorded. None where experts move, whose
-    parameters a recording does not tell from others, or other stages of a pipeline.
+    parameters a recording does not tell from others, or other stages of a pipeline; where it does
+    not tell whether there are any, more than the batch must stay.
     """
     if before.layout.pipeline not in (1, job.pipeline or 1):
         return None
@@ -79,6 +80,8 @@ def after(before: Held, job: TrainingJob, kept: float) -> PredictedPeak | None:
         return None
     now = before.reckoned
     layout = layout_of(job, before.layout, kept)
+    if job.pipeline is None and not _is_alike(layout, before.layout):
+        return None
     then = memory(before.size, replace(layout, trained=_trained(before.size, job)))
     capacity = before.capacity if job.gpu in (before.gpu, None) else job.gpu.memory_bytes
     if before.peaks is None:
@@ -92,6 +95,12 @@ def after(before: Held, job: TrainingJob, kept: float) -> PredictedPeak | None:
     sigma = math.hypot(_MEASURED_SIGMA, _CHANGED_SIGMA * min(moved, 2.0))
     fits = None if capacity is None else p_oom(taken, capacity - then.reserved, sigma)
     return PredictedPeak(peak, total, fits, sigma)
+
+
+def _is_alike(some: Layout, other: Layout) -> bool:
+    """Return whether two layouts differ in their batch alone."""
+    batch = replace(other, micro_batch=some.micro_batch, micro_batches=some.micro_batches)
+    return some == batch
 
 
 def _change(before: Held, job: TrainingJob, now: Memory, then: Memory, kept: float) -> PeakChange:

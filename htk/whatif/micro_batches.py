@@ -7,6 +7,7 @@ import numpy as np
 from htk.base.columns.types import Mask
 from htk.quantities.graph.exposed import exposed_and_idle
 from htk.quantities.graph.replay import NEVER, replay
+from htk.whatif.group_kinds import described_as
 from htk.whatif.micro_batch_count import micro_batches, synchronisations
 from htk.whatif.parallelism import replicating, sharded
 from htk.whatif.step_model import StepModel
@@ -25,12 +26,28 @@ class MicroBatch:
 
 
 def micro_batch(model: StepModel) -> MicroBatch:
-    """Return the time of one micro-batch: the step without what it does once, over their number."""
+    """Return the time of one micro-batch: the step without what it does once, over their number.
+
+    A pipeline is filled and drained once; one more takes what its slowest stage needs for it.
+    """
     rest = _repeated(_as_recorded(model))
     many = micro_batches(model)
+    if described_as(model, "pipeline").any():
+        return _of_slowest(rest, many)
     after = replay(rest.graph, rest.weight, rest.wrap_weight)
     exposed, idle = exposed_and_idle(rest.graph, after.steady, after.period_ns)
     return MicroBatch(after.period_ns / many, exposed / many, idle / many)
+
+
+def _of_slowest(rest: StepModel, many: int) -> MicroBatch:
+    """Return the time that the slowest stage computes for a micro-batch, with what tensor
+    parallelism sends between."""
+    length = rest.lengths().astype(np.float64)
+    rank = np.searchsorted(rest.graph.ranks, rest.graph.activities.rank)
+    sent = np.bincount(rank, length * described_as(rest, "tensor"))
+    busy = np.bincount(rank, length * rest.is_compute) + sent
+    slowest = int(busy.argmax())
+    return MicroBatch(float(busy[slowest]) / many, float(sent[slowest]) / many, 0.0)
 
 
 def _as_recorded(model: StepModel) -> StepModel:

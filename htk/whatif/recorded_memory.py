@@ -15,7 +15,7 @@ from htk.physics.detected import detected
 from htk.physics.memory import Layout, ModelSize, layer_widths
 from htk.physics.training_job import TrainingJob
 from htk.whatif.edits.loss import is_fused
-from htk.whatif.from_one_rank import is_of_one_rank, parameter_gradients, widest_table
+from htk.whatif.from_one_rank import parameter_gradients, widest_table
 from htk.whatif.memory import Held, layout_of
 from htk.whatif.micro_batch_count import micro_batches
 from htk.whatif.operator_shapes import matrices, operator_shapes
@@ -47,9 +47,9 @@ class _Shapes:
 def held(tables: NamedTables, model: StepModel) -> Held | None:
     """None: neither allocations nor enough shapes were recorded."""
     job = recorded_job(model)
-    parameters = sharded(model) or replicated(model) or _alone(model, _element(job))
+    parameters = sharded(model) or replicated(model) or _by_products(model, _element(job))
     shapes = _shapes(model)
-    if (job.pipeline or 1) > 1 and shapes.width and not shapes.vocab:  # the output is elsewhere
+    if (job.pipeline or 1) > 1 and shapes.width:  # the output is on another stage
         shapes = replace(shapes, vocab=widest_table(model) // shapes.width)
     size = _size(parameters, shapes, job, _large_sums(model, shapes, _element(job)))
     like = Layout(
@@ -73,23 +73,23 @@ def _element(job: TrainingJob) -> int:
     return 4 if job.is_single_precision else 2
 
 
-def _alone(model: StepModel, element: int) -> Sharded | None:
-    """Return the parameters of a GPU that reduces them with none, by the gradients it makes."""
-    if not is_of_one_rank(model):
-        return None
+def _by_products(model: StepModel, element: int) -> Sharded | None:
+    """Return the parameters of a rank that shares them with none, by the gradients it makes."""
     elements = sum(n for _, n in parameter_gradients(model))
     return Sharded("ddp", 1, (), element * elements, np.zeros(0, bool)) if elements else None
 
 
 def _large_sums(model: StepModel, shapes: _Shapes, element: int) -> int:
     """Return how many matrices of the vocabulary a rank has: embedding and output, or one."""
-    if is_of_one_rank(model):
+    if not shapes.vocab:
+        return 0
+    if sharded(model) is None and replicated(model) is None:
         each = [n for _, n in parameter_gradients(model)]
-        return sum(n >= shapes.vocab * shapes.width for n in each) if shapes.vocab else 0
+        return sum(n >= shapes.vocab * shapes.width for n in each)
     first = model.graph.activities.rank == model.graph.ranks[0]
     least = element * shapes.vocab * shapes.width
     large = replicating(model) & first & (model.facts.in_bytes >= least)
-    return min(int(large.sum()), 2) if shapes.vocab else 0
+    return min(int(large.sum()), 2)
 
 
 def _size(parameters: Sharded | None, shapes: _Shapes, job: TrainingJob, ends: int) -> ModelSize:
@@ -131,8 +131,8 @@ def _parameters(
         return max(layers, 1), (every - root) / max(layers, 1), root
     layer = float(np.median(now.unit_bytes))
     alike = sum(abs(unit - layer) <= 0.05 * layer for unit in now.unit_bytes)
-    if 0 < layers < alike:  # what is in no layer may be as large as one
-        alike = layers
+    if 0 < layers < len(now.unit_bytes):  # behind what is in none, which may be as large as one
+        layer, alike = float(np.median(now.unit_bytes[-layers:])), layers
     root = max(sum(now.unit_bytes) - alike * layer, 0.0)
     return alike, layer / element, root / element
 
@@ -151,7 +151,7 @@ def _shapes(model: StepModel) -> _Shapes:
     first = model.graph.ranks[0]
     of_rank = (model.graph.activities.rank == first) & ~model.facts.recomputed
     layers = 0
-    widest = 0
+    widths = set[int]()
     query, key, length, heads = 0, 0, 0, 0
     gated = False
     softmax = 0
@@ -161,7 +161,7 @@ def _shapes(model: StepModel) -> _Shapes:
             continue
         shapes = [shape for shape in operator_shapes(dims) if len(shape) > 1]
         if "mm" in op:
-            widest = max([widest, *(n for s in shapes for n in s if n != tokens)])
+            widths |= {n for s in shapes for n in s if n != tokens}
         elif op.endswith("_softmax"):
             if shapes and len(shapes[0]) == 4:
                 softmax += count
@@ -179,7 +179,11 @@ def _shapes(model: StepModel) -> _Shapes:
     layers //= max(micro_batches(model), 1)
     if tokens is None or not layers:
         return _Shapes()
+    widest = max(widths, default=0)
     vocab = widest if widest > 4 * query else 0
+    words = widest_table(model) // max(_width(model), 1)
+    if words in widths:  # the output is as wide as the table of embeddings is long
+        vocab = words
     return _Shapes(layers, tokens, length, query, key, heads, vocab, gated, not softmax)
 
 

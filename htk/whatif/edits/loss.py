@@ -40,6 +40,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     return (
         unlaunched(fused, chosen & ~ones)
         .with_uncertainty("compute", 0.2)
+        .with_uncertainty("host", 0.5)  # what the function does on the CPU
         .with_assumption(
             f"the loss of {shape[0]} × {shape[1]} logits is one kernel of {ns / 1e6:.2f} ms, which "
             f"leaves their gradients; {int(chosen.sum())} kernels go"

@@ -24,6 +24,7 @@ HELP = (
 
 _PAIR = re.compile(r"(\d+):(\d*\.?\d+)")
 _WHOLE = 0.01  # shares sum to 1 within
+_MOST = 32  # times the recorded length
 _SIGMA = 0.06  # of attention beyond its tokens
 
 
@@ -45,6 +46,11 @@ def apply(model: StepModel, value: str) -> StepModel:
     else:
         ratio = wanted.tokens / now
         looked = wanted.pairs / now**2
+    if ratio > _MOST:
+        raise UsageError(
+            f"{NAME} {value!r}: {ratio:.3g} times the recorded length is far outside what was "
+            f"tested; up to {_MOST} times are answered"
+        )
     changed = batch.apply(model, f"{ratio:.9f}x") if ratio != 1 else model
     attention = model.facts.family.isin("attention")
     length = changed.lengths().astype(np.float64)

@@ -212,3 +212,21 @@ def test_units_that_are_gathered_ahead_are_held() -> None:
     layer = 2 * start.memory.size.layer_parameters
     assert one - none == pytest.approx(layer)
     assert two - one == pytest.approx(layer)
+
+
+def test_stages_that_are_not_known_leave_memory_unknown() -> None:
+    unknown = replace(JOB, pipeline=None)
+    assert after(HELD, replace(unknown, fused_loss=True), 1.0) is None
+    assert after(HELD, replace(unknown, micro_batch=6), 3.0) is not None
+
+
+@pytest.mark.parametrize(
+    ("edit", "saved"),
+    [
+        (("optimizer", "8bit"), 6 * 4.5 * GB / 4),  # moments of two bytes in place of eight
+        (("lora", "8"), (1 - 2 * 8 * 40000 * 8 / 4.5e9) * 14 * 4.5 * GB / 4),
+    ],
+)
+def test_states_of_other_optimizers(edit: tuple[str, str], saved: float) -> None:
+    buffers = 2 * GB if edit[0] == "lora" else 0.0  # two layers' gradients are not whole either
+    assert peak(edit) == pytest.approx(33 * GB - saved - buffers, rel=0.002)

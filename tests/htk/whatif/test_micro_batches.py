@@ -51,3 +51,10 @@ def test_communication_of_each_micro_batch_is_part_of_it() -> None:
     assert found.ns == 30 + 300 + 60
     assert found.exposed == 30 + 60
     assert found.idle == 0
+
+
+def test_one_more_in_a_pipeline_takes_what_its_slowest_stage_computes() -> None:
+    """Two micro-batches of 300; what fills and drains the pipeline comes once."""
+    message = comm("m", 1000, "send", group=2, group_kind="mesh_pipeline")
+    found = micro_batch(small_model([*step(), message]))
+    assert (found.ns, found.exposed, found.idle) == (300, 0, 0)

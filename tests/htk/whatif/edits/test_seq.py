@@ -62,3 +62,8 @@ def test_lengths_are_given_with_shares(value: str) -> None:
 def test_a_length_needs_shapes() -> None:
     with pytest.raises(UsageError, match="record_shapes"):
         seq.apply(small_model(STEP[2:]), "32")
+
+
+def test_lengths_far_outside_what_was_tested() -> None:
+    with pytest.raises(UsageError, match="up to 32 times"):
+        seq.apply(small_model(STEP), "40x")
