@@ -27,6 +27,7 @@ PAGE, PICTURE = ROOT / "docs/benchmarks.md", ROOT / "docs/img/benchmarks-growth.
 # The script of each benchmark, and what it is run with.
 BENCHMARKS: Mapping[str, tuple[str, ...]] = {
     "commands": ("commands.py", "--rounds", "5"),
+    "rows_by": ("rows_by.py", "--rounds", "5"),
     "ingest": ("ingest.py", "--rounds", "5"),
     "analyses": (
         *("analyses.py", "--events", "100000", "1000000", "10000000"),
@@ -38,7 +39,7 @@ BENCHMARKS: Mapping[str, tuple[str, ...]] = {
     "dashboard": ("dashboard.py", "--users", "20", "--seconds", "60"),
     "reach": ("reach.py", "--ranks", "256"),
 }
-_WITH_LARGE = {"commands": "--large", "ingest": "", "analyses": ""}
+_WITH_LARGE = {"commands": "--large", "rows_by": "--large", "ingest": "", "analyses": ""}
 
 
 def main() -> None:

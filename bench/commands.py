@@ -58,7 +58,7 @@ def report(
     scratch: Path, large: Path | None, peers: Mapping[str, Path], rounds: int
 ) -> dict[str, Any]:
     """Return the medians of each command, their spread, and ratios to an empty Python."""
-    large_trace = large or _simulated(scratch)
+    large_trace = large or simulated(scratch)
     works = [
         ("kernel-top", "one large trace", large_trace, "--n"),
         ("summary", "one large trace", large_trace, None),
@@ -87,19 +87,19 @@ def measure(
     def asked(k: int) -> list[str]:
         # A new question of the same cost: another number of rows, or a window that cuts nothing.
         changed = [option, str(30 + k)] if option else ["--to", f"{10**8 + k}s"]
-        return [*_htk(), question, str(path), *changed]
+        return [*htk_words(), question, str(path), *changed]
 
-    same = [*_htk(), question, str(path)]
+    same = [*htk_words(), question, str(path)]
     contestants = {
         "python": Contestant(lambda k: [sys.executable, "-c", "pass"]),
-        "cold": Contestant(lambda k: same, lambda: _emptied(cold), _cache(cold)),
-        "warm": Contestant(asked, environment=_cache(warm)),
-        "again": Contestant(lambda k: same, environment=_cache(warm)),
+        "cold": Contestant(lambda k: same, lambda: emptied(cold), cache(cold)),
+        "warm": Contestant(asked, environment=cache(warm)),
+        "again": Contestant(lambda k: same, environment=cache(warm)),
     }
     for tool, python in peers.items():
         words = [str(python), "-c", SCRIPTS[question][tool], str(path)]
         contestants[tool] = Contestant(lambda k, words=words: words)
-    _run(same, _cache(warm))
+    _run(same, cache(warm))
     take_turns(contestants, rounds)
     return {"question": question, "input": what, **_figures(contestants)}
 
@@ -132,8 +132,8 @@ def _starting(rounds: int) -> dict[str, Any]:
             lambda k: [sys.executable, "-c", "import numpy, pyarrow.compute"]
         ),
         "import htk": Contestant(lambda k: [sys.executable, "-c", "import htk"]),
-        "htk --help": Contestant(lambda k: [*_htk(), "--help"]),
-        "htk --version": Contestant(lambda k: [*_htk(), "--version"]),
+        "htk --help": Contestant(lambda k: [*htk_words(), "--help"]),
+        "htk --version": Contestant(lambda k: [*htk_words(), "--version"]),
     }
     take_turns(contestants, rounds)
     return _figures(contestants)
@@ -157,21 +157,21 @@ def _run(words: Sequence[str], environment: Mapping[str, str]) -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _htk() -> list[str]:
+def htk_words() -> list[str]:
     """Return how htk is started: as the installed command, not as a module."""
     return [str(Path(sys.executable).with_name("htk"))]
 
 
-def _cache(folder: Path) -> dict[str, str]:
+def cache(folder: Path) -> dict[str, str]:
     return {"HTK_CACHE_DIR": str(folder)}
 
 
-def _emptied(folder: Path) -> None:
+def emptied(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _simulated(scratch: Path) -> Path:
-    _run([*_htk(), "simulate", *_JOB, "-o", str(scratch / "job")], {})
+def simulated(scratch: Path) -> Path:
+    _run([*htk_words(), "simulate", *_JOB, "-o", str(scratch / "job")], {})
     return next((scratch / "job").glob("*.json*"))
 
 

@@ -85,6 +85,7 @@ def goals(kept: Kept) -> list[Goal]:
     """Return every goal with what the kept figures say of it."""
     return [
         *_of_commands(_figures(kept, "commands")),
+        *_of_rows_by(_figures(kept, "rows_by")),
         *_of_ingest(_figures(kept, "ingest")),
         *_of_analyses(_figures(kept, "analyses")),
         *_of_whatifs(_figures(kept, "whatif")),
@@ -116,6 +117,11 @@ def _of_commands(figures: Mapping[str, Any]) -> list[Goal]:
     ]  # fmt: skip
     start = _get(figures, "starting", "times_python", "htk --help")
     return [*asked, Goal("`htk --help`", 2.6, unit, start)]
+
+
+def _of_rows_by(figures: Mapping[str, Any]) -> list[Goal]:
+    ratios = figures.get("times_kernel_top", {})
+    return [Goal("dearest `kernel-top --by …`, cold", 1.3, "×", max(ratios.values(), default=None))]
 
 
 def _of_ingest(figures: Mapping[str, Any]) -> list[Goal]:

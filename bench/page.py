@@ -21,6 +21,11 @@ Each cell is CPU time as a multiple of that of `python -c pass`. *Cold*: nothing
 tables are cached, the question is new. *Again*: the same question once more. The other tools are
 asked the closest question by a short script; TraceLens reads one rank after the other.
 """
+_ROWS_BY = """\
+## Rows by operator, module, line
+
+`kernel-top --by …` of one large trace, cold: CPU time over that of kernel-top alone.
+"""
 _INGEST = """\
 ## Reading a trace
 
@@ -75,6 +80,7 @@ def written(kept: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
     """Return the page, and the picture of cost against size (empty without its figures)."""
     sections: Mapping[str, tuple[str, Callable[[Any], str]]] = {
         "commands": (_COMMANDS, _commands),
+        "rows_by": (_ROWS_BY, _rows_by),
         "ingest": (_INGEST, _ingest),
         "analyses": (_ANALYSES, _analyses),
         "whatif": (_WHATIF, _whatif),
@@ -120,6 +126,11 @@ def _commands(figures: Mapping[str, Any]) -> str:
     starting = figures["starting"]["times_python"]
     starts = ", ".join(f"`{n}` {v:.1f}" for n, v in starting.items() if n != "python")
     return f"{_table(head, rows)}\nStart-up alone: {starts}.\n"
+
+
+def _rows_by(figures: Mapping[str, Any]) -> str:
+    ratios = figures["times_kernel_top"]
+    return _table([f"`{word}`" for word in ratios], [[f"{value:.2f}" for value in ratios.values()]])
 
 
 def _ingest(figures: Mapping[str, Any]) -> str:

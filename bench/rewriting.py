@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.commands import _cache, _htk, _run, _simulated
+from bench.commands import _run, cache, htk_words, simulated
 from htk.traces.trace.opening import OpenOptions, open_trace
 
 RUNS = 3
@@ -24,7 +24,7 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
-        trace = args.trace or _simulated(scratch)
+        trace = args.trace or simulated(scratch)
         ranks = open_trace(trace, OpenOptions(cache=False)).tables["ranks"]
         events = sum(ranks["events"].to_pylist())
         commands: dict[str, Sequence[str]] = {
@@ -39,7 +39,7 @@ def main() -> None:
 def _least(words: Sequence[str], scratch: Path, name: str) -> float:
     """Return the CPU seconds of the fastest run, each into a folder of its own."""
     outputs = [scratch / f"{name.split()[1]}{k}" for k in range(RUNS)]
-    return min(_run([*_htk(), *words, str(to)], _cache(scratch / "cache")) for to in outputs)
+    return min(_run([*htk_words(), *words, str(to)], cache(scratch / "cache")) for to in outputs)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,14 @@ def test_a_command_stands_with_its_ratios_and_a_missing_tool_with_none() -> None
     assert "## Reading a trace" not in page and not picture
 
 
+def test_rows_by_anything_stand_beside_kernel_top() -> None:
+    ratios = {"kernel": 1.0, "source": 1.52}
+    page, _ = written({"rows_by": _kept({"times_kernel_top": ratios})})
+    assert "| `kernel` | `source` |" in page and "| 1.00 | 1.52 |" in page
+    goal = next(line for line in page.splitlines() if "dearest" in line)
+    assert "1.2 times off" in goal
+
+
 def test_the_picture_puts_equal_factors_at_equal_distances() -> None:
     def part(seconds: float) -> dict[str, Any]:
         costs = {"analyses_s": {"kernel_top": seconds}, "shared_s": {}}
