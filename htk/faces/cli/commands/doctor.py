@@ -34,7 +34,8 @@ def command(
 
     trace = opened(paths, arguments)
     size = sum(file.file_bytes or 0 for file in trace.files)
-    if size <= _MOST_BYTES:  # else the option asks for it
+    is_there_again = "-" not in paths  # what was piped in is gone
+    if is_there_again and size <= _MOST_BYTES:  # else the option asks for it
         trace = opened(paths, {**arguments, "keep_unknown_arguments": True, "no_cache": True})
     with working():
         diagnosis = doctor(trace)
