@@ -33,13 +33,11 @@ def all_waited_for(model: StepModel, each: list[int], lane: Ints) -> list[int]:
     """Return for several activities the last one of a stream that each waits for; -1: none."""
     graph = model.graph
     acts = model.graph.activities
-    events = graph.rows_of("event")
-    events = events[np.isin(graph.dst[events], graph.start[each])]  # a few
-    position = fill_none(len(graph.time))
-    position[graph.end[lane]] = np.arange(len(lane))
-    latest = fill_none(len(graph.time))
-    np.maximum.at(latest, graph.dst[events], position[graph.src[events]])
-    recorded = latest[graph.start[each]]
+    whose, source = graph.events_into(graph.start[each])
+    position = fill_none(len(acts.start) + 1)  # a last one for -1
+    position[lane] = np.arange(len(lane))
+    recorded = fill_none(len(each))
+    np.maximum.at(recorded, whose, position[graph.ended_at[source]])
     # The last that was over by then: behind it nothing is.
     over = np.minimum.accumulate(acts.end[lane][::-1])[::-1]
     done = np.searchsorted(over, acts.start[each], "right") - 1

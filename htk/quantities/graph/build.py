@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from htk.base.columns.arrow import number, numbers, read_keys, with_column
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
+from htk.base.columns.segments import repeated
 from htk.base.columns.types import Ints, Mask, fill_none
 from htk.base.core.humanize import format_duration
 from htk.base.errors import MissingTable
@@ -129,6 +130,28 @@ class Graph:
     def _rows_of(self) -> dict[tuple[str, ...], Ints]:
         return {}
 
+    def events_into(self, nodes: Ints) -> tuple[Ints, Ints]:
+        """Return the event edges into these nodes: the place of the node that each leads to, and
+        the node that it comes from."""
+        rows, target = self._events_by_target
+        first = np.searchsorted(target, nodes, "left")
+        count = np.searchsorted(target, nodes, "right") - first
+        whose, nth = repeated(count)
+        return whose, self.src[rows[first[whose] + nth]]
+
+    @cached_property
+    def _events_by_target(self) -> tuple[Ints, Ints]:
+        rows = self.rows_of("event")
+        rows = rows[ordered(self.dst[rows])]
+        return _kept(rows), _kept(self.dst[rows])
+
+    @cached_property
+    def ended_at(self) -> Ints:
+        """Return the activity that ends at each node; -1: none."""
+        activity = fill_none(len(self.time))
+        activity[self.end] = np.arange(len(self.end))
+        return _kept(activity)
+
     @cached_property
     def of_devices(self) -> list[tuple[Nodes, Nodes, Nodes]]:
         """Return where activities of each device begin and end: those that compute, those that
@@ -234,7 +257,7 @@ def build_of(
 ) -> tuple[Graph, Ints]:
     """Return the graph of a step's parts, and the match of each of its collectives."""
     edges = edges_of(tables, events.activities, events.calls, events.origin, pooled)
-    is_lone = repeated(tables, events, edges)
+    is_lone = repeat_if_alone(tables, events, edges)
     graph = _numbered(events, edges)
     cycle = None if events.step is None else events.cycle
     return replace(graph, is_lone=is_lone, cycle=cycle), edges.join_match
@@ -263,7 +286,7 @@ def step_events(tables: NamedTables, steps: Steps, chosen: int | None, origin: i
     return StepEvents(chosen, cycle, origin, steps.window(chosen, origin), activities, calls)
 
 
-def repeated(tables: NamedTables, events: StepEvents, edges: Edges) -> bool:
+def repeat_if_alone(tables: NamedTables, events: StepEvents, edges: Edges) -> bool:
     """Repeat the step if it was recorded alone; return whether it was."""
     if events.step is None:
         return False

@@ -14,7 +14,7 @@ import numpy as np
 
 from htk.base.columns.types import Ints, Mask
 from htk.base.mappings import NamedTables
-from htk.quantities.graph.build import Graph, begins_of, build_of, repeated, step_events
+from htk.quantities.graph.build import Graph, begins_of, build_of, repeat_if_alone, step_events
 from htk.quantities.graph.critical_path import PathEdges, PathEvents, event_numbers
 from htk.quantities.graph.edges import Edges, edges_of, lengths_of
 from htk.quantities.graph.fidelity import linked_time
@@ -71,7 +71,9 @@ def _heard(
 ) -> HeardOfStep:
     events = step_events(tables, of_all.steps, step, of_all.origin)
     pooled = Heard()
-    repeated(tables, events, find(tables, events.activities, events.calls, events.origin, pooled))
+    repeat_if_alone(
+        tables, events, find(tables, events.activities, events.calls, events.origin, pooled)
+    )
     return HeardOfStep(pooled, *begins_of(events.activities), len(events.calls.start))
 
 

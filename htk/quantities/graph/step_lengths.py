@@ -11,7 +11,7 @@ from htk.quantities.graph.build import (
     events_to_replay,
     node_order,
     node_times,
-    repeated,
+    repeat_if_alone,
 )
 from htk.quantities.graph.edges import KINDS, lengths_of
 from htk.quantities.graph.nodes import Activities, LaunchCalls
@@ -58,7 +58,7 @@ def step_lengths_of(
 ) -> StepLengths:
     """Return the lengths of a step's events."""
     edges = lengths_of(tables, events.activities, events.calls, events.origin, pooled)
-    repeated(tables, events, edges)
+    repeat_if_alone(tables, events, edges)
     src = edges.src
     dst = edges.dst
     time = node_times(events, edges)

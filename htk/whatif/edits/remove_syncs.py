@@ -6,7 +6,7 @@ this one, and a communicator takes its collectives in turn.
 
 import numpy as np
 
-from htk.base.columns.types import Mask
+from htk.base.columns.types import NONE, Mask
 from htk.quantities.graph.nodes import FREES
 from htk.whatif.edit_arguments import switched_on
 from htk.whatif.fsdp_units import compute_lane
@@ -66,7 +66,8 @@ def _begins(model: StepModel, gathers: Mask) -> list[int]:
     rows = np.flatnonzero(gathers)
     if not len(rows):
         return []
-    feeding = graph.src[graph.edges("event") & np.isin(graph.dst, graph.start[rows])]
+    _, feeding = graph.events_into(graph.start[rows])
+    feeders = np.unique(graph.ended_at[feeding])
     lanes = np.unique(acts.lane[compute_lane(model, int(acts.rank[rows[0]]))])
-    copies = np.flatnonzero(np.isin(graph.end, feeding) & ~np.isin(acts.lane, lanes))
+    copies = feeders[(feeders != NONE) & ~np.isin(acts.lane[feeders], lanes)]
     return [int(each[np.argmin(acts.start[each])]) for each in (rows, copies) if len(each)]
