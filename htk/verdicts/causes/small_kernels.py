@@ -27,7 +27,7 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
         FINDING,
         f"{pluralize(work.count(few), 'kernel')} with less than a block for each multiprocessor, "
         f"{recorded.spent(int(work.length[few].sum()))}",
-        "larger batches, fused kernels, or independent work on a second stream",
+        "larger batches, fused kernels (htk fusible-chains), independent work on a second stream",
         "kernel_occupancy",
         shorter_activities("replace", _as_full_as_they_are),
     )
