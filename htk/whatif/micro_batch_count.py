@@ -55,8 +55,8 @@ def synchronisations(model: StepModel, reduces: Mask) -> int:
 
 
 def begins_of_backward(model: StepModel, lane: Ints) -> Ints:
-    """Return the places on a stream where runs of backward work begin."""
-    back = model.facts.backward[lane]
+    """Return the places on a stream where runs of backward work begin, with what it recomputes."""
+    back = (model.facts.backward | model.facts.recomputed)[lane]
     return np.flatnonzero(np.append(back[:1], back[1:] & ~back[:-1]))
 
 

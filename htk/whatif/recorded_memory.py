@@ -83,13 +83,14 @@ def _large_sums(model: StepModel, shapes: _Shapes, element: int) -> int:
     """Return how many matrices of the vocabulary a rank has: embedding and output, or one."""
     if not shapes.vocab:
         return 0
+    each = [n for _, n in parameter_gradients(model)]
     if sharded(model) is None and replicated(model) is None:
-        each = [n for _, n in parameter_gradients(model)]
         return sum(n >= shapes.vocab * shapes.width for n in each)
     first = model.graph.activities.rank == model.graph.ranks[0]
     least = element * shapes.vocab * shapes.width
     large = replicating(model) & first & (model.facts.in_bytes >= least)
-    return min(int(large.sum()), 2)
+    matrices_made = sum(n == shapes.vocab * shapes.width for n in each)  # a bucket may be as large
+    return min(int(large.sum()), matrices_made or 2, 2)
 
 
 def _size(parameters: Sharded | None, shapes: _Shapes, job: TrainingJob, ends: int) -> ModelSize:

@@ -37,3 +37,15 @@ def test_passes_that_reduce_gradients_are_counted(reducing: str, count: int) -> 
     model = small_model(accumulated(reducing))
     assert micro_batches(model) == 4
     assert synchronisations(model, model.is_collective("all_reduce")) == count
+
+
+def test_what_is_recomputed_is_part_of_its_pass() -> None:
+    """Two layers, each run forward again before its gradients are made and reduced."""
+    acts = [Act("f0", 10), Act("b0", 10, backward=True), Act("f1", 10)]
+    for layer in "xy":
+        acts += [Act(f"again{layer}", 10, recomputed=True), Act(f"b{layer}", 10, backward=True)]
+        acts.append(
+            comm(f"r{layer}", 5, "all_reduce", waits=(f"b{layer}",), in_bytes=9, backward=True)
+        )
+    model = small_model(acts)
+    assert synchronisations(model, model.is_collective("all_reduce")) == 1
