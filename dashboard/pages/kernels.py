@@ -71,12 +71,12 @@ def _kernels(visit: Visit) -> Any:
     first = rows[:_MOST_DRAWN]
     fig = plots.ranked(first, "name", "total_ns", visit.dark)
     drawn = plot(fig, "top kernels", None, 120 + 20 * len(first))
-    table = grid(result, visit, asked, spans=_by(visit) in _SPANS)
+    table = grid(result, visit, asked, rows=10, spans=_by(visit) in _SPANS)
     return section("Top kernels", drawn, table, *coverage(result)[1:])
 
 
 def _families(visit: Visit) -> Any:
-    return section("Families", *answered(visit, "kernel_families"), note=_whether_named(visit))
+    return section("Families", *answered(visit, "kernel_families", rows=6), note=_whether_named(visit))
 
 
 def _whether_named(visit: Visit) -> str:
@@ -126,7 +126,7 @@ def _roofline(visit: Visit) -> Any:
     names = [names] if isinstance(names, str) else list(names)
     lines = [line for name in names[:1] if name in catalogue() for line in _peaks(gpu(name))]
     fig = plots.roofs(rows, lines or [("", 1.0, 1.0)], visit.dark)
-    table = grid(result, visit, asked, rows=8, spans=_by(visit) in (*_SPANS, "shape"))
+    table = grid(result, visit, asked, rows=6, spans=_by(visit) in (*_SPANS, "shape"))
     point = _POINTS.get(_by(visit), _by(visit))
     note = f"One point per {point}, sized by GPU time; lines are dense peaks."
     return section(heading, plot(fig, heading, None, 460), table, *coverage(result), note=note)
@@ -145,13 +145,13 @@ def _occupancy(visit: Visit) -> Any:
     heading = "How well do kernels fill the GPU?"
     if not rows:
         return section(heading, empty("The files do not record occupancy."), *coverage(result))
-    return section(heading, grid(result, visit, {"n": _n(visit)}, rows=10))
+    return section(heading, grid(result, visit, {"n": _n(visit)}, rows=8))
 
 
 def _sequences(visit: Visit) -> Any:
     result = visit.ask("kernel_sequences")
     heading = "Which sequences of kernels do operators launch again and again?"
-    return section(heading, picture(result, dark=visit.dark), grid(result, visit, {}, rows=8))
+    return section(heading, picture(result, dark=visit.dark), grid(result, visit, {}, rows=4))
 
 
 PAGE = Page(
