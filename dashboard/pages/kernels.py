@@ -76,7 +76,8 @@ def _kernels(visit: Visit) -> Any:
 
 
 def _families(visit: Visit) -> Any:
-    return section("Families", *answered(visit, "kernel_families", rows=6), note=_whether_named(visit))
+    families = answered(visit, "kernel_families", rows=6)
+    return section("Families", *families, note=_whether_named(visit))
 
 
 def _whether_named(visit: Visit) -> str:
