@@ -16,9 +16,10 @@
   }
 
   document.addEventListener("keydown", (event) => {
-    const figure = event.target.closest && event.target.closest("figure.population");
-    const picture = figure && figure.querySelector(".js-plotly-plot");
-    if (!picture || !picture.data || event.target !== figure) return;
+    const figure = /** @type {HTMLElement} */ (event.target);
+    if (!figure.matches("figure.population")) return;
+    const picture = /** @type {any} */ (figure.querySelector(".js-plotly-plot")); // Plotly's own
+    if (!picture || !picture.data) return;
     const curve = picture.data.findIndex((d) => d.type === "heatmap" && d.visible !== false);
     if (curve < 0) return;
     const cells = picture.data[curve].customdata;
