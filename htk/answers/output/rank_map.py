@@ -40,6 +40,7 @@ _LEAST_SCALE = 0.1  # of the median: what differs by less stays pale
 def draw_rank_map(
     series: Sequence[RankFigure], ranks: Ints, nodes: NodePlaces, unit: str, dark: bool
 ) -> Any:
+    """Return the map, and a choice of the figure that it shows."""
     groups = [groups_of(part, ranks) for part in series]
     shown = int(np.argmax([range_of(part) for part in series]))
     words = [
@@ -219,7 +220,7 @@ def _odd_ones(
     unit: str,
     palette: dict[str, str],
 ) -> list[Any]:
-    """Return a dot for each group of ranks that are unlike the others, those far apart named."""
+    """Return a dot for each group of ranks that are unlike the others, the farthest named."""
     import plotly.graph_objects as go
 
     if not groups:

@@ -6,10 +6,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
+
 from htk.recording.simulate.config import Config, checked
 from htk.recording.simulate.job import simulate
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.whatif.baseline import baseline
+from htk.whatif.predict import predict
 from htk.whatif.recorded_step import Baseline
 
 JOBS: dict[str, dict[str, Any]] = {
@@ -49,3 +52,16 @@ def started(name: str) -> Baseline:
     with TemporaryDirectory() as folder:
         simulate(checked(replace(job, **JOBS[name])), Path(folder))
         return baseline(open_trace(folder, OpenOptions(cache=False)).tables)
+
+
+def hold_to_twin(
+    start: Baseline, edit: tuple[str, str], twin: Baseline, *, step_rel: float
+) -> None:
+    """Hold what an edit makes of a job, in time and in memory, to the job simulated with it."""
+    answer = predict(start, [edit])
+    assert answer.step_ns == pytest.approx(twin.step_ns, rel=step_rel)
+    low, high = answer.intervals[2:]
+    assert low is not None and high is not None and low <= twin.step_ns <= high
+    assert answer.peak is not None and twin.memory is not None
+    assert twin.memory.peaks is not None
+    assert answer.peak.allocated == pytest.approx(twin.memory.peaks.highest, rel=0.02)

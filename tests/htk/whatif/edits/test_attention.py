@@ -4,8 +4,7 @@ import pytest
 
 from htk.base.errors import UsageError
 from htk.whatif.edits import attention
-from htk.whatif.predict import predict
-from tests.htk.whatif.named_jobs import started
+from tests.htk.whatif.named_jobs import hold_to_twin, started
 from tests.htk.whatif.small_step_model import Act, small_model
 
 
@@ -14,13 +13,7 @@ from tests.htk.whatif.small_step_model import Act, small_model
     [("attention in parts", "flash", "plain")],
 )
 def test_the_job_simulated_so(job: str, value: str, twin: str) -> None:
-    truth, answer = started(twin), predict(started(job), [("attention", value)])
-    assert answer.step_ns == pytest.approx(truth.step_ns, rel=0.03)
-    low, high = answer.intervals[2:]
-    assert low is not None and high is not None and low <= truth.step_ns <= high
-    assert answer.peak is not None and truth.memory is not None
-    assert truth.memory.peaks is not None
-    assert answer.peak.allocated == pytest.approx(truth.memory.peaks.highest, rel=0.02)
+    hold_to_twin(started(job), ("attention", value), started(twin), step_rel=0.03)
 
 
 @pytest.mark.parametrize(
