@@ -14,7 +14,7 @@ from htk.answers.output.figure_text import with_plain_names
 from htk.answers.output.figures import figure
 from htk.answers.output.rank_map import META as POPULATION
 from htk.answers.output.result import Result
-from htk.answers.output.tokens import DARK, LIGHT
+from htk.answers.output.tokens import palette_of
 from htk.base.core.analysis import Option
 from htk.base.errors import HtkError, MissingTable
 from htk.base.mappings import Fields
@@ -105,7 +105,7 @@ def spark(values: Sequence[float], *, dark: bool) -> Any:
     """Return a few values as a small line, the last with a dot; from zero where they stand."""
     if len(values) < 2:
         return None
-    colour = (DARK if dark else LIGHT)["accent"].replace("#", "%23")
+    colour = palette_of(dark)["accent"].replace("#", "%23")
     low = min(values)
     high = max(values)
     span = (high - low) or 1.0

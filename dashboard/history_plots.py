@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from htk.answers.output.figure_frame import framed
+from htk.answers.output.tokens import palette_of
 from htk.base.mappings import Fields
-from htk.dashboard.plots import palette
 from htk.verdicts.history.archive import KeptRun
 from htk.verdicts.history.changes import METRICS, Change, RunSeries
 from htk.verdicts.history.wording import confidence, metric_value, share
@@ -41,7 +41,7 @@ def over_runs(
     """Return the figure; `positions` are the runs' places on the axis: a time or a tag."""
     import plotly.graph_objects as go
 
-    colours, scale = palette(dark), _scale(series)
+    colours, scale = palette_of(dark), _scale(series)
     colour = colours[_COLOURS[series.metric]]
     values = (series.values / scale.divisor).tolist()
     marks = [run.remarks.mark for run in series.runs]

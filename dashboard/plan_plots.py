@@ -6,8 +6,8 @@ from typing import Any
 
 from htk.answers.output.figure_colours import colour_of
 from htk.answers.output.figure_frame import framed
+from htk.answers.output.tokens import palette_of
 from htk.base.core.humanize import format_duration
-from htk.dashboard import plots
 from htk.planning.plan.step import Plan
 
 _GIB = 2**30
@@ -60,7 +60,7 @@ def pareto(layouts: Layouts, dark: bool) -> Any:
     """Draw layouts by step time, those that none beats in both with their 50 and 90 % intervals."""
     import plotly.graph_objects as go
 
-    own = plots.palette(dark)
+    own = palette_of(dark)
     front = sorted(layouts.front)
     others = [k for k in range(len(layouts.plans)) if k not in layouts.front]
     seconds = [p.step_ns / 1e9 for p in layouts.plans]
@@ -140,7 +140,7 @@ def parts(planned: Plan, dark: bool) -> Any:
     """Draw what a step consists of, the longest first; parts that take nothing are left out."""
     import plotly.graph_objects as go
 
-    own = plots.palette(dark)
+    own = palette_of(dark)
     taken = {name: ns for name, ns in vars(planned.parts).items() if ns > 0}
     names = sorted(taken, key=lambda name: -taken[name])
     words = [_WORDS.get(name, name.replace("_", " ")) for name in names]
@@ -168,7 +168,7 @@ def stages(planned: Plan, dark: bool) -> Any:
     """Draw what a GPU of each stage holds at its peak, under what there is."""
     import plotly.graph_objects as go
 
-    own = plots.palette(dark)
+    own = palette_of(dark)
     held = [planned.memory_of_stage(k) for k in range(planned.job.pipeline_parallel)]
     layers = {words: [getattr(m, name) for m in held] for name, words in _MEMORY.items()}
     layers["libraries and fragmentation"] = [m.total - m.held for m in held]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from htk.answers.output.figure_colours import colour_of, hatch, heat_scale, marker_of, place_of
 from htk.answers.output.figure_columns import written_out
 from htk.answers.output.figure_frame import framed
-from htk.answers.output.tokens import DARK, LIGHT
+from htk.answers.output.tokens import palette_of
 from htk.base.core.humanize import shorten
 from htk.base.mappings import Fields
 
@@ -35,10 +35,6 @@ class Layer:
     texts: Sequence[str]
 
 
-def palette(dark: bool) -> dict[str, str]:
-    return DARK if dark else LIGHT
-
-
 def shares(
     ranks: Sequence[int],
     labels: Sequence[str],
@@ -49,7 +45,7 @@ def shares(
     """Bars in percent of the recorded window, one for each rank; `axis_end` ends the axis."""
     import plotly.graph_objects as go
 
-    own, bars, seen = palette(dark), [], collections.Counter[str]()
+    own, bars, seen = palette_of(dark), [], collections.Counter[str]()
     for layer in layers:
         marker = marker_of(layer.name, own[layer.meaning], own, seen[layer.meaning])
         seen[layer.meaning] += 1 if layer.meaning == "idle" else 0
@@ -102,7 +98,7 @@ def tree(rows: Sequence[Fields], value: str, dark: bool) -> Any:
     import plotly.graph_objects as go
 
     ids = [str(r["id"]) for r in rows]
-    own = palette(dark)
+    own = palette_of(dark)
     fills = [own["line"], *(_tree_colour(r, dark) for r in rows)]
     roots = [r for r in rows if r["parent"] is None]
     total = sum(r[value] or 0 for r in roots)
@@ -150,7 +146,7 @@ def _on(fill: str) -> str:
 
 def _tree_colour(row: Fields, dark: bool) -> str:
     name = row["op"]
-    own = palette(dark)
+    own = palette_of(dark)
     if any(w in name for w in ("nccl", "c10d", "comms", "all_reduce", "gather", "scatter")):
         return own["comm"]
     if "copy" in name or "memcpy" in name.lower():
@@ -168,7 +164,7 @@ def waterfall(
     """From one total to another, by what changed. In ms, all in one precision."""
     import plotly.graph_objects as go
 
-    own = palette(dark)
+    own = palette_of(dark)
     new = base + sum(parts)
     digits = max(0, 3 - math.floor(math.log10(max(abs(base), abs(new), 1e-3))))
     bars = go.Waterfall(
@@ -193,7 +189,7 @@ def ranked(rows: Sequence[Fields], name: str, value: str, dark: bool) -> Any:
     """Things by what they cost, each in the colour of its kind. In ms."""
     import plotly.graph_objects as go
 
-    own = palette(dark)
+    own = palette_of(dark)
     words = [f"{shorten(str(r[name]), 56)}" for r in rows]
     places = [f"{k}" for k in range(len(rows))]  # two long names may look the same when cut
     kinds = dict.fromkeys(r["kind"] or "other" for r in rows)
@@ -230,7 +226,7 @@ def roofs(points: Sequence[Fields], lines: Sequence[tuple[str, float, float]], d
     """
     import plotly.graph_objects as go
 
-    own = palette(dark)
+    own = palette_of(dark)
     data: list[Any] = []
     intensities = [p["flops_per_byte"] for p in points] or [1.0]
     low, high = min(min(intensities) / 3, 1.0), max(max(intensities) * 3, 1000.0)
@@ -290,7 +286,7 @@ def strips(quantities: Sequence[Strip], dark: bool) -> Any:
     """Return quantities over time below each other, each with an axis of its own, and one time."""
     import plotly.graph_objects as go
 
-    own = palette(dark)
+    own = palette_of(dark)
     share = 1 / len(quantities)
     names = [*dict.fromkeys(line.name for strip in quantities for line in strip.lines)]
     colours = (own["compute"], own["comm"], own["memory"], own["mute"])
@@ -340,7 +336,7 @@ def busy(recordings: Sequence[tuple[Sequence[float], Fields]], dark: bool) -> An
     Each recording has an axis of its own beside the one before, as wide as it is long."""
     import plotly.graph_objects as go
 
-    own = palette(dark)
+    own = palette_of(dark)
     lengths = [edges[-1] - edges[0] for edges, _ in recordings]
     axes: Fields = {}
     data = []

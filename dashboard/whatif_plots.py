@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.answers.output.figure_frame import framed
+from htk.answers.output.tokens import palette_of
 from htk.base.columns.intervals import Spans, subtract, union
 from htk.base.core.humanize import format_duration
 from htk.dashboard import plots
@@ -33,10 +34,10 @@ def bounds(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
         y=[f"{in_words(edit)}: {format_duration(gain)}" for edit, (gain, _, _) in saved],
         x=[gain / 1e6 for _, (gain, _, _) in saved],
         orientation="h",
-        marker={"color": plots.palette(dark)["good"]},
+        marker={"color": palette_of(dark)["good"]},
         error_x={
             "type": "data",
-            "color": plots.palette(dark)["ink"],
+            "color": palette_of(dark)["ink"],
             "thickness": 1.5,
             "symmetric": False,
             "array": [(most - gain) / 1e6 for _, (gain, _, most) in saved],
@@ -55,7 +56,7 @@ def intervals(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
     """Draw predicted steps as dots in their intervals, 50 % inside 90 %, and what was measured."""
     import plotly.graph_objects as go
 
-    own = plots.palette(dark)
+    own = palette_of(dark)
     predicted = [row for row in rows if row["step_time_ns"] is not None]
     names = [str(row["whatif"]).partition(":")[0] for row in predicted]
     steps = [row["step_time_ns"] / 1e6 for row in predicted]
@@ -126,7 +127,7 @@ def _cell_words(shares: list[list[float | None]], texts: list[list[str]], dark: 
     """Return what stands in the cells, in the ink that reads on each; pointers go to the cells."""
     import plotly.graph_objects as go
 
-    own = plots.palette(dark)
+    own = palette_of(dark)
     present = [share for row in shares for share in row if share is not None]
     middle = (min(present) + max(present)) / 2 if present else 0.0
     cells = [
@@ -235,7 +236,7 @@ def _inside(spans: Spans, edges: NDArray[np.float64]) -> NDArray[np.float64]:
 def _strips(labels: list[str], strips: list[NDArray[np.float64]], period: int, dark: bool) -> Any:
     import plotly.graph_objects as go
 
-    own = plots.palette(dark)
+    own = palette_of(dark)
     colours = [own["idle"], own["memory"], own["comm"], own["compute"]]
     scale = [(edge / 4, c) for k, c in enumerate(colours) for edge in (k, k + 1)]
     cells = go.Heatmap(

@@ -8,6 +8,7 @@ from dash import html
 from htk.answers.output.figure_colours import colour_of
 from htk.answers.output.figure_frame import framed
 from htk.answers.output.rank_groups import condense_ranks
+from htk.answers.output.tokens import palette_of
 from htk.base.columns.arrow import numbers
 from htk.base.columns.order import ordered
 from htk.base.core.humanize import format_bytes, pluralize
@@ -142,7 +143,7 @@ def _bandwidth(visit: Visit) -> Any:
     data: list[Any] = []
     for k, key in enumerate(keys):
         of_key = [r for r in rows if (r["type"], r["level"], r["group_size"]) == key]
-        colour = colour_of(key[0], plots.palette(visit.dark))
+        colour = colour_of(key[0], palette_of(visit.dark))
         x = [r["size_from_bytes"] for r in of_key]
         name = ", ".join([key[0], f"{key[2]} ranks", *([key[1]] if key[1] else [])])
         data.append(

@@ -9,6 +9,7 @@ from dash import dcc, html
 from htk.answers.output.figure_colours import colour_of
 from htk.answers.output.population import MOST_BARS
 from htk.answers.output.result import Result
+from htk.answers.output.tokens import palette_of
 from htk.base.core.humanize import format_duration
 from htk.base.core.label import Label
 from htk.base.schema import STRING
@@ -62,7 +63,7 @@ def _causes(visit: Visit) -> Any:
     fig = plots.shares(bars.ranks, bars.labels, drawn_layers, visit.dark, axis_end=None)
     for bar in fig.data[len(idle) :]:
         bar.update(hovertemplate="%{y}: %{text}<extra></extra>")
-    own = plots.palette(visit.dark)
+    own = palette_of(visit.dark)
     for bar, layer in zip(fig.data, idle, strict=False):  # those of the unrecorded keep theirs
         code = _CODES.get(layer.name)  # beside one another greys look alike
         colour = colour_of(code, own) if code else own["idle"]

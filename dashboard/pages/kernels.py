@@ -5,7 +5,7 @@ from typing import Any
 from dash import html
 
 from htk.answers.output.figure_frame import framed
-from htk.answers.output.tokens import blended
+from htk.answers.output.tokens import blended, palette_of
 from htk.base.names.rows_by import WORDS
 from htk.dashboard import headlines, plots
 from htk.dashboard.components import coverage, empty, picture, plot, section, select, slider
@@ -94,7 +94,7 @@ def _tensor(visit: Visit) -> Any:
         return section("Tensor cores", empty("No kernels that compute."))
     import plotly.graph_objects as go
 
-    own = plots.palette(visit.dark)
+    own = palette_of(visit.dark)
     parts = (
         ("on tensor cores", "tensor_core_ns", own["compute"]),
         ("not on tensor cores", "no_tensor_core_ns", blended(own["compute"], own["panel"], 0.4)),

@@ -4,13 +4,13 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from htk.answers.output.tokens import DARK, LIGHT, PALEST, blended, series_colour
+from htk.answers.output.tokens import DARK, LIGHT, PALEST, blended, palette_of, series_colour
 from htk.base.mappings import Fields
 
 
 def heat_scale(*, dark: bool) -> list[list[Any]]:
     """Return a scale from the paper to the accent: more is stronger, in light and in dark."""
-    own = DARK if dark else LIGHT
+    own = palette_of(dark)
     weak = blended(own["accent"], own["panel"], 0.08)
     strong = blended(own["accent"], own["ink"], 0.75)
     return [[0, weak], [0.6, own["accent"]], [1, strong]]

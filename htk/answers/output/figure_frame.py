@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from htk.answers.output.tokens import DARK, FONT, LIGHT
+from htk.answers.output.tokens import FONT, palette_of
 from htk.base.mappings import Fields
 
 # What plotly's own template says of pictures that none of ours is, which it would send with each.
@@ -38,7 +38,7 @@ def _template(dark: bool, types: frozenset[str]) -> Fields:
 
 
 def _axes(dark: bool) -> Fields:
-    own = DARK if dark else LIGHT
+    own = palette_of(dark)
     axis = {
         "gridcolor": own["line"],
         "zerolinecolor": own["idle"],
@@ -53,7 +53,7 @@ def _axes(dark: bool) -> Fields:
 
 
 def _layout(dark: bool) -> Fields:
-    own = DARK if dark else LIGHT
+    own = palette_of(dark)
     return {
         "margin": {"l": 56, "r": 16, "t": 30, "b": 40},
         "legend": {

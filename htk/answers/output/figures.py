@@ -21,7 +21,7 @@ from htk.answers.output.figure_text import with_plain_names
 from htk.answers.output.population import MOST_BARS, draw_population, is_population
 from htk.answers.output.rank_groups import MOST_ROWS
 from htk.answers.output.rank_tables import add_up_blocks, condense_rows, tabulate_ends
-from htk.answers.output.tokens import DARK, LIGHT
+from htk.answers.output.tokens import palette_of
 from htk.base.core.chart import Bar, Chart, Heatmap, Line, Scatter, TimelineChart
 from htk.base.core.extras import require
 from htk.base.mappings import Fields
@@ -48,7 +48,7 @@ def figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
     shown = shown.slice(0, _MOST_CELLS if isinstance(chart, Heatmap | Line) else _MOST_POINTS)
     if isinstance(chart, Bar) and chart.horizontal:
         shown = shown.slice(0, _MOST_BARS)
-    drawn = marks_of(shown, chart, DARK if dark else LIGHT)
+    drawn = marks_of(shown, chart, palette_of(dark))
     # Each sign on its own side of zero: what saves does not hide what costs.
     mode = "relative" if isinstance(chart, Bar) and chart.stacked else "group"
     fig = framed(drawn, dark=dark, barmode=mode)

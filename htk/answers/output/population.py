@@ -15,12 +15,12 @@ from htk.answers.output.rank_figures import (
     figures_of_ranks,
     groups_of,
     name_figure,
-    palette_of,
     range_of,
     title_above,
 )
 from htk.answers.output.rank_groups import NodePlaces, describe_groups, find_nodes
 from htk.answers.output.rank_map import META, draw_rank_map
+from htk.answers.output.tokens import palette_of
 from htk.base.columns.arrow import numbers
 from htk.base.columns.types import Ints
 from htk.base.core.chart import Bar, Chart

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from htk.answers.output.figure_columns import scaled, series_of
 from htk.answers.output.rank_groups import AlikeRanks, group_ranks
-from htk.answers.output.tokens import DARK, LIGHT
 from htk.base.columns.arrow import numbers
 from htk.base.columns.types import Floats, Ints
 from htk.base.core.chart import Bar
@@ -99,8 +98,3 @@ def title_above(text: str, down: float) -> Fields:
         "yanchor": "top",
         **left,
     }
-
-
-def palette_of(dark: bool) -> dict[str, str]:
-    """Return the colours by what they mean."""
-    return DARK if dark else LIGHT

@@ -13,13 +13,12 @@ from htk.answers.output.rank_figures import (
     amounts_in,
     groups_of,
     name_figure,
-    palette_of,
     range_of,
     title_above,
     wrap_words,
 )
 from htk.answers.output.rank_groups import AlikeRanks, NodePlaces, describe_groups
-from htk.answers.output.tokens import blended
+from htk.answers.output.tokens import blended, palette_of
 from htk.base.columns.types import Ints
 from htk.base.mappings import Fields
 

@@ -62,12 +62,17 @@ MONO = 'ui-monospace, "SF Mono", "JetBrains Mono", Menlo, "Liberation Mono", mon
 PALEST = 3  # shades of idle beside its own colour
 
 
+def palette_of(dark: bool) -> dict[str, str]:
+    """Return the colours by what they mean."""
+    return DARK if dark else LIGHT
+
+
 def series_colour(number: int, *, dark: bool) -> str:
     """Return the colour of the number-th thing without a meaning; pale from the ninth."""
     colours = SERIES_DARK if dark else SERIES
     colour = colours[number % len(colours)]
     pale = number // len(colours) % 2
-    return blended(colour, (DARK if dark else LIGHT)["panel"], 0.5) if pale else colour
+    return blended(colour, palette_of(dark)["panel"], 0.5) if pale else colour
 
 
 def blended(colour: str, paper: str, share: float) -> str:
@@ -101,5 +106,5 @@ def css_classes() -> str:
 
 def css_variables(*, dark: bool) -> str:
     """Return the colours as declarations of CSS variables."""
-    colours = DARK if dark else LIGHT
+    colours = palette_of(dark)
     return " ".join(f"--{name}: {value.lower()};" for name, value in colours.items())
