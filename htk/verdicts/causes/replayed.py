@@ -8,16 +8,15 @@ takes about as long a step as all, and of many ranks those that stand for them.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
-from htk.base.columns.arrow import numbers, read_lengths, truths
-from htk.base.columns.groups import Groups
-from htk.base.columns.types import NONE, Ints
+from htk.base.columns.arrow import numbers, read_times, truths
+from htk.base.columns.groups import Groups, row_of
+from htk.base.columns.types import NONE, Ints, take_or
 from htk.base.core.humanize import format_int_ranges
 from htk.base.errors import HtkError, MissingTable, UsageError
 from htk.base.mappings import NamedTables
@@ -72,7 +71,7 @@ class ReplayedRecording:
         few, of_ranks = _ranks_to_replay(trace)
         tables, _ = without_unrecorded_waits(few)
         tables = SharedTables(tables)
-        steps = steps_at_hand(tables)
+        steps = _begun(tables, steps_at_hand(tables))
         events, chosen = _events_to_replay(tables, steps)
         if not len(events.activities.start) or not len(events.calls.start):
             raise MissingTable("no launch is linked to its GPU activity")
@@ -84,9 +83,10 @@ class ReplayedRecording:
             replayed = replay(graph)
             judged = gate(tables, graph, replayed)
         start = Baseline(tables, step_model(tables, graph), replayed, judged)
-        before = _rows_before(tables, events, min(chosen or steps.numbers, default=0))
+        counted = chosen or steps.numbers
+        before = _rows_before(tables, events, min(counted, default=0))
         window = _window_ns(start.model, replayed.time, before)
-        step = _mean_step_ns(tables["step_windows"], chosen)
+        step = _mean_step_ns(tables, counted)
         of_steps = f"steps {format_int_ranges(chosen)}" if chosen else ""
         about = "; ".join(filter(None, (of_ranks, of_steps)))
         return cls(start, window / step if step else 1.0, about, before)
@@ -214,13 +214,33 @@ def _rows_before(tables: NamedTables, events: StepEvents, first: int) -> Ints:
     return np.flatnonzero((step != NONE) & (step < first))
 
 
-def _mean_step_ns(step_windows: pa.Table, steps: list[int]) -> float:
-    """Return what whole steps take, mean over ranks; of some steps, where these are named."""
-    complete = truths(step_windows["complete"])
-    if steps:
-        complete &= np.isin(numbers(step_windows["step"], NONE), steps)
-    length = read_lengths(step_windows)
-    return float(length[complete].mean()) if complete.any() else 0.0
+def _begun(tables: NamedTables, steps: Steps) -> Steps:
+    """Return the steps without one that begins with work launched before the recording, which is
+    not replayed, nor what the host did meanwhile; a lone one stays."""
+    windows = tables["step_windows"]
+    is_late = _replayed_from(tables) > numbers(windows["start_ns"])
+    late = {*numbers(windows["step"], NONE)[is_late].tolist()}
+    begun = [number for number in steps.numbers if number not in late]
+    return replace(steps, numbers=begun or steps.numbers)
+
+
+def _replayed_from(tables: NamedTables) -> Ints:
+    """Return, of each step's window, when the first launched activity of its rank begins."""
+    kernels = tables["kernels"]
+    launched = numbers(tables["kernel_links"]["launch_row"], NONE) != NONE
+    ranks = Groups.by_keys(numbers(kernels["rank"], NONE)[launched])
+    first = ranks.min(numbers(kernels["start_ns"])[launched])
+    rank = numbers(tables["step_windows"]["rank"], NONE)
+    return take_or(first, row_of(ranks.keys, rank[:, None]), np.iinfo(np.int64).min)
+
+
+def _mean_step_ns(tables: NamedTables, steps: list[int]) -> float:
+    """Return what the replay has of whole steps, mean over ranks."""
+    windows = tables["step_windows"]
+    start, end = read_times(windows)
+    length = end - np.maximum(start, _replayed_from(tables))
+    counted = truths(windows["complete"]) & np.isin(numbers(windows["step"], NONE), steps)
+    return float(length[counted].mean()) if counted.any() else 0.0
 
 
 def _ranks_to_replay(trace: Trace) -> tuple[NamedTables, str]:

@@ -29,9 +29,12 @@ REST = 2 * X + 4 * N + X  # x, twice; the weight; the result
 PRODUCT_US = 100.0
 
 
-def recording(path: Path, *, shapes: bool = True) -> Path:
-    events: list[Event] = []
-    correlation, cpu, gpu = 0, 0.0, 0.0
+def recording(
+    path: Path, *, shapes: bool = True, steps: int = STEPS, carried_us: float = 0.0
+) -> Path:
+    """Write steps of planted norms; `carried_us`: time of a kernel launched before them."""
+    events: list[Event] = [kernel("gemm", 0, carried_us, 10**6)] if carried_us else []
+    correlation, cpu, gpu = 0, 0.0, carried_us
 
     def call(name: str, dims: list[Any], values: list[str], us: float) -> None:
         nonlocal correlation, cpu, gpu
@@ -46,7 +49,7 @@ def recording(path: Path, *, shapes: bool = True) -> Path:
         gpu = round(gpu + us, 3)
         cpu += 2
 
-    for number in range(STEPS):
+    for number in range(steps):
         begun = cpu
         for _ in range(LAYERS):
             call("aten::mm", [WIDE, WIDE], ["", ""], PRODUCT_US)
@@ -81,6 +84,18 @@ def test_a_planted_norm(tmp_path: Path) -> None:
     assert row["step_gain_ns_lo90"] < gain < row["step_gain_ns_hi90"]
     together = found.coverage["all_chains_together"]
     assert together["step_gain_ns"] == row["step_gain_ns"]
+
+
+@pytest.mark.parametrize("steps", [1, STEPS])
+@pytest.mark.parametrize("carried_us", [0.0, 400.0])
+def test_a_step_gains_the_same_however_many_were_recorded(
+    tmp_path: Path, steps: int, carried_us: float
+) -> None:
+    found = answer(recording(tmp_path / "t.json", steps=steps, carried_us=carried_us))
+    (row,) = found.to_pylist()
+    gain = LAYERS * (sum(size for *_, size in NORM) - REST) / 1000
+    assert row["step_gain_ns"] == pytest.approx(gain, rel=0.03)
+    assert row["step_gain_ns"] < row["device_ns"] / steps
 
 
 def test_without_shapes_there_are_no_figures(tmp_path: Path) -> None:

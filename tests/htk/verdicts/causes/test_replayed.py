@@ -1,0 +1,34 @@
+"""Gains of a job are the same, whatever ran when its recording began."""
+
+from pathlib import Path
+
+import pytest
+
+from htk.recording.simulate.job import simulate
+from htk.traces.trace.opening import open_trace
+from htk.verdicts.causes.changes import whatif_change
+from htk.verdicts.causes.replayed import ReplayedRecording
+from tests.htk.verdicts.causes.planted_job import job_of
+
+FAULTS = "--plant starved_loader:ms=20 --plant straggler:rank=1,factor=1.25"
+GAINS = "no_data_wait", "fix_rank", "graphs"
+
+
+def replayed(flags: str, folder: Path) -> ReplayedRecording:
+    simulate(job_of(f"--gpus_per_node 2 {FAULTS} {flags}", seed=3), folder)
+    return ReplayedRecording.of(open_trace(folder))
+
+
+@pytest.mark.parametrize("steps", [2, 5])
+def test_work_launched_before_the_recording_changes_no_gain(tmp_path: Path, steps: int) -> None:
+    bare = replayed(f"--steps {steps}", tmp_path / "bare")
+    carried = replayed(f"--steps {steps} --carry_in 60", tmp_path / "carried")
+    assert carried.steps == bare.steps == steps - 1, "the first has lost what it waited for"
+    for name in GAINS:
+        change = whatif_change(name, "all" if name == "fix_rank" else "on")
+        assert carried.saved_ns([change]) == pytest.approx(bare.saved_ns([change]), rel=1e-6)
+
+
+def test_a_lone_step_is_one_step(tmp_path: Path) -> None:
+    """It begins with what is replayed: it was divided by more than that."""
+    assert replayed("--steps 1 --carry_in 60", tmp_path).steps == pytest.approx(1, rel=1e-3)
