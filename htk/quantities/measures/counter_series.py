@@ -1,4 +1,4 @@
-"""Counters that the tables of one recording tell: memory, queues of launched work, copies."""
+"""Counters that the tables of recordings tell: memory, queues of launched work, copies."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, matching, numbers, read_times, valid
-from htk.base.columns.groups import Groups
+from htk.base.columns.groups import Groups, hosts
 from htk.base.columns.order import ordered
 from htk.base.columns.types import Floats, Ints
 from htk.quantities.measures.queues import QueueLengths, Waiting
@@ -21,62 +21,64 @@ class CounterSeries(NamedTuple):
     unit: str  # bytes, GB/s; none of what is counted
     time: Ints  # distinct, in order
     value: Ints | Floats
+    host: int  # the recording that it is of, as `hosts` numbers them
 
 
 def counter_series(
     kernels: pa.Table, kernel_links: pa.Table, memory: pa.Table
 ) -> Iterator[CounterSeries]:
-    """Yield memory in use and reserved, launches that wait on each stream, the rate of copies."""
+    """Yield memory in use and reserved, launches that wait on each stream, the rate of copies; of
+    every recording whose rows the tables hold."""
     yield from _memory(memory)
     yield from _queues(kernels, kernel_links)
     yield from _copies(kernels)
 
 
 def recorded_series(counters: pa.Table) -> Iterator[CounterSeries]:
-    """Yield counters that the recording itself holds, as they are called there."""
+    """Yield counters that the recordings themselves hold, as they are called there."""
     kept = counters.filter(valid(counters["value"]) & valid(counters["time_ns"]))
-    codes = [codes_of(kept[column]) for column in ("process", "name", "series")]
-    groups = Groups.by_keys([code.astype(np.int64) for code, _ in codes])
-    time = numbers(kept["time_ns"])
-    value = numbers(kept["value"])
-    several = len(np.unique(groups.keys[:, 0])) > 1
-    for number, key in enumerate(groups.keys.tolist()):  # some counters
+    (processes, process_names), (names, name_texts), (parts, part_texts) = (
+        codes_of(kept[column]) for column in ("process", "name", "series")
+    )
+    groups = Groups.by_keys([hosts(kept), processes, names, parts])
+    several = _with_several(groups.keys[:, :2])
+    for (host, *codes), time, value in _each(
+        groups, numbers(kept["time_ns"]), numbers(kept["value"])
+    ):
         process, name, series = (
             str(texts[code].as_py()) if code >= 0 else ""
-            for code, (_, texts) in zip(key, codes, strict=True)
+            for code, texts in zip(codes, (process_names, name_texts, part_texts), strict=True)
         )
-        words = [process if several else "", name, "" if series == name else series]
-        own = groups.group_ids == number
-        family = f"{process}: {name}" if several and process else name
-        yield CounterSeries(
-            family, ", ".join(filter(None, words)), "", *_last(time[own], value[own])
-        )
+        words = [process if host in several else "", name, "" if series == name else series]
+        family = f"{process}: {name}" if host in several and process else name
+        yield CounterSeries(family, ", ".join(filter(None, words)), "", time, value, host)
 
 
 def _memory(memory: pa.Table) -> Iterator[CounterSeries]:
     on_gpu = numbers(memory["device_type"]) > 0  # CUDA 1, HIP 6, XPU 12, …
-    device = numbers(memory["device"], -1)
-    devices = np.unique(device[on_gpu]).tolist()
+    owner = np.column_stack([hosts(memory), numbers(memory["device"], -1).astype(np.int64)])
+    several = _with_several(owner[on_gpu])
+    time = numbers(memory["time_ns"])
     for column, word in (("allocated_bytes", "allocated"), ("reserved_bytes", "reserved")):
-        recorded = on_gpu & valid(memory[column])
-        for number in devices:  # a few GPUs
-            own = recorded & (device == number)
-            if own.any():
-                where = f", GPU {number}" if len(devices) > 1 else ""
-                points = _last(numbers(memory["time_ns"])[own], numbers(memory[column])[own])
-                yield CounterSeries("memory", f"memory {word}{where}", "bytes", *points)
+        rows = np.flatnonzero(on_gpu & valid(memory[column]))
+        groups = Groups.by_keys(owner[rows])
+        for (host, device), moments, held in _each(
+            groups, time[rows], numbers(memory[column])[rows]
+        ):
+            where = f", GPU {device}" if host in several else ""
+            yield CounterSeries("memory", f"memory {word}{where}", "bytes", moments, held, host)
 
 
 def _queues(kernels: pa.Table, kernel_links: pa.Table) -> Iterator[CounterSeries]:
     waiting = Waiting.of(kernels, kernel_links, per_stream=True)
-    groups = Groups.by_keys(waiting.key)
-    lengths = QueueLengths.of(waiting, groups)
-    devices = len(np.unique(groups.keys[:, 2]))
-    for number, (_, _, device, stream) in enumerate(groups.keys.tolist()):  # some streams
-        own = lengths.queue == number
-        where = f"GPU {device} " if devices > 1 else ""
-        points = _last(lengths.time[own], lengths.length[own])
-        yield CounterSeries("queue length", f"queue length, {where}stream {stream}", "", *points)
+    lengths = QueueLengths.of(waiting, Groups.by_keys(waiting.key))
+    owner = np.column_stack([hosts(kernels)[waiting.row], waiting.key[:, 2:]])
+    groups = Groups.by_keys(np.concatenate([owner, owner])[lengths.order])
+    several = _with_several(owner[:, :2])
+    for (host, device, stream), time, length in _each(groups, lengths.time, lengths.length):
+        where = f"GPU {device} " if host in several else ""
+        name = f"queue length, {where}stream {stream}"
+        yield CounterSeries("queue length", name, "", time, length, host)
 
 
 def _copies(kernels: pa.Table) -> Iterator[CounterSeries]:
@@ -84,22 +86,35 @@ def _copies(kernels: pa.Table) -> Iterator[CounterSeries]:
     start, end = read_times(kernels)
     moving = (end > start) & valid(kernels["bandwidth_gbps"])
     moving &= matching(kernels["activity"], lambda activity: activity != "kernel")
+    rows = np.flatnonzero(moving)
     codes, names = codes_of(kernels["name"])
-    rate = numbers(kernels["bandwidth_gbps"])
-    for code in np.unique(codes[moving]).tolist():  # a few kinds of copies
-        own = moving & (codes == code)
-        time = np.concatenate([start[own], end[own]])
-        order = ordered(time)
-        change = np.concatenate([rate[own], -rate[own]])[order]
-        total: Floats = np.cumsum(change).astype(np.float64).round(6)
-        points = _last(time[order], total)
-        yield CounterSeries("copies", str(names[code].as_py()), "GB/s", *points)
+    rate = numbers(kernels["bandwidth_gbps"])[rows]
+    owner = np.column_stack([hosts(kernels)[rows], codes[rows].astype(np.int64)])
+    groups = Groups.by_keys(np.concatenate([owner, owner]))
+    time = np.concatenate([start[rows], end[rows]])
+    order = ordered(groups.group_ids, time)
+    # Each sum ends at nothing, so that one runs through all of them.
+    total: Floats = np.cumsum(np.concatenate([rate, -rate])[order]).astype(np.float64).round(6)
+    in_order = Groups(groups.keys, groups.group_ids[order], groups.first_row)
+    for (host, code), moments, moved in _each(in_order, time[order], total):
+        yield CounterSeries("copies", str(names[code].as_py()), "GB/s", moments, moved, host)
 
 
-def _last(time: Ints, value: Ints | Floats) -> tuple[Ints, Ints | Floats]:
-    """Return distinct times in order, and the last value of each."""
-    order = ordered(time)
-    time = time[order]
-    value = value[order]
-    last = np.append(time[1:] != time[:-1], True)[: len(time)]
-    return time[last], value[last]
+def _with_several(owners: Ints) -> set[int]:
+    """Return which of the first column have several values in the second."""
+    pairs = Groups.by_keys(owners).keys[:, 0]
+    found, count = np.unique(pairs, return_counts=True)
+    return set(found[count > 1].tolist())
+
+
+def _each(
+    groups: Groups, time: Ints, value: Ints | Floats
+) -> Iterator[tuple[list[int], Ints, Ints | Floats]]:
+    """Yield the key of each group, its distinct times in order, and the last value of each."""
+    order = ordered(groups.group_ids, time)
+    group, time, value = groups.group_ids[order], time[order], value[order]
+    last = np.append((time[1:] != time[:-1]) | (group[1:] != group[:-1]), True)[: len(time)]
+    group, time, value = group[last], time[last], value[last]
+    cuts = np.searchsorted(group, np.arange(len(groups) + 1)).tolist()
+    for key, first, after in zip(groups.keys.tolist(), cuts, cuts[1:], strict=False):
+        yield key, time[first:after], value[first:after]

@@ -1,12 +1,12 @@
 """Counters as rows of the timeline: what they are between which values in each cell of a view."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pyarrow as pa
 
 from htk.base.columns.arrow import numbers, valid
+from htk.base.columns.groups import hosts, unpaired
 from htk.base.columns.order import ordered
 from htk.base.columns.types import Floats, Ints
 from htk.base.mappings import Fields
@@ -60,27 +60,37 @@ class Counter:
 
 def counters_of(trace: Trace, aligned: bool, cuts: TimeCuts) -> list[Counter]:
     """Return the counters of all ranks, those of one family beside each other."""
-    clock = DisplayClock(trace, aligned)
+    tables = (trace.tables[name] for name in ("kernels", "kernel_links", "memory"))
+    every = [*counter_series(*tables), *recorded_series(trace.tables["counters"])]
+    if not every:
+        return []
+    ranks = unpaired(np.array([one.host for one in every], np.int64))[0]
+    named: dict[tuple[int, str, str, str], int] = {}  # several recordings of a rank make one
+    number = [
+        named.setdefault((rank, one.family, one.name, one.unit), len(named))
+        for rank, one in zip(ranks.tolist(), every, strict=True)
+    ]
     ends = _ends(trace)
-    series: dict[tuple[int, str, str, str], list[tuple[Ints, Floats]]] = {}
-    for rank, cycle, counted in _by_recording(trace):
-        time = counted.time
-        value = counted.value.astype(np.float64)
-        end = ends.get((rank, cycle))
-        if end is not None and len(time) and end >= time[-1]:
-            time = np.append(time, end)
-            value = np.append(value, np.nan)
-        moved = clock(np.full(len(time), rank, np.int64), time) - trace.origin_ns
-        series.setdefault((rank, counted.family, counted.name, counted.unit), []).append(
-            (moved, value)
-        )
-    counters = []
-    for (rank, family, name, unit), parts in series.items():
-        time = np.concatenate([time for time, _ in parts])
-        order = ordered(time)
-        value = np.concatenate([value for _, value in parts])[order]
-        counters.append(Counter(rank, family, name, unit, cuts.position_of(time[order]), value))
-    return counters
+    points = [_until_the_end(one, ends.get(one.host)) for one in every]
+    size = [len(time) for time, _ in points]
+    time, value = (np.concatenate(columns) for columns in zip(*points, strict=True))
+    time = DisplayClock(trace, aligned)(np.repeat(ranks, size), time) - trace.origin_ns
+    counter = np.repeat(number, size)
+    order = ordered(counter, time)
+    position = cuts.position_of(time[order])
+    edges = np.searchsorted(counter[order], np.arange(len(named) + 1)).tolist()
+    return [
+        Counter(*name, position[first:after], value[order[first:after]])
+        for name, first, after in zip(named, edges, edges[1:], strict=False)
+    ]
+
+
+def _until_the_end(series: CounterSeries, end: int | None) -> tuple[Ints, Floats]:
+    """Return times and values, the last of which holds until the recording ends."""
+    value = series.value.astype(np.float64)
+    if end is None or end < series.time[-1]:
+        return series.time, value
+    return np.append(series.time, end), np.append(value, np.nan)
 
 
 def with_counters(lanes: Lanes, counters: Sequence[Counter]) -> tuple[Lanes, dict[int, Counter]]:
@@ -125,37 +135,13 @@ def described(counters: Mapping[int, Counter]) -> list[Fields]:
     ]
 
 
-def _by_recording(trace: Trace) -> Iterator[tuple[int, int, CounterSeries]]:
-    """Yield rank, cycle and each series of every recording."""
-    names = ("kernels", "kernel_links", "memory", "counters")
-    tables = {name: trace.tables[name] for name in names}
-    keys = {name: _recording(tables[name]) for name in ("kernels", "memory", "counters")}
-    keys["kernel_links"] = keys["kernels"]
-    if not any(len(key) for key in keys.values()):
-        return
-    for rank, cycle in np.unique(np.concatenate(list(keys.values())), axis=0).tolist():
-        own = {
-            name: tables[name].filter(pa.array((keys[name] == [rank, cycle]).all(axis=1)))
-            for name in names
-        }
-        for counted in counter_series(own["kernels"], own["kernel_links"], own["memory"]):
-            yield rank, cycle, counted
-        for counted in recorded_series(own["counters"]):
-            yield rank, cycle, counted
-
-
-def _recording(table: pa.Table) -> Ints:
-    columns = [numbers(table[c], d).astype(np.int64) for c, d in (("rank", -1), ("cycle", 0))]
-    return np.stack(columns, 1)
-
-
-def _ends(trace: Trace) -> dict[tuple[int, int], int]:
+def _ends(trace: Trace) -> dict[int, int]:
     """Return when each recording ends: what counters are afterwards is not known."""
     table = trace.tables["ranks"]
     rows = np.flatnonzero(valid(table["end_ns"]))
-    keys = _recording(table)[rows].tolist()
-    end = numbers(table["end_ns"])[rows].tolist()
-    ends: dict[tuple[int, int], int] = {}
-    for (rank, cycle), time in zip(keys, end, strict=True):  # a file each
-        ends[rank, cycle] = max(ends.get((rank, cycle), time), time)
+    ends: dict[int, int] = {}
+    for host, time in zip(
+        hosts(table)[rows].tolist(), numbers(table["end_ns"])[rows].tolist(), strict=True
+    ):  # a file each
+        ends[host] = max(ends.get(host, time), time)
     return ends

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, matching, numbers, read_keys, read_times, truths, valid
-from htk.base.columns.groups import hosts
-from htk.base.columns.intervals import Spans, subtract, union
+from htk.base.columns.groups import Groups, hosts
+from htk.base.columns.intervals import ConcatenatedTimeline, Spans, subtract, union
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints
 from htk.base.names.phases import OTHER, PHASES
@@ -60,6 +59,7 @@ TABLES = (
     "rows",
 )
 _GPU = ("compute", "comm", "memory")
+_LATEST = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
@@ -152,16 +152,15 @@ def _kernels(trace: Trace, clock: DisplayClock) -> SpanSource:
 
 def _streams(table: pa.Table, rows: Ints) -> tuple[Ints, list[str]]:
     device, stream = (read_keys(table[c])[rows] for c in ("device", "stream"))
-    pairs, pair_of_row = np.unique(np.stack([device, stream], 1), axis=0, return_inverse=True)
-    rank = numbers(table["rank"], NONE)[rows]
-    owned = np.unique(np.stack([rank, device], 1), axis=0)[:, 0]
+    pairs = Groups.by_keys([device, stream])
+    owned = Groups.by_keys([numbers(table["rank"], NONE)[rows], device]).keys[:, 0]
     several = len(np.unique(owned)) < len(owned)  # some rank has more than one GPU
 
     def label(gpu: int, number: int) -> str:
         where = f"GPU {gpu} " if several and gpu >= 0 else ""
         return where + (f"stream {number}" if number >= 0 else "GPU")
 
-    return pair_of_row.ravel(), [label(*pair) for pair in pairs.tolist()]
+    return pairs.group_ids, [label(*pair) for pair in pairs.keys.tolist()]
 
 
 def _threads(table: pa.Table, rows: Ints, prefix: str = "thread ") -> tuple[Ints, list[str]]:
@@ -311,24 +310,27 @@ def _phases(trace: Trace, clock: DisplayClock) -> SpanSource:
 def busy(kernels: SpanSource) -> SpanSource:
     """Return when each rank's GPUs are busy, on any stream: with compute; exposed communication;
     copies that neither overlaps. The three do not overlap each other."""
-    parts: dict[str, list[Any]] = {"rank": [], "kind": [], "start": [], "end": []}
-    for owner in np.unique(kernels.rank).tolist():  # a few ranks, three kinds
-        covered: Spans | None = None
-        for number in range(len(_GPU)):
-            of_kind = (kernels.rank == owner) & (kernels.kind == number)
-            spans = union(kernels.start[of_kind], kernels.end[of_kind])
-            exposed = spans if covered is None else subtract(spans, covered)
-            covered = spans if covered is None else _joined(covered, spans)
-            parts["rank"].append(np.full(len(exposed.start), owner))
-            parts["kind"].append(np.full(len(exposed.start), number))
-            parts["start"].append(exposed.start)
-            parts["end"].append(exposed.end)
-    none = np.empty(0, np.int64)
-    rank, kind, start, end = (np.concatenate([none, *p]).astype(np.int64) for p in parts.values())
-    zeros = np.zeros(len(rank), np.int64)
+    ranks, owner = np.unique(kernels.rank, return_inverse=True)
+    low, high = np.full(len(ranks), _LATEST), np.full(len(ranks), -_LATEST)
+    np.minimum.at(low, owner, kernels.start)
+    np.maximum.at(high, owner, kernels.end)
+    axis = ConcatenatedTimeline.of(low, high)  # one union for all ranks
+    begin, until = axis.point(owner, kernels.start), axis.point(owner, kernels.end)
+    covered = union(begin[:0], until[:0])
+    parts: list[Spans] = []
+    for number in range(len(_GPU)):
+        of_kind = kernels.kind == number
+        spans = union(begin[of_kind], until[of_kind])
+        parts.append(subtract(spans, covered))
+        covered = _joined(covered, spans)
+    start, end = (np.concatenate(ends) for ends in zip(*parts, strict=True))
+    kind = np.repeat(np.arange(len(_GPU)), [len(spans.start) for spans in parts])
+    window = axis.window(start)
+    zeros = np.zeros(len(kind), np.int64)
     return SpanSource(
-        "busy", "busy", rank, zeros, ["busy"], kind, kind, list(_GPU), start, end, zeros - 1
-    )
+        "busy", "busy", ranks[window], zeros, ["busy"], kind, kind, list(_GPU),
+        axis.time(window, start), axis.time(window, end), zeros - 1,
+    )  # fmt: skip
 
 
 def _joined(these: Spans, those: Spans) -> Spans:
