@@ -3,7 +3,7 @@
     python bench/timeline.py [--events 100000 1000000] [--browser]
 
 Prints one JSON object. For each number of made-up events on 8 ranks, in a process of its own:
-seconds of CPU to make the events and build the index, and its memory; of requests of a screen of
+seconds of CPU to build the index, and its memory; of requests of a screen of
 1920 pixels, from the whole down to deep zoom, anywhere: time with compression, by the clock and by
 the processor (less, on a busy machine), and compressed size; seconds of CPU for the page that opens
 from disk, its size, what it left out, and the most memory of the process, the made-up events
@@ -30,7 +30,7 @@ import numpy as np
 
 from htk.traces.timeline.answers import TraceTimeline
 from htk.traces.timeline.detail import Detail
-from htk.traces.timeline.lanes import Lanes, assembled
+from htk.traces.timeline.lanes import assembled
 from htk.traces.timeline.page import Events, written
 from htk.traces.timeline.sources import KINDS, SpanSource
 from htk.traces.trace.opening import OpenOptions, open_trace
@@ -55,9 +55,11 @@ def main() -> None:
 
 
 def of_events(count: int, browser: bool) -> dict[str, Any]:
+    timeline = TraceTimeline(open_trace("sample", OpenOptions(cache=False)))
+    events = made_up(count)
     begun = time.process_time()
-    timeline = made_up(count)
-    detail = timeline.detail
+    timeline.lanes = assembled(events, 0)
+    timeline.detail = detail = Detail(timeline.lanes)
     detail.view(0, detail.lanes.high, WIDTH, range(ROWS))
     built = time.process_time() - begun
     figures = {
@@ -131,15 +133,7 @@ def as_page(timeline: TraceTimeline) -> str:
     return written(Events(lanes, cause, none), timeline.about(), "made up", {})
 
 
-def made_up(count: int) -> TraceTimeline:
-    """A timeline whose lanes hold made-up events in place of its trace's."""
-    timeline = TraceTimeline(open_trace("sample", OpenOptions(cache=False)))
-    timeline.lanes = lanes(count)
-    timeline.detail = Detail(timeline.lanes)
-    return timeline
-
-
-def lanes(count: int) -> Lanes:
+def made_up(count: int) -> list[SpanSource]:
     """Two of five events on GPUs; operators three deep, with a launch in the innermost."""
     rng = np.random.default_rng(0)
     each = count // RANKS
@@ -147,7 +141,7 @@ def lanes(count: int) -> Lanes:
     for rank in range(RANKS):
         parts.append(_gpu(rng, rank, each * 2 // 5))
         parts += _host(rng, rank, each * 3 // 5)
-    return assembled(parts, 0)
+    return parts
 
 
 def _gpu(rng: np.random.Generator, rank: int, count: int) -> SpanSource:

@@ -103,8 +103,8 @@ def _copies(kernels: pa.Table) -> Iterator[CounterSeries]:
 def _with_several(owners: Ints) -> set[int]:
     """Return which of the first column have several values in the second."""
     pairs = Groups.by_keys(owners).keys[:, 0]
-    found, count = np.unique(pairs, return_counts=True)
-    return set(found[count > 1].tolist())
+    owner, count = np.unique(pairs, return_counts=True)
+    return set(owner[count > 1].tolist())
 
 
 def _each(

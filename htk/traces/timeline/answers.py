@@ -307,9 +307,8 @@ class TraceTimeline:
         first = np.maximum(bounds[:, 0] - 1, detail.offset[parts])
         chosen = [np.arange(a, b) for a, b in zip(first, bounds[:, 1], strict=True)]
         rows = np.concatenate([np.empty(0, np.int64), *chosen])
-        rows = rows[(detail.end[rows] > low) & (detail.start[rows] < high)]
-        spans = detail.order[rows]
-        return np.asarray(spans[self.lanes.row[spans] >= 0])
+        inside = (self.lanes.end[rows] > low) & (self.lanes.start[rows] < high)
+        return np.asarray(rows[inside & (self.lanes.row[rows] >= 0)])
 
     def _steps(self) -> list[list[int]]:
         """Return the steps of each rank: of its GPUs where they are known, else of its host."""

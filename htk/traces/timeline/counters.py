@@ -64,14 +64,14 @@ def counters_of(trace: Trace, aligned: bool, cuts: TimeCuts) -> list[Counter]:
     every = [*counter_series(*tables), *recorded_series(trace.tables["counters"])]
     if not every:
         return []
-    ranks = unpaired(np.array([one.host for one in every], np.int64))[0]
+    ranks = unpaired(np.array([part.host for part in every], np.int64))[0]
     named: dict[tuple[int, str, str, str], int] = {}  # several recordings of a rank make one
     number = [
-        named.setdefault((rank, one.family, one.name, one.unit), len(named))
-        for rank, one in zip(ranks.tolist(), every, strict=True)
+        named.setdefault((rank, part.family, part.name, part.unit), len(named))
+        for rank, part in zip(ranks.tolist(), every, strict=True)
     ]
     ends = _ends(trace)
-    points = [_until_the_end(one, ends.get(one.host)) for one in every]
+    points = [_until_the_end(part, ends.get(part.host)) for part in every]
     size = [len(time) for time, _ in points]
     time, value = (np.concatenate(columns) for columns in zip(*points, strict=True))
     time = DisplayClock(trace, aligned)(np.repeat(ranks, size), time) - trace.origin_ns
@@ -105,9 +105,11 @@ def with_counters(lanes: Lanes, counters: Sequence[Counter]) -> tuple[Lanes, dic
     order = sorted(
         range(len(every)), key=lambda k: (every[k].rank, SECTIONS.index(every[k].section))
     )
-    position = np.empty(len(every), np.int64)
+    position = np.empty(len(every), np.int32)
     position[order] = np.arange(len(every))
-    moved = replace(lanes, lanes=[every[k] for k in order], lane=position[lanes.lane])
+    moved = replace(
+        lanes, lanes=[every[k] for k in order], lane=position[lanes.lane].astype(np.int32)
+    )
     of_lane = position[len(lanes.lanes) :].tolist()
     return moved, dict(zip(of_lane, counters, strict=True))
 

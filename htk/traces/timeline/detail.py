@@ -1,12 +1,12 @@
 """Level of detail: exact spans where they can be seen, exact busy shares of pixels elsewhere.
 
-Spans lie sorted by (lane, kind, start); with prefix sums of their lengths a viewport is one look-up
-of its edges in each part. Spans of one lane and kind do not overlap.
+Spans lie by lane, kind and start, those of a lane and kind (a part) one behind the other; with
+prefix sums of their lengths a viewport is one look-up of its edges in each part.
 """
 
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -14,8 +14,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.base.columns.groups import Groups, row_of
-from htk.base.columns.segments import SegmentTimes
+from htk.base.columns.groups import row_of
+from htk.base.columns.segments import heads
 from htk.base.columns.types import Ints, fill_none
 from htk.base.errors import UsageError
 from htk.base.mappings import Fields
@@ -42,39 +42,27 @@ class Detail:
     lanes: Lanes
 
     @cached_property
-    def _parts(self) -> Groups:
-        """The lane and kind of each part, and the part of each span."""
-        return Groups.by_keys([self.lanes.lane, self.lanes.kind])
+    def offset(self) -> Ints:
+        """Return where each part begins, and where the last one ends."""
+        lane, kind = self.lanes.lane, self.lanes.kind
+        starts = np.flatnonzero(heads(lane, kind)) if len(lane) else fill_none(0)
+        return np.append(starts, len(lane))
+
+    @cached_property
+    def part_keys(self) -> Ints:
+        """Return the lane and kind of each part."""
+        first = self.offset[:-1]
+        return np.stack([self.lanes.lane[first], self.lanes.kinds[self.lanes.name[first]]], 1)
 
     @property
     def part_lane(self) -> Ints:
-        return np.asarray(self._parts.keys[:, 0])
-
-    @cached_property
-    def _starts(self) -> SegmentTimes:
-        return SegmentTimes(self._parts.group_ids, self.lanes.start)
-
-    @property
-    def order(self) -> Ints:
-        """The spans by part and start."""
-        return self._starts.order
-
-    @cached_property
-    def start(self) -> Ints:
-        return self.lanes.start[self.order]
-
-    @cached_property
-    def end(self) -> Ints:
-        return self.lanes.end[self.order]
+        return np.asarray(self.part_keys[:, 0])
 
     @cached_property
     def _sums(self) -> Ints:
-        return np.concatenate([[0], np.cumsum(self.end - self.start)])
-
-    @cached_property
-    def offset(self) -> Ints:
-        """Return where each part begins in the order."""
-        return np.append(0, np.cumsum(self._parts.count))
+        sums = np.zeros(len(self.lanes.start) + 1, np.int64)
+        np.subtract(self.lanes.end, self.lanes.start, out=sums[1:])
+        return np.cumsum(sums, out=sums)
 
     @cached_property
     def _summary(self) -> NDArray[np.bool_]:
@@ -83,15 +71,21 @@ class Detail:
 
     def positions(self, parts: Ints, edges: Ints) -> Ints:
         """Return how many spans begin up to each edge, for each of some parts."""
-        part = np.repeat(parts, len(edges))
-        edge = np.tile(edges, len(parts))
-        return self._starts.count_until(part, edge)[1].reshape(len(parts), len(edges))
+        begun = np.empty((len(parts), len(edges)), np.int64)
+        for k, (first, after) in enumerate(self._bounds(parts)):  # those in sight
+            own = self.lanes.start[first:after]
+            begun[k] = first + np.searchsorted(own, edges, side="right")
+        return begun
+
+    def _bounds(self, parts: Ints) -> Iterator[tuple[int, int]]:
+        first, after = self.offset[parts], self.offset[parts + 1]
+        return zip(first.tolist(), after.tolist(), strict=True)
 
     def busy(self, edges: Ints, parts: Ints) -> NDArray[np.float64]:
         """Return the busy time of each of some parts between neighbouring edges, in ns."""
         begun = self.positions(parts, edges)
         base = self.offset[parts][:, None]
-        over = np.maximum(0, self.end[np.maximum(begun - 1, 0)] - edges[None, :])
+        over = np.maximum(0, self.lanes.end[np.maximum(begun - 1, 0)] - edges[None, :])
         upto = self._sums[begun] - np.where(begun > base, over, 0) - self._sums[base]
         return np.diff(upto, axis=1).astype(np.float64)
 
@@ -126,10 +120,9 @@ class Detail:
         edges = np.clip(marks, self.lanes.low, self.lanes.high).astype(np.int64)
         drawn = self._drawn("", edges, rest, line, marks)
         if lit is not None:
-            wanted = row_of(self._parts.keys[rest], lit._parts.keys) >= 0
+            wanted = row_of(self.part_keys[rest], lit.part_keys) >= 0
             wanted |= lit._summary[lit.part_lane] & (line[lit.part_lane] >= 0)
             drawn += lit._drawn("lit_", edges, np.flatnonzero(wanted), line, marks)
-        ids = self.order[rows]
         head: Fields = {"cells": cells, "lanes": len(chosen), "count": len(rows)}
         head["merged"] = bool(len(rows) >= MOST_SPANS)
         if lit is not None:
@@ -143,20 +136,20 @@ class Detail:
                 *drawn,
                 ("counter_low", np.array([low for low, _ in bounds], np.float32)),
                 ("counter_high", np.array([high for _, high in bounds], np.float32)),
-                ("x", ((self.start[rows] - start) / span).astype(np.float32)),
-                ("w", ((self.end[rows] - self.start[rows]) / span).astype(np.float32)),
-                ("id", ids.astype(np.uint32)),
-                ("name", self.lanes.name[ids].astype(np.uint32)),
-                ("lane", line[self.lanes.lane[ids]].astype(np.uint16)),
+                ("x", ((self.lanes.start[rows] - start) / span).astype(np.float32)),
+                ("w", ((self.lanes.end[rows] - self.lanes.start[rows]) / span).astype(np.float32)),
+                ("id", rows.astype(np.uint32)),
+                ("name", self.lanes.name[rows].astype(np.uint32)),
+                ("lane", line[self.lanes.lane[rows]].astype(np.uint16)),
             ],
         )
 
     def hits(self, marks: NDArray[np.float64]) -> list[list[int]]:
         """Return runs of cells in which any span lies, on whichever lane; an end is exclusive."""
-        spans = (self.end > marks[0]) & (self.start < marks[-1])
+        spans = (self.lanes.end > marks[0]) & (self.lanes.start < marks[-1])
         cells = len(marks) - 1
-        first = np.searchsorted(marks, self.start[spans], side="right") - 1
-        last = np.searchsorted(marks, self.end[spans], side="left")
+        first = np.searchsorted(marks, self.lanes.start[spans], side="right") - 1
+        last = np.searchsorted(marks, self.lanes.end[spans], side="left")
         first = np.clip(first, 0, cells - 1)
         change = np.zeros(cells + 1, np.int64)
         np.add.at(change, first, 1)
@@ -175,7 +168,7 @@ class Detail:
         strips = sorted(int(line[k]) for k in np.flatnonzero(self._summary & (line[:-1] >= 0)))
         stack = np.zeros((len(strips), len(STRIPES), len(edges) - 1), np.uint8)
         for k in np.flatnonzero(self._summary[self.part_lane[parts]]).tolist():  # three a rank
-            lane, kind = self._parts.keys[parts[k]].tolist()
+            lane, kind = self.part_keys[parts[k]].tolist()
             stripe = strips.index(int(line[lane])), STRIPES.index(KINDS[kind])
             stack[stripe] = np.rint(share[k] * 255)
         arrays: dict[str, NDArray[np.generic]]
@@ -198,12 +191,12 @@ class Detail:
             if is_drawn[k]:
                 rows = np.arange(a, b)
             else:
-                rows = a + np.flatnonzero(self.end[a:b] - self.start[a:b] >= least)
+                rows = a + np.flatnonzero(self.lanes.end[a:b] - self.lanes.start[a:b] >= least)
             chosen.append(rows)
         rows = np.concatenate(chosen)
-        rows = rows[self.end[rows] >= low]
+        rows = rows[self.lanes.end[rows] >= low]
         if len(rows) > MOST_SPANS:
-            length = self.end[rows] - self.start[rows]
+            length = self.lanes.end[rows] - self.lanes.start[rows]
             longest = np.argpartition(length, len(rows) - MOST_SPANS)[-MOST_SPANS:]
             rows = rows[np.sort(longest)]
             is_drawn = np.zeros(len(parts), bool)
@@ -217,7 +210,7 @@ class Detail:
         density = np.zeros(shape)
         dominant = np.zeros(shape, np.uint8)
         best = np.zeros(shape)
-        for k, (lane, kind) in enumerate(self._parts.keys[parts].tolist()):  # a few parts
+        for k, (lane, kind) in enumerate(self.part_keys[parts].tolist()):  # a few parts
             position = int(line[lane])
             density[position] += share[k]
             more = share[k] > best[position]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,10 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.nesting import nest
 from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints, fill_none
-from htk.traces.timeline.sources import SECTIONS, TABLES, DisplayClock, SpanSource, sources
+from htk.traces.timeline.sources import KINDS, SECTIONS, TABLES, DisplayClock, SpanSource, sources
 from htk.traces.trace.trace import Trace
 
+Narrow = NDArray[np.signedinteger[Any]]  # what needs no 64 bits: an index holds millions
 _FIRST = ("main", "steps", "backward")  # of the threads, as `_threads_of` calls them
 
 
@@ -30,21 +31,49 @@ class Lane(NamedTuple):
 
 @dataclass(frozen=True)
 class Lanes:
-    """Spans of all lanes, and what each came from. A span's place in the arrays is its id."""
+    """Spans by lane, kind and start, and what each came from. A span's place in the arrays is its
+    id; those of one lane and kind do not overlap."""
 
     lanes: list[Lane]
-    lane: Ints
-    name: Ints
+    lane: Narrow
+    name: Narrow
     names: list[str]
     kinds: NDArray[np.uint8]  # of each name
     start: Ints  # since the trace began
     end: Ints
-    table: Ints  # into TABLES
-    row: Ints
+    table: Narrow  # into TABLES
+    row: Narrow
+
+    @classmethod
+    def in_order(
+        cls,
+        lanes: list[Lane],
+        lane: Narrow,
+        name: Narrow,
+        names: list[str],
+        kinds: NDArray[np.uint8],
+        start: Ints,
+        end: Ints,
+        table: Narrow,
+        row: Narrow,
+    ) -> "Lanes":
+        """Return spans that lie by start, at least those of each lane, in the order of lanes."""
+        order = ordered(lane.astype(np.int64) * len(KINDS) + kinds[name])
+        return cls(
+            lanes,
+            lane[order].astype(np.int32),
+            name[order].astype(np.int32),
+            names,
+            kinds,
+            start[order],
+            end[order],
+            table[order].astype(np.int8),
+            row[order].astype(np.int32),
+        )
 
     @property
-    def kind(self) -> Ints:
-        return self.kinds[self.name].astype(np.int64)
+    def kind(self) -> NDArray[np.uint8]:
+        return self.kinds[self.name]
 
     @cached_property
     def low(self) -> int:
@@ -56,7 +85,7 @@ class Lanes:
         return int(self.end.max(initial=0)) + 1
 
     @cached_property
-    def _by_table(self) -> list[tuple[Ints, Ints]]:
+    def _by_table(self) -> list[tuple[Narrow, Ints]]:
         """Rows of each table in order, and their spans."""
         tables = []
         for number in range(len(TABLES)):
@@ -65,7 +94,7 @@ class Lanes:
             tables.append((self.row[order], order))
         return tables
 
-    def spans_of(self, table: str, rows: Ints) -> Ints:
+    def spans_of(self, table: str, rows: Narrow) -> Ints:
         """Return the spans that rows of a table became; -1: none."""
         own_rows, spans = self._by_table[TABLES.index(table)]
         if not len(own_rows):
@@ -94,21 +123,34 @@ def assembled(
     start = np.concatenate([p.start for p in parts]) - origin
     end = np.concatenate([p.end for p in parts]) - origin
     track, tracks = _tracks(parts, titles or {})
-    keys = np.stack([np.concatenate([p.rank for p in parts]), track], axis=1)
-    groups = Groups.by_keys(keys)
-    depth = _depth(groups.group_ids, start, end)
-    depth[np.repeat([p.section == "busy" for p in parts], [len(p) for p in parts])] = 0
-    lanes = Groups.by_keys([groups.group_ids, depth])
+    groups = Groups.by_keys([np.concatenate([p.rank for p in parts]), track])
+    size = [len(p) for p in parts]
+    is_flat = np.repeat([p.section == "busy" for p in parts], size)
+    order = ordered(groups.group_ids, start, -end)
+    group, start, end = groups.group_ids[order], start[order], end[order]
+    depth = nest(group.astype(np.int32), start, end)[1]
+    lanes = Groups.by_keys([group, np.where(is_flat[order], 0, depth)])
     described = []
-    for group, deep in lanes.keys.tolist():  # a lane each
-        rank, number = groups.keys[group].tolist()
-        section, label = tracks[number]
+    for number, deep in lanes.keys.tolist():  # a lane each
+        rank, on = groups.keys[number].tolist()
+        section, label = tracks[on]
         described.append(Lane(rank, section, str((titles or {}).get(label, label)), deep))
     name, names, kinds = _names(parts)
-    end = _clipped(lanes.group_ids, kinds[name], start, end)
-    table = np.repeat([TABLES.index(p.table) for p in parts], [len(p) for p in parts])
-    row = np.concatenate([p.row for p in parts])
-    return Lanes(described, lanes.group_ids, name, names, kinds, start, end, table, row)
+    table = np.repeat(np.array([TABLES.index(p.table) for p in parts], np.int8), size)
+    row = np.concatenate([p.row.astype(np.int32) for p in parts])
+    spans = Lanes.in_order(
+        described,
+        lanes.group_ids,
+        name[order],
+        names,
+        kinds,
+        start,
+        end,
+        table[order],
+        row[order],
+    )
+    _clip(spans)
+    return spans
 
 
 def _tracks(
@@ -134,7 +176,7 @@ def _natural(text: str) -> tuple[tuple[int, int, str], ...]:
     return tuple((0, int(w), "") if w.isdigit() else (1, 0, w) for w in text.split())
 
 
-def _names(parts: Sequence[SpanSource]) -> tuple[Ints, list[str], NDArray[np.uint8]]:
+def _names(parts: Sequence[SpanSource]) -> tuple[Narrow, list[str], NDArray[np.uint8]]:
     """Return one code for each name and kind, over all tables."""
     code_of: dict[tuple[str, int], int] = {}
     codes = []
@@ -142,7 +184,7 @@ def _names(parts: Sequence[SpanSource]) -> tuple[Ints, list[str], NDArray[np.uin
         pairs = Groups.by_keys([part.name, part.kind])
         names = [(part.names[name], kind) for name, kind in pairs.keys.tolist()]
         own = [code_of.setdefault(pair, len(code_of)) for pair in names]
-        codes.append(np.array(own, np.int64)[pairs.group_ids])
+        codes.append(np.array(own, np.int32)[pairs.group_ids])
     return (
         np.concatenate(codes),
         [name for name, _ in code_of],
@@ -150,25 +192,12 @@ def _names(parts: Sequence[SpanSource]) -> tuple[Ints, list[str], NDArray[np.uin
     )
 
 
-def _depth(lane: Ints, start: Ints, end: Ints) -> Ints:
-    order = ordered(lane, start, -end)
-    _, depth = nest(lane[order].astype(np.int32), start[order], end[order])
-    out = np.empty(len(order), np.int64)
-    out[order] = depth
-    return out
-
-
-def _clipped(lane: Ints, kind: NDArray[np.uint8], start: Ints, end: Ints) -> Ints:
-    """Ends no later than the next start of the lane and kind: by rounding a child may outlive what
-    it is inside of, and lanes must not overlap."""
-    part = Groups.by_keys([lane, kind]).group_ids
-    order = ordered(part, start, end)
-    after = np.append(order[1:], order[:1])
-    same = part[after] == part[order]
-    same[-1:] = False
-    out = end.copy()
-    out[order[same]] = np.minimum(end[order[same]], start[after[same]])
-    return out
+def _clip(lanes: Lanes) -> None:
+    """End each span no later than the next start of its lane and kind: by rounding a child may
+    outlive what it is inside of."""
+    kind = lanes.kind
+    same = (lanes.lane[1:] == lanes.lane[:-1]) & (kind[1:] == kind[:-1])
+    np.minimum(lanes.end[:-1], lanes.start[1:], out=lanes.end[:-1], where=same)
 
 
 def _threads_of(trace: Trace) -> dict[str, str]:

@@ -1,7 +1,5 @@
 """The spans that a search or path selects, as lanes of their own, to be highlighted."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from htk.base.columns.types import Ints, Mask
@@ -20,8 +18,8 @@ def matching(lanes: Lanes, chosen: Mask) -> Lanes:
     strip_lane = np.array([lane_of.get(rank, -1) for rank in strips.rank.tolist()], np.int64)
     kept = np.flatnonzero(strip_lane >= 0)
     names = len(lanes.names)  # the kinds of the strips have names of their own
-    return replace(
-        lanes,
+    return Lanes.in_order(
+        lanes.lanes,
         lane=np.concatenate([lanes.lane[rows], strip_lane[kept]]),
         name=np.concatenate([lanes.name[rows], names + strips.name[kept]]),
         names=[*lanes.names, *strips.names],

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.base.columns.order import ordered
-from htk.base.columns.types import Ints, fill_none, take_or
+from htk.base.columns.types import Ints, take_or
 from htk.base.core.humanize import format_duration, format_number
 from htk.base.errors import HtkError
 from htk.base.mappings import Fields
@@ -117,7 +116,7 @@ def written(events: Events, about: Fields, title: str, counters: Mapping[int, Co
     facts = {
         **about,
         **packed[0],
-        "path": _moved(about.get("path"), events, kept, least),
+        "path": _moved(about.get("path"), events, least),
         "badges": badges,
         "can_align": False,
     }
@@ -144,16 +143,12 @@ def _with_points(counters: Mapping[int, Counter]) -> tuple[list[Fields], int]:
     return listed, few if any(len(c.time) > few for c in counters.values()) else 0
 
 
-def _moved(path: Any, events: Events, kept: Events, least: int) -> Any:
+def _moved(path: Any, events: Events, least: int) -> Any:
     """Return the path, its spans numbered as they lie in the file."""
     if not path:
         return None
-    new_span = fill_none(len(events.lanes.start) + 1)
     keep = _length(events.lanes) >= least
-    where = fill_none(len(kept.lanes.start) + 1)
-    order = Detail(kept.lanes).order
-    where[order] = np.arange(len(order))
-    new_span[:-1] = np.where(keep, where[np.cumsum(keep) - 1], -1)
+    new_span = np.append(np.where(keep, np.cumsum(keep) - 1, -1), -1)
     return {**path, "id": new_span[np.array(path["id"], np.int64)].tolist()}
 
 
@@ -165,19 +160,18 @@ def _length(lanes: Lanes) -> Ints:
 
 def _packed(events: Events) -> tuple[Fields, str]:
     """Return what the page is told of its columns, and the columns: planes of bytes, compressed."""
-    detail = Detail(events.lanes)
-    order = detail.order
+    lanes = events.lanes
+    detail = Detail(lanes)
     offset = detail.offset[:-1].tolist()
-    first = np.zeros(len(order), bool)
+    first = np.zeros(len(lanes.start), bool)
     first[offset] = True
-    before = np.where(first, events.lanes.low, np.append(0, detail.end[:-1])[: len(order)])
-    where = np.append(ordered(order), -1)
+    before = np.where(first, lanes.low, np.append(0, lanes.end[:-1])[: len(first)])
     columns = {
-        "gap": detail.start - before,
-        "length": detail.end - detail.start,
-        "name": events.lanes.name[order],
-        "cause": _steps(where[events.cause[order]], first),
-        "match": _steps(events.match[order], first),
+        "gap": lanes.start - before,
+        "length": lanes.end - lanes.start,
+        "name": lanes.name,
+        "cause": _steps(events.cause, first),
+        "match": _steps(events.match, first),
     }
     planes = []
     sizes = []
@@ -190,7 +184,7 @@ def _packed(events: Events) -> tuple[Fields, str]:
         [int(lane), int(first_row)]
         for lane, first_row in zip(detail.part_lane, offset, strict=True)
     ]
-    return {"events": len(order), "columns": sizes, "parts": parts}, data
+    return {"events": len(first), "columns": sizes, "parts": parts}, data
 
 
 def _steps(values: Ints, first: NDArray[np.bool_]) -> Ints:

@@ -25,7 +25,7 @@ def lanes(rows: list[list[tuple[int, int]]]) -> Lanes:
             at += gap + length
             end.append(at)
     count = len(lane)
-    return Lanes(
+    return Lanes.in_order(
         [Lane(0, "streams", str(k), 0) for k in range(len(rows))],
         np.array(lane),
         np.arange(count) % 2,
@@ -97,7 +97,8 @@ def test_lanes_whose_clocks_lie_decades_apart() -> None:
     name = np.array([k % 2 for _, k in pair])
     lane = np.array([lane for lane, _ in pair])
     order = np.random.default_rng(3).permutation(len(pair))
-    spread = Lanes(
+    order = order[np.argsort(start[order], kind="stable")]
+    spread = Lanes.in_order(
         [Lane((1 << 20) + k, "streams", "7", 0) for k in range(count)],
         lane[order],
         name[order],
@@ -112,7 +113,7 @@ def test_lanes_whose_clocks_lie_decades_apart() -> None:
     parts = np.arange(2 * count)
     assert detail.part_lane.tolist() == [k // 2 for k in parts.tolist()]
     assert detail.offset.tolist() == [2 * k for k in range(2 * count + 1)]
-    rows = [(spread.lane[k], spread.name[k], spread.start[k]) for k in detail.order.tolist()]
+    rows = list(zip(spread.lane, spread.name, spread.start, strict=True))
     assert rows == sorted(rows)
     edges = np.array([-far, -far + 105, -far + 200, far, far + 215, far + 600])
     begun, busy = detail.positions(parts, edges), detail.busy(edges, parts)
