@@ -47,6 +47,7 @@ def shares(visit: Visit) -> Shares:
         layers.append(_layer("exposed communication", "comm", exposed, total))
     copies = numbers(times["exposed_memory_ns"])
     layers.append(_layer("exposed copies", "memory", copies, total))
+    layers.append(_layer("whole CUDA graphs", "undetermined", numbers(times["other_ns"]), total))
     layers += [_layer(name, "idle", ns, total) for name, ns in _idle(visit, lanes)]
     layers = [f for f in layers if any(f.values)]
     return _with_unrecorded(visit, Shares(ranks, labels, layers))

@@ -1,7 +1,8 @@
-"""Python stacks of a process that hangs or died: py-spy, pystack, faulthandler, tracebacks.
+"""Stacks of a process that hangs or died: py-spy, pystack, gdb, faulthandler, tracebacks.
 
 Read: each thread's frames as `py-spy dump` prints them (with or without local variables, which are
-not read, or with --json), those of `pystack remote` without its frames of C, faulthandler's dumps
+not read, or with --json), those of `pystack remote` without its frames of C, the frames of C that
+gdb prints by `thread apply all bt`, faulthandler's dumps
 (of a timeout, a signal or a fatal error, 3.8 to 3.14), and the traceback of an exception that
 nobody caught, also where torch put `[rank3]:` before each line.
 
@@ -37,16 +38,25 @@ _MARK = re.compile(
     _PREFIX + rb"(?:(?:Current t|T)hread 0x[0-9a-f]{1,16}(?: \[[^\]\n]{0,99}\])? "
     rb"\(most recent call first\):"
     rb"|Thread (?:0x)?[0-9A-Fa-f]{1,16} \([a-z+]{1,32}\)(?::|\n)"
+    rb"|Thread \d{1,9} \(Thread 0x[0-9a-f]{1,16} \(LWP \d{1,9}\)"
     rb"|Fatal Python error: |Traceback (?:for thread \d{1,9} .{0,280})?\(most recent call last\):)"
 )
 _JSON = re.compile(rb'\s*\[\s*\{\s*"pid"\s*:\s*\d{1,9}\s*,\s*"thread_id"')
-_PROCESS = re.compile(r"^Process (\d{1,9}): (.{0,1023})$")
+_PROCESS = re.compile(r"^(?:Process|Attaching to process) (\d{1,9})(?:: (.{0,1023}))?$")
+_LOCAL_RANK = re.compile(r"--local[-_]rank[= ](\d{1,6})\b")
 _SPY_THREAD = re.compile(
     r'^Thread ((?:0x)?[0-9A-Fa-f]{1,16}) \(([a-z+]{1,32})\)(?:: "(.{0,255})")?'
 )
 _SPY_FRAME = re.compile(r"^ {4,8}(\S.{0,255}?) \(([^()]{1,1023}?)(?::(\d{1,9}))?\)\s*$")
 _PYSTACK_THREAD = re.compile(r"^Traceback for thread (\d{1,9}) (?:\((.{0,255})\) )?\[(.{0,99})\] ")
 _PYSTACK_FRAME = re.compile(r'^ {4}\(Python\) File "(.{0,1023}?)", line (\d{1,9}), in (.{1,255})$')
+_GDB_THREAD = re.compile(
+    r'^Thread (\d{1,9}) \(Thread 0x[0-9a-f]{1,16} \(LWP \d{1,9}\)(?: "(.{0,99})")?\):'
+)
+_GDB_FRAME = re.compile(
+    r"^#\d{1,6} +(?:0x[0-9a-f]{1,16} in )?(\S.{0,1023}?) ?\(.{0,4095}\)"
+    r"(?: from (?:\S{0,1023}/)?(\S{1,255})| at (\S{1,1023}):(\d{1,9}))?$"
+)
 _FAULT_THREAD = re.compile(
     r"^(Current thread|Thread) (0x[0-9a-f]{1,16})(?: \[(.{0,99})\])? \(most recent call first\):"
 )
@@ -78,7 +88,9 @@ def _as_printed(threads: object) -> Iterator[str]:
     for thread in list_of(threads):
         if not isinstance(thread, dict):
             continue
-        yield f"Process {thread.get('pid')}: python"
+        process = thread.get("process_info")
+        command = process.get("command_line") if isinstance(process, dict) else None
+        yield f"Process {thread.get('pid')}: {str(command or 'python').splitlines()[0]}"
         state = ("active" if thread.get("active") else "idle") + "+gil" * bool(
             thread.get("owns_gil")
         )
@@ -94,7 +106,7 @@ class _Stack:
 
     def __init__(self, row: Fields, kind: str) -> None:
         self.row = row
-        self.kind = kind  # spy, pystack, fault, traceback
+        self.kind = kind  # spy, pystack, gdb, fault, traceback
         self.frames: list[str] = []
 
 
@@ -117,13 +129,19 @@ class _Reader:
             if reading is not None:
                 return reading
         if match := _PROCESS.match(text):
-            self._processes[writer] = match[1]
+            local_rank = _LOCAL_RANK.search(match[2] or "")
+            self._processes[writer] = (
+                f"{match[1]} (local rank {local_rank[1]})" if local_rank else match[1]
+            )
         elif text.startswith("Python v") and writer in self._processes:
             return SKIPPED
         elif match := _SPY_THREAD.match(text):
             self._begin(line, "spy", match[1], match[2], match[3])
         elif match := _PYSTACK_THREAD.match(text):
-            self._begin(line, "pystack", match[1], match[3] or None, match[2])
+            state = "active+gil" if "Has the GIL" in match[3] else None
+            self._begin(line, "pystack", match[1], state, match[2])
+        elif match := _GDB_THREAD.match(text):
+            self._begin(line, "gdb", match[1], None, match[2])
         elif match := _FAULT_THREAD.match(text):
             state = "current" if match[1] == "Current thread" else None
             fatal = self._fatal.get(writer)
@@ -164,6 +182,9 @@ class _Reader:
         elif stack.kind == "pystack" and text.startswith("    "):
             match = _PYSTACK_FRAME.match(text)
             return self._frame(stack, match[3], match[1], match[2]) if match else SKIPPED
+        elif stack.kind == "gdb":
+            if match := _GDB_FRAME.match(text):
+                return self._frame(stack, match[1], match[2] or match[3] or "??", match[4])
         elif match := _FAULT_FRAME.match(text):
             return self._frame(stack, match[3], match[1], match[2])
         elif text.strip() == "<no Python frame>":

@@ -23,7 +23,7 @@ RETURNS = table(
         TEXT,
         "gemm, attention, convolution, moe, norm, elementwise, communication, … other.",
     ),
-    kind=(TEXT, "compute, comm or memory."),
+    kind=(TEXT, "compute, comm, memory; other: a whole CUDA graph."),
     distinct_kernels=(INT64, "Different names."),
     count=(INT64, "Activities."),
     total_ns=(INT64, "Sum of durations."),

@@ -17,7 +17,7 @@ from htk.quantities.measures.breakdown import Compat, Per, chosen_times, percent
 
 _KINDS = ("compute", "comm", "memory")
 _WHO = ("rank", "device", "cycle", "step", "complete")
-_CLASSES = tuple(c for n in (1, 2, 3) for c in combinations(_KINDS, n))
+_CLASSES = (*(c for n in (1, 2, 3) for c in combinations(_KINDS, n)), ("other",))
 
 RETURNS = table(
     rank=(INT32, "Global rank; null for all ranks together."),
@@ -25,9 +25,12 @@ RETURNS = table(
     cycle=(INT32, "Recording of the rank that the step is of; null without a step."),
     step=(INT32, "GPU step; null for the whole window, or for what follows the last step."),
     complete=(BOOL, "False for a step that the recording holds a part of."),
-    kinds=(TEXT, "Kinds that run at the same time: compute, comm, memory, joined by +."),
+    kinds=(
+        TEXT,
+        "Kinds that run at once: compute, comm, memory, joined by +; or other alone.",
+    ),
     total_ns=(INT64, "Just these kinds run."),
-    busy_pct=(FLOAT64, "Share of the time in which any of the three runs."),
+    busy_pct=(FLOAT64, "Share of the time in which anything runs."),
 )
 
 

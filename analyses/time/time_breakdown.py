@@ -13,7 +13,7 @@ from htk.quantities.derived.window_times import kind_times
 from htk.quantities.measures import hta_conventions
 from htk.quantities.measures.breakdown import Compat, Per, chosen_times, percent, summed
 
-_NS = ("busy", "compute", "comm", "exposed_comm", "memory", "exposed_memory", "idle")
+_NS = ("busy", "compute", "comm", "exposed_comm", "memory", "exposed_memory", "other", "idle")
 
 RETURNS = table(
     rank=(INT32, "Global rank."),
@@ -28,6 +28,7 @@ RETURNS = table(
     exposed_comm_ns=(INT64, "Communication runs and no compute does."),
     memory_ns=(INT64, "At least one copy or set runs; copies between GPUs count here too."),
     exposed_memory_ns=(INT64, "A copy or set runs, and neither compute nor communication."),
+    other_ns=(INT64, "Only whole CUDA graphs run: nothing tells what they did."),
     idle_ns=(INT64, "Nothing runs."),
     busy_pct=(FLOAT64, "Share of the window."),
     compute_pct=(FLOAT64, "Share of the window."),
@@ -35,13 +36,16 @@ RETURNS = table(
     exposed_comm_pct=(FLOAT64, "Share of the window."),
     memory_pct=(FLOAT64, "Share of the window."),
     exposed_memory_pct=(FLOAT64, "Share of the window."),
+    other_pct=(FLOAT64, "Share of the window."),
     idle_pct=(FLOAT64, "Share of the window."),
 )
 
 
 @analysis(
     returns=RETURNS,
-    chart=Bar("rank", ("compute_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns")),
+    chart=Bar(
+        "rank", ("compute_ns", "exposed_comm_ns", "exposed_memory_ns", "other_ns", "idle_ns")
+    ),
     needs=("rank_windows",),
     spread=BY_RANK,
 )
@@ -60,8 +64,8 @@ def time_breakdown(
     """Where does each GPU's time go: compute, communication, copies or idle?
 
     Interval unions over all streams of a device, on integer nanoseconds. compute + exposed
-    communication + exposed memory + idle is the whole window. (Compat HTA, synchronisations on a
-    stream are busy and of no kind: its non-compute is busy less compute.)
+    communication + exposed memory + other + idle is the whole window. (Compat HTA, synchronisations
+    on a stream are other: its non-compute is busy less compute.)
     """
     if compat == "hta":
         tables = (kernels, kernel_links, syncs, launches, annotations)
@@ -80,6 +84,7 @@ def time_breakdown(
             "exposed_comm": times.exposed("comm", "compute"),
             "memory": times.any("memory"),
             "exposed_memory": times.exposed("memory", "compute", "comm"),
+            "other": times.exactly("other"),
             "idle": times.idle,
         },
     )

@@ -79,14 +79,29 @@ def _fast_copies(kernels: pa.Table) -> Ints:
     return np.flatnonzero(size > rate * length)
 
 
+def name_lost_gpu(launches: pa.Table, facts: Facts, seen: list[Impossible]) -> None:
+    """Add the launching calls of a recording without any GPU activity."""
+    lost = np.flatnonzero(_may_launch(launches))
+    if len(lost) >= _FEWEST and not facts.get(BY_ACTIVITY):
+        text = (
+            "launch in a recording without any GPU activity: the profiler had no access to the "
+            "GPU's counters, or another one had it"
+        )
+        report(seen, launches, lost, "lost_activity", text)
+
+
+def _may_launch(launches: pa.Table) -> Mask:
+    may_launch = matching(launches["name"], lambda n: bool(_LAUNCH.search(n)))
+    may_launch[captured_calls(launches)] = False
+    return may_launch
+
+
 def _name_lost_activities(kernels: pa.Table, launches: pa.Table, seen: list[Impossible]) -> None:
     """Add calls whose activities are missing, if they are more than a recording's edges explain."""
     ids = numbers(launches["correlation"], NONE)
     launched = numbers(kernels["correlation"], NONE)
     has_work = np.isin(ids, launched[launched > 0])
-    may_launch = _between(launches, has_work, np.zeros_like(ids))
-    may_launch &= matching(launches["name"], lambda n: bool(_LAUNCH.search(n)))
-    may_launch[captured_calls(launches)] = False
+    may_launch = _between(launches, has_work, np.zeros_like(ids)) & _may_launch(launches)
     idle = np.flatnonzero(may_launch & ~has_work)
     if _is_much(idle, may_launch):
         text = "launch whose GPU activity is missing: the profiler lost activities"

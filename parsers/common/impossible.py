@@ -15,6 +15,7 @@ from htk.base.columns.arrow import (
     numbers,
     read_keys,
     read_times,
+    truths,
     with_column,
 )
 from htk.base.columns.groups import Groups
@@ -23,8 +24,8 @@ from htk.base.columns.segments import SegmentTimes, heads, running_max
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.humanize import format_duration
 from htk.base.mappings import Facts, NamedTables
-from htk.base.schema import INT64
-from htk.parsers.common.doubtful import TICK_NS, Impossible, name_doubtful, report
+from htk.base.schema import INT32, INT64
+from htk.parsers.common.doubtful import TICK_NS, Impossible, name_doubtful, name_lost_gpu, report
 from htk.quantities.derived.links import is_ambiguous
 
 _FAR_NS = 60_000_000_000
@@ -43,6 +44,8 @@ def mend_impossible(
     mended = dict(tables)
     seen: list[Impossible] = []
     _drop_repeated_calls(mended, seen)
+    if "annotations" in mended:
+        _unmark_inner_steps(mended, seen)
     if "kernels" in mended and mended["kernels"].num_rows:
         _drop_repeats(mended, seen)
         launches = _Launches.of(mended)
@@ -52,8 +55,42 @@ def mend_impossible(
             _move_early_clocks(mended, launches, seen)
         _cut_overruns(mended, seen)
         name_doubtful(mended, facts, seen)
+    elif "launches" in mended:
+        name_lost_gpu(mended["launches"], facts, seen)
     _cut_endless(mended, seen)
     return mended, seen
+
+
+def are_inner_steps(step: Ints, start: Ints, end: Ints) -> Mask:
+    """Return which steps lie within one of another number: marked by a second counter.
+
+    ##### 10 #####   ##### 11 #####
+      ## 110 ##        ## 111 ##      these
+    """
+    order = ordered(start, -end)
+    reach = np.maximum.accumulate(end[order])
+    is_longest = end[order] == reach
+    holder = np.maximum.accumulate(np.where(is_longest, np.arange(len(order)), 0))
+    is_inner = np.zeros(len(order), bool)
+    around = holder[:-1]
+    of_another = step[order][1:] != step[order][around]
+    is_inner[order[1:]] = (end[order][1:] <= reach[:-1]) & of_another
+    return is_inner
+
+
+def _unmark_inner_steps(tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
+    """Let a step inside another one be a range as any other, on the host and on the GPU."""
+    ranges = tables["annotations"]
+    step = numbers(ranges["step"], NONE)
+    host = np.flatnonzero((step != NONE) & ~truths(ranges["on_gpu"]))
+    start, end = read_times(ranges)
+    inner = host[are_inner_steps(step[host], start[host], end[host])]
+    if not len(inner):
+        return
+    report(seen, ranges, inner, "inner_step", "step inside a step of another number: not a step")
+    outer = np.setdiff1d(step[host], step[inner])
+    is_step = np.isin(step, outer)
+    tables["annotations"] = with_column(ranges, "step", number(step, INT32, is_step))
 
 
 def _stream_order(kernels: pa.Table) -> tuple[Ints, Mask]:

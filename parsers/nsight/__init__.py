@@ -26,8 +26,8 @@ from htk.parsers.nsight.tables import Devices, kernels, launches, overheads, syn
 NAME = "nsight"
 _ON_GPU = ("kernels", "copies", "sets", "graphs")
 _WHOLE_GRAPH = (
-    "CUDA graph of which kernels, communication and gaps are not told apart, counted as compute:"
-    " record with --cuda-graph-trace=node"
+    "CUDA graph of which kernels, communication and gaps are not told apart: record"
+    " with --cuda-graph-trace=node"
 )
 
 _MARKS = ("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS", "META_DATA_EXPORT", "ANALYSIS_DETAILS")

@@ -337,7 +337,9 @@ def test_a_graph_that_was_traced_as_a_whole_keeps_the_gpu_busy(tmp_path: Path) -
     trace = opened(tmp_path / "t.sqlite")
     (row,) = ask(trace, "time_breakdown").to_pylist()
     assert (row["busy_ns"], row["idle_ns"]) == (70, 10)
+    assert (row["compute_ns"], row["other_ns"]) == (10, 60)
     (graph,) = rows(trace, "kernels", name="CUDA Graph 3")
+    assert (graph["kind"], graph["family"]) == ("other", "graph")
     assert [(i["kind"], i["count"]) for i in rows(trace, "parse_issues")] == [("whole_graph", 1)]
     assert graph["graph_id"] == 3
 

@@ -134,10 +134,18 @@ def test_py_spy_as_json_says_what_it_prints() -> None:
         {"name": "step", "filename": "/x/train.py", "short_filename": None, "line": 8},
     ]
     thread = {"pid": 42, "thread_id": 1, "thread_name": "MainThread", "os_thread_id": 43}
+    thread["process_info"] = {"pid": 42, "command_line": "python train.py --local-rank=3"}
     text = json.dumps([{**thread, "active": True, "owns_gil": False, "frames": frames}])
     log = parsed(python_stacks, text, "rank5.json")
     assert [values(row, *STACK[1:6], "frames") for row in rows(log, "python_stacks")] == [
-        (5, "42", "43", "MainThread", "active", "all_reduce (c10d.py:28)\nstep (/x/train.py:8)")
+        (
+            5,
+            "42 (local rank 3)",
+            "43",
+            "MainThread",
+            "active",
+            "all_reduce (c10d.py:28)\nstep (/x/train.py:8)",
+        )
     ]
     assert python_stacks.sniff(Head("rank5.json", text.encode()))
     with pytest.raises(MalformedTrace):
@@ -154,6 +162,28 @@ def test_pystack_is_innermost_first_and_its_frames_of_c_are_not_read() -> None:
     )
     log = parsed(python_stacks, text, "rank5.txt")
     assert [values(row, *STACK[1:6], "frames") for row in rows(log, "python_stacks")] == [
-        (5, None, "42", "python", "Has the GIL", "all_reduce (c10d.py:28)\nstep (train.py:8)")
+        (5, None, "42", "python", "active+gil", "all_reduce (c10d.py:28)\nstep (train.py:8)")
     ]
+    assert python_stacks.sniff(Head("rank5.txt", text.encode()))
+
+
+def test_gdb_prints_frames_of_c() -> None:
+    text = (
+        "Attaching to process 42\n"
+        'Thread 2 (Thread 0x7f1d1bfff700 (LWP 50) "cuda-EvtHandlr"):\n'
+        "#0  0x00007f1d2c8f0a3f in poll () from /lib64/libc.so.6\n"
+        "#1  0x00007f1c8a0d2f9e in ?? () from /usr/lib64/libcuda.so.1\n"
+        "\n"
+        "Thread 1 (Thread 0x7f1d2cfe5740 (LWP 42)):\n"
+        "#0  0x00007f1d in c10d::ProcessGroupNCCL::WorkNCCL::wait(long, std::ratio<1l> >) ()"
+        " from /opt/torch/lib/libtorch_cuda.so\n"
+        "#1  main (argc=3, argv=0x7ffd) at ./python.c:15\n"
+        "#2  0x0000564ab in _start ()\n"
+    )
+    log = parsed(python_stacks, text, "rank5.txt")
+    assert [values(row, *STACK[1:5], "frames") for row in rows(log, "python_stacks")] == [
+        (5, "42", "2", "cuda-EvtHandlr", "poll (libc.so.6)\n?? (libcuda.so.1)"),
+        (5, "42", "1", None, "c10d::ProcessGroupNCCL::WorkNCCL::wait (libtorch_cuda.so)\n"
+         "main (./python.c:15)\n_start (??)"),
+    ]  # fmt: skip
     assert python_stacks.sniff(Head("rank5.txt", text.encode()))

@@ -133,12 +133,13 @@ def time_breakdown(recording: Recording, per: str) -> Rows:
             return length_of(clip(covered(*kinds), begin, end))
 
         every = ("compute", "comm", "memory")
-        busy, total = time(*every), end - begin
+        of_a_kind, busy, total = time(*every), time(*every, "other"), end - begin
         row: Row = {
             **{"total_ns": total, "busy_ns": busy, "compute_ns": time("compute")},
             **{"comm_ns": time("comm"), "memory_ns": time("memory")},
             "exposed_comm_ns": time("compute", "comm") - time("compute"),
-            "exposed_memory_ns": busy - time("compute", "comm"),
+            "exposed_memory_ns": of_a_kind - time("compute", "comm"),
+            "other_ns": busy - of_a_kind,
             "idle_ns": total - busy,
         }
         shares = {

@@ -106,6 +106,7 @@ MENDED = {  # what no whole recording has, and no answer
     "repeated_call": ("repeated call", "left out"),
     "repeated_activity": ("repeated GPU event", "left out"),
     "far_activity": ("far-off GPU event", "left out"),
+    "inner_step": ("inner step", "taken as a range"),
     "gpu_clock": ("too early GPU event", "moved with the GPU's clock"),
     "overrun": ("overlong GPU event", "cut at the next of its stream"),
 }
@@ -119,7 +120,6 @@ _IMPOSSIBLE = {  # or what cannot be told better
     "impossible_copy": ("impossibly fast transfer", "kept"),
     "impossible_product": ("impossibly fast matrix product", "kept"),
     "lost_activity": ("launching call", "without GPU events"),
-    "whole_graph": ("CUDA graph", "counted as compute, whatever ran in it"),
     "lost_launch": ("GPU event", "without launching calls"),
 }
 _NAMED_LOSSES = {
@@ -127,6 +127,7 @@ _NAMED_LOSSES = {
     "copy_of_a_file": ("copied file", "left out"),
     "same_rank": ("overlapping file", "of one rank kept"),
     "unread_events": ("event", "of kinds that are not read"),
+    "whole_graph": ("CUDA graph", "recorded as a whole, of no known kind"),
     **_IMPOSSIBLE,
 }
 _GENERIC = {

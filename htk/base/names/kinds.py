@@ -19,7 +19,7 @@ from htk.base.names.kernel_rules import (
 
 
 class Kind(NamedTuple):
-    kind: str  # compute, comm or memory
+    kind: str  # compute, comm, memory; other: the name stands for work of several kinds
     family: str
     library: str
     tensor_core: bool | None  # None: the name does not tell
@@ -50,6 +50,7 @@ _MATRIX_INSTRUCTION = re.compile(r"_MI\d+x\d+")  # Tensile: absent where plain F
 # Copies and sets that the driver runs as kernels: its own, and those of MTIA.
 _COPIES = re.compile(r"^dma|^__amd_rocclr_copy|^Memcpy ")
 _SETS = re.compile(r"^__amd_rocclr_fill|^Memset ")
+_WHOLE_GRAPH = re.compile(r"^CUDA Graph \d+$")  # recorded from its begin to its end alone
 _OVER_HOST_LINK = re.compile(r"HtoD|DtoH|HostToDevice|DeviceToHost|\((?:[MH]2D|D2[MH])\)$")
 _BETWEEN_GPUS = re.compile(r"^Memcpy PtoP|PeerToPeer")
 # Products of many experts at once, in libraries that multiply anything.
@@ -81,6 +82,8 @@ def kind_of(name: str, activity: str) -> Kind:
         return Kind("memory", "copy", "", None)
     if _SETS.match(name):
         return Kind("memory", "set", "", None)
+    if _WHOLE_GRAPH.match(name):
+        return Kind("other", "graph", "", None)
     bare = bare_name(name)
     family = _family(bare, name)
     library = (not _ANY_TEMPLATE.search(bare) and LIBRARIES.first(bare)) or LIBRARIES.first(name)

@@ -74,7 +74,7 @@ ACTIVITIES = table(
     stream=(INT64, "Stream."),
     event=(INT64, "Row of the event in its rank's trace."),
     name=(TEXT, "Name."),
-    kind=(TEXT, "compute, comm or memory."),
+    kind=(TEXT, "compute, comm, memory; other: a whole CUDA graph."),
     start_ns=(INT64, "Start, absolute."),
     end_ns=(INT64, "End, absolute."),
 )
@@ -90,7 +90,7 @@ WINDOWS = table(
 )
 
 # Time in which activities of just these kinds run, in the order of their bits (1 compute, 2
-# communication, 4 copies), and time of each kind by itself.
+# communication, 4 copies, 8 of no known kind), and time of each kind by itself.
 RUNNING = (
     "compute_alone_ns",
     "comm_alone_ns",
@@ -99,6 +99,7 @@ RUNNING = (
     "compute_memory_ns",
     "comm_memory_ns",
     "compute_comm_memory_ns",
+    "other_alone_ns",
 )
 ADDED = ("compute_added_ns", "comm_added_ns", "memory_added_ns")
 
@@ -117,6 +118,7 @@ WINDOW_TIMES = table(
     compute_memory_ns=(INT64, "Compute and copies run, and no communication."),
     comm_memory_ns=(INT64, "Communication and copies run, and no compute."),
     compute_comm_memory_ns=(INT64, "All three run."),
+    other_alone_ns=(INT64, "Whole CUDA graphs run, and nothing of a known kind."),
     compute_added_ns=(INT64, "Compute kernels, the time of each counted by itself."),
     comm_added_ns=(INT64, "Communication kernels, the same."),
     memory_added_ns=(INT64, "Copies and sets, the same."),
@@ -127,7 +129,7 @@ KERNEL_TOTALS = table(
     cycle=(INT32, "Profiling cycle."),
     device=(INT32, "GPU index within the process."),
     step=(INT32, "ProfilerStep that launched them; null: none."),
-    kind=(TEXT, "compute, comm or memory."),
+    kind=(TEXT, "compute, comm, memory; other: a whole CUDA graph."),
     activity=(TEXT, "kernel, copy, set, …"),
     family=(TEXT, "Family of the kernel."),
     name=(TEXT, "Name."),

@@ -30,7 +30,8 @@ class OwnTime:
     def parts(self, activities: pa.Table) -> Ints:
         """Return compute, other communication, other copies, and idle time of each, in ns."""
         start, end = read_times(activities)
-        kinds = [matching(activities["kind"], kind.__eq__) for kind in KINDS]
+        is_comm, is_copy = (matching(activities["kind"], k.__eq__) for k in ("comm", "memory"))
+        kinds = [~is_comm & ~is_copy, is_comm, is_copy]  # whole graphs are mostly computation
         parts = np.zeros((len(self.start), 4), np.int64)
         follows = np.flatnonzero(self.has_previous)
         own_of = rows_by_number(self.lane[follows])

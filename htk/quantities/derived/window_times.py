@@ -17,7 +17,7 @@ from htk.base.schema import INT64
 from htk.base.schema.links import ADDED, RUNNING, WINDOW_TIMES
 from htk.quantities.derived.windows import WindowedSpans, fill, kinds_of
 
-KINDS = ("compute", "comm", "memory", "other")  # other: what only a guest's classes know
+KINDS = ("compute", "comm", "memory", "other")  # other: of no known kind
 BITS = {kind: 1 << k for k, kind in enumerate(KINDS)}
 
 
@@ -26,17 +26,18 @@ class KindTimes:
     """How long each combination of kinds runs, window by window."""
 
     total: Ints  # length of each window
-    times: Ints  # a row per window; column = sum of bits: 1 compute, 2 comm, 4 memory, 8 other
-    lengths: Ints  # of all activities of a kind, added up; a row per window, a column per kind
+    # A row per window; column = sum of bits: 1 compute, 2 comm, 4 memory; 8: nothing but other.
+    times: Ints
+    lengths: Ints  # of all activities of a known kind, added up; a row per window
 
     @classmethod
     def of(cls, window_times: pa.Table) -> "KindTimes":
         """Return what a table of windows holds."""
         start, end = read_times(window_times)
-        times = np.zeros((window_times.num_rows, 1 << len(KINDS)), np.int64)
+        times = np.zeros((window_times.num_rows, len(RUNNING) + 1), np.int64)
         for on, name in enumerate(RUNNING, 1):
             times[:, on] = numbers(window_times[name])
-        lengths = np.zeros((window_times.num_rows, len(KINDS)), np.int64)
+        lengths = np.zeros((window_times.num_rows, len(ADDED)), np.int64)
         for k, name in enumerate(ADDED):
             lengths[:, k] = numbers(window_times[name])
         return cls(end - start, times, lengths)
@@ -50,7 +51,7 @@ class KindTimes:
         return self.total - self.busy
 
     def any(self, kind: str) -> Ints:
-        """Return whether at least one activity of that kind runs."""
+        """At least one activity of that known kind runs."""
         return self._sum(lambda on: bool(on & BITS[kind]))
 
     def both(self, kind: str, other: str) -> Ints:
@@ -64,8 +65,7 @@ class KindTimes:
 
     def exactly(self, *kinds: str) -> Ints:
         """Activities of just these kinds run, whatever of no kind runs beside them."""
-        wanted = sum(BITS[kind] for kind in kinds)
-        return self._sum(lambda on: on & ~BITS["other"] == wanted)
+        return np.asarray(self.times[:, sum(BITS[kind] for kind in kinds)])
 
     def added(self, kind: str) -> Ints:
         """Activities of that kind, each counted by itself."""
@@ -88,10 +88,11 @@ def times_within(activities: pa.Table, filled: WindowedSpans) -> KindTimes:
     unions: list[Spans] = [filled.union(of_kind) for of_kind in pieces]
     swept = sweep(unions)
     window = filled.axis.window(swept.start)
-    times = np.zeros((len(filled.length), 1 << len(KINDS)), np.int64)
-    np.add.at(times, (window, swept.on), swept.end - swept.start)
-    lengths = np.zeros((len(filled.length), len(KINDS)), np.int64)
-    for k, of_kind in enumerate(pieces):
+    running = np.where(swept.on > BITS["other"], swept.on - BITS["other"], swept.on)
+    times = np.zeros((len(filled.length), len(RUNNING) + 1), np.int64)
+    np.add.at(times, (window, running), swept.end - swept.start)
+    lengths = np.zeros((len(filled.length), len(ADDED)), np.int64)
+    for k, of_kind in enumerate(pieces[: len(ADDED)]):
         length = (filled.end - filled.start)[of_kind]
         np.add.at(lengths[:, k], filled.window[of_kind], length)
     return KindTimes(filled.length, times, lengths)

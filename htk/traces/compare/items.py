@@ -124,6 +124,9 @@ def _times(side: Side) -> Items:
         "exposed copies": times.exposed("memory", "compute", "comm"),
         "idle": times.idle,
     }
+    whole_graphs = times.exactly("other")
+    if whole_graphs.any():
+        parts["whole CUDA graphs"] = whole_graphs
     sample = side.sample(windows, numbers(windows["step"], NONE))
     count = windows.num_rows
     return Items(

@@ -313,6 +313,7 @@ def _shares(trace: Trace, times: pa.Table) -> tuple[Share, ...]:
     bars = [share("compute", sums["compute_ns"], "kernel_top")]
     bars += [share(n, v, a) for n, v, a in exposed_comm(trace, sums["exposed_comm_ns"])]
     bars.append(share("exposed copies", sums["exposed_memory_ns"], "memory_bandwidth"))
+    bars.append(share("whole CUDA graphs", sums["other_ns"], "kernel_top"))
     idle = ask(trace, "idle_breakdown").table
     codes, names = codes_of(idle["cause"])
     by_cause = np.bincount(codes, numbers(idle["idle_ns"]), minlength=len(names))

@@ -15,7 +15,8 @@ from htk.verdicts.verify.tally import NotApplicable, Tally
 from htk.verdicts.verify.totals import Facts
 
 _KINDS = ("compute_ns", "comm_ns", "memory_ns")
-_TIMES = ("total_ns", "busy_ns", *_KINDS, "exposed_comm_ns", "exposed_memory_ns", "idle_ns")
+_EXPOSED = ("exposed_comm_ns", "exposed_memory_ns")
+_TIMES = ("total_ns", "busy_ns", *_KINDS, *_EXPOSED, "other_ns", "idle_ns")
 
 
 @dataclass(frozen=True)

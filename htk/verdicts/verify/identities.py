@@ -13,7 +13,7 @@ from htk.verdicts.verify.subject import Rows, Subject, add, columns, keyed, rows
 from htk.verdicts.verify.tally import NotApplicable, Tally
 
 _MOST_RANGES = 12
-_PARTS = ("compute_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns")
+_PARTS = ("compute_ns", "exposed_comm_ns", "exposed_memory_ns", "other_ns", "idle_ns")
 _SUMS = ("total_ns", "busy_ns", *_PARTS, "comm_ns", "memory_ns")
 _DEVICE = ("rank", "device")
 _WINDOW = (*_DEVICE, "cycle", "step")

@@ -191,21 +191,25 @@ class File:
                 "comm_ns": own["comm"],
                 "memory_ns": own["memory"],
                 "exposed_comm_ns": own["comm"] - own["overlap"],
-                "exposed_memory_ns": own["busy"] - own["kernels"],
+                "exposed_memory_ns": own["known"] - own["kernels"],
+                "other_ns": own["busy"] - own["known"],
                 "idle_ns": end - start - own["busy"],
                 "overlap_ns": own["overlap"],
             }
             yield (self.rank, device, step), row
 
     def _unions(self, device: int | None) -> dict[str, Intervals]:
-        by_kind: dict[str, list[tuple[int, int]]] = {"compute": [], "comm": [], "memory": []}
+        by_kind: dict[str, list[tuple[int, int]]] = {
+            kind: [] for kind in ("compute", "comm", "memory", "other")
+        }
         for span in self.gpu:
             if span.device == device:
                 kind = "memory" if _is_copy(span) else self.kinds.get(span.name, "compute")
                 by_kind[kind].append((span.start, span.end))
         unions = {kind: union(spans) for kind, spans in by_kind.items()}
         unions["kernels"] = union(unions["compute"] + unions["comm"])
-        unions["busy"] = union(unions["kernels"] + unions["memory"])
+        unions["known"] = union(unions["kernels"] + unions["memory"])
+        unions["busy"] = union(unions["known"] + unions["other"])
         unions["overlap"] = common(unions["compute"], unions["comm"])
         return unions
 

@@ -45,9 +45,21 @@ def test_by_hand() -> None:
         "exposed_comm_ns": 2,
         "memory_ns": 2,
         "exposed_memory_ns": 1,
+        "other_ns": 0,
         "idle_ns": 1,
     }
     assert (row["compute_pct"], row["idle_pct"]) == (60.0, 10.0)
+
+
+def test_whole_graphs_are_other_only_where_nothing_of_a_known_kind_runs() -> None:
+    """
+    other    ####----##      0-4, 8-10
+    comm     --####----      2-6
+    """
+    table = activities([("other", 0, 4), ("other", 8, 2), ("comm", 2, 4)])
+    (row,) = answer_of(time_breakdown, activities=table, rank_windows=windows(table))
+    parts = {name: row[f"{name}_ns"] for name in ("compute", "exposed_comm", "other", "idle")}
+    assert parts == {"compute": 0, "exposed_comm": 4, "other": 4, "idle": 2}
 
 
 @given(st.lists(ACTIVITY, min_size=1, max_size=12))

@@ -7,10 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from htk.answers.ask import ask
 from htk.base.errors import MalformedTrace
+from htk.parsers.common.impossible import are_inner_steps
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 from htk.verdicts.overview.summary import verdict
@@ -346,3 +350,35 @@ def figures(trace: Trace) -> tuple[dict[str, int], int, list[int]]:
     counts = {row["name"]: row["count"] for row in ask(trace, "kernel_top", n=0).to_pylist()}
     busy_ns = ask(trace, "time_breakdown").to_pylist()[0]["busy_ns"]
     return counts, busy_ns, ask(trace, "step_times").to_pylist()[0]["step"]
+
+
+def test_steps_inside_steps_of_other_numbers_are_ranges(tmp_path: Path) -> None:
+    marked = [(1, 0, 400), (101, 10, 380), (2, 400, 600), (102, 410, 580)]
+    trace = of_events(tmp_path, [*work()[1:], *(step(*at) for at in marked)])
+    assert issues(trace) == {"inner_step": 2}
+    steps = ask(trace, "step_times").to_pylist()
+    assert [(s["cycle"], s["step"], s["cpu_ns"]) for s in steps] == [
+        (0, 1, 400_000),
+        (0, 2, 600_000),
+    ]
+    names = {row["name"] for row in trace.tables["annotations"].to_pylist()}
+    assert names == {f"ProfilerStep#{number}" for number, _, _ in marked}
+
+
+def test_one_step_that_two_profilers_mark_is_no_inner_one(tmp_path: Path) -> None:
+    marked = [(1, 0, 400), (1, 10, 380), (2, 400, 600)]
+    trace = of_events(tmp_path, [*work()[1:], *(step(*at) for at in marked)])
+    assert issues(trace) == {}
+    assert {s["step"] for s in ask(trace, "step_times").to_pylist()} == {1, 2}
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 12), st.integers(0, 9)), max_size=7))
+def test_inner_steps_against_every_pair(spans: list[tuple[int, int, int]]) -> None:
+    number, start, length = np.array(spans, np.int64).reshape(-1, 3).T
+    end = start + length
+    inner = are_inner_steps(number, start, end)
+    by_begin = sorted(range(len(spans)), key=lambda row: (start[row], -end[row], row))
+    for place, row in enumerate(by_begin):
+        holder = max(range(place), key=lambda k: (end[by_begin[k]], k), default=None)
+        is_within = holder is not None and end[row] <= end[by_begin[holder]]
+        assert inner[row] == (is_within and number[row] != number[by_begin[holder or 0]])

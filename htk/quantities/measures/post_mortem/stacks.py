@@ -18,10 +18,12 @@ _STACKS = "python_stacks"
 _LIBRARIES = (
     *("site-packages", "/torch/", "(torch/", "/lib/python", "(<frozen"),
     *("(threading.py", "(selectors.py", "(queue.py"),
+    *("(libc.", "(libpthread.", "(libcuda.", "(??"),
 )
 _COLLECTIVE = re.compile(
     r"^(\w{1,99}) \(\S{0,1024}torch/distributed/distributed_c10d\.py:\d{1,9}\)$"
 )
+_WAIT = re.compile(r"^c10d::\S{0,255}Work\w{0,99}::(?:wait|synchronize)\w{0,99}(?= )")
 
 Row = Facts
 
@@ -118,13 +120,16 @@ def _since(dumps: list[Row]) -> str:
 
 def _standing(frames: str) -> str:
     own, collective = _own_and_collective(frames)
-    return f"{collective}, called at {own}" if collective else own
+    is_called = collective is not None and not own.startswith(collective)
+    return f"{collective}, called at {own}" if is_called else own
 
 
 def _own_and_collective(frames: str) -> tuple[str, str | None]:
-    """Return the innermost frame that is not of a library, and the collective that it calls."""
+    """Return the innermost frame that is not of a library, and the collective that it calls, or
+    what it is itself where it waits for one in C++."""
     lines = frames.split("\n")
     own = next((f for f in lines if not any(part in f for part in _LIBRARIES)), lines[0])
     called = lines[: lines.index(own)]
     collective = next((m[1] for f in reversed(called) if (m := _COLLECTIVE.match(f))), None)
-    return own, collective
+    waits = _WAIT.match(own)
+    return own, waits[0] if waits else collective

@@ -99,3 +99,18 @@ def test_who_waits_in_a_collective_and_who_does_not() -> None:
     assert (apart.what, apart.ranks, apart.excluded) == ("missing_rank", (1,), ())
     for alone in (waits, loads):
         assert outside_of_collectives(pa.Table.from_pylist([alone], schema=SCHEMA)) is None
+
+
+def test_a_wait_in_c_is_a_wait_in_a_collective() -> None:
+    wait = "c10d::ProcessGroupNCCL::WorkNCCL::wait (libtorch_cuda.so)"
+    stacks = [
+        thread(0, None, "pthread_cond_timedwait (libpthread.so.0)", wait, "main (./python.c:15)"),
+        thread(1, None, "poll (libc.so.6)", "fetch (./loader.cpp:7)"),
+    ]
+    assert stands(*stacks) == [
+        ((0,), f"rank 0 stands in {wait}."),
+        ((1,), "rank 1 stands in fetch (./loader.cpp:7)."),
+    ]
+    found = outside_of_collectives(pa.Table.from_pylist(stacks, schema=SCHEMA))
+    assert found is not None
+    assert found.ranks == (1,)
