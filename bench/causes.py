@@ -42,7 +42,9 @@ _WORTH = 0.01  # of the step: what gains less need not be named
 _DESIGN = 0.5  # of a gain that the job has without its faults: then it is none of theirs
 _HEALTHY_PCT = 2.0
 # What healthy jobs have too: bounds that a design comes near.
-_ALLOWED = r"communication is exposed|kernels too small|tensor cores|16 bit"
+_ALLOWED = (
+    r"communication is exposed|kernels too small|tensor cores|16 bit|one kernel could be|scores of"
+)
 _SIZE: dict[str, Any] = {"model": "check", "heads": 16, "vocab": 32000, "gpu": "a100-80gb",
                          "stacks": False}  # fmt: skip
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-_COMPILED = "torch.compile"
+COMPILED = "torch.compile"
 # Words that operators of a chain must all be named with, in any order, and what does them at once.
 _KNOWN: tuple[tuple[tuple[str, ...], str], ...] = (
     (("_foreach_", "addc|lerp"), "optimizer with fused=True; apex FusedAdam"),
@@ -27,8 +27,8 @@ def fused_implementation(operators: Sequence[str], before: str, after: str) -> s
     if any("softmax" in name for name in operators) and (
         _SCORES.search(before) and _SCORES.search(after)
     ):
-        return "F.scaled_dot_product_attention (flash attention), with both products"
+        return "F.scaled_dot_product_attention with both products (flash attention in 16 bit)"
     for words, implementation in _KNOWN:
         if all(any(re.search(word, name) for name in operators) for word in words):
             return implementation
-    return _COMPILED
+    return COMPILED

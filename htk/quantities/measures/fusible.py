@@ -10,7 +10,7 @@ which holds where nothing reads it later, as a backward pass may.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +19,15 @@ from htk.base.columns.arrow import codes_of, matching, numbers
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Floats, Ints, Mask, fill_none, take_or
+from htk.base.core.analysis import TablesLater
 from htk.base.mappings import NamedTables
 from htk.physics.op_costs.call import Cost, Tensor, read
 from htk.quantities.measures.op_work import OperatorWork
 
 _WORK = ("cpu_ops", "op_links", "kernels", "kernel_links", "launches", "launch_links",
          "annotations", "op_passes")  # fmt: skip
+ChainTables = Annotated[TablesLater, (*_WORK, "kernel_passes")]
+
 _FUSIBLE = ("elementwise", "norm", "reduction", "softmax", "loss", "optimizer", "copy")
 # Times its result: what a call writes, which dropout does with a mask, a norm with its statistics.
 _SLACK = {"dropout": 1.5, "norm": 1.05}

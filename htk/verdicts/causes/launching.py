@@ -1,8 +1,6 @@
 """The host launches slower than the GPU works, or does something else for long; and what makes
 launching cheaper."""
 
-import re
-
 import numpy as np
 import pyarrow as pa
 
@@ -18,7 +16,6 @@ from htk.verdicts.causes.recorded import CauseEvidence
 FINDING = "launch-bound: the host launches slower than the GPU works"
 BETWEEN_GRAPHS = "the GPU waits for the host between graphs"
 ELSEWHERE = "the GPU waits while the host works on something else"
-_COMPILED = re.compile(r"Torch-Compiled Region|CompiledFxGraph|CompiledFunction")
 _CHANGED = 0.01  # of the calls of operators: fewer are counters and the like
 _MORE = "larger batches, fused or foreach operators; take Python work out of the step"
 
@@ -63,7 +60,7 @@ def launch_advice(recorded: CauseEvidence) -> str:
         return "fewer and larger kernels; launch from several threads or ahead of time"
     hip = matching(launch_totals["name"], lambda n: n.startswith("hip")).any()
     graphs = "HIP graphs" if hip else "CUDA graphs"
-    compiled = matching(op_totals["name"], lambda n: bool(_COMPILED.search(n))).any()
+    compiled = recorded.program.is_compiled
     replayed = matching(launch_totals["name"], lambda n: "GraphLaunch" in n).any()
     changed = changing_shapes(op_totals)
     first = [] if compiled else ["torch.compile"]

@@ -9,6 +9,7 @@ from htk.base.columns.arrow import matching
 
 _TORCH_OPERATOR = re.compile(r"^(aten|autograd|torch|c10d|prims|nccl)::?|^ProfilerStep#")
 _TORCH_KERNEL = re.compile(r"\bat::native\b|\bat_cuda_detail\b|\bc10::|^triton_")
+_COMPILED = re.compile(r"Torch-Compiled Region|CompiledFxGraph|CompiledFunction")
 _OTHERS = re.compile(r"MTIA|Gaudi|HPU|TPU|Ascend|NPU", re.IGNORECASE)  # own ways of launching
 
 
@@ -18,6 +19,7 @@ class RecordedProgram:
 
     is_torch: bool
     is_jax: bool
+    is_compiled: bool  # by torch.compile, at least in part
 
     @classmethod
     def of(cls, op_totals: pa.Table, kernel_totals: pa.Table, ranks: pa.Table) -> "RecordedProgram":
@@ -27,7 +29,8 @@ class RecordedProgram:
         kernels = matching(kernel_totals["name"], lambda n: bool(_TORCH_KERNEL.search(n)))
         is_jax = "xplane" in ranks["format"].to_pylist()
         is_torch = bool(operators.any() or kernels.any()) and not _OTHERS.search(devices)
-        return cls(is_torch and not is_jax, is_jax)
+        compiled = matching(op_totals["name"], lambda n: bool(_COMPILED.search(n)))
+        return cls(is_torch and not is_jax, is_jax, bool(compiled.any()))
 
     def advise(self, torch: str, otherwise: str) -> str:
         """Return the advice that fits the program."""

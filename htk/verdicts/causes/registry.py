@@ -22,6 +22,8 @@ from htk.verdicts.causes import (
     small_kernels,
     stalled_host,
     uneven_work,
+    unfused_attention,
+    unfused_kernels,
 )
 from htk.verdicts.causes.cause import Cause
 from htk.verdicts.causes.recorded import CauseEvidence
@@ -49,6 +51,8 @@ CAUSES: tuple[CauseFinder, ...] = cast(
         exposed_communication,
         recomputation,
         plain_cores,
+        unfused_attention,
+        unfused_kernels,
         small_kernels,
         copies,
         sixteen_bit,

@@ -36,13 +36,13 @@ class SourceLines:
 
 
 def _launch_time(recording: Trace, example: Example) -> int | None:
-    """Return when the GPU activity was launched that an example is; None: it is none, or no launch
-    of it was recorded."""
+    """Return when the GPU activity was launched that an example begins with; None: it begins with
+    none, or no launch of it was recorded."""
     kernels = recording.tables["kernels"]
     same = (numbers(kernels["rank"], NONE) == example.rank) & (
         numbers(kernels["start_ns"]) == example.start_ns
     )
-    rows = np.flatnonzero(same & (numbers(kernels["end_ns"]) == example.end_ns))
+    rows = np.flatnonzero(same & (numbers(kernels["end_ns"]) <= example.end_ns))
     if not len(rows):
         return None
     launch = numbers(recording.tables["kernel_links"]["launch_row"], NONE)[rows[0]]

@@ -42,7 +42,7 @@ def apply(model: StepModel, value: str) -> StepModel:
         raise UsageError(
             f"{NAME} flash: its kernels take bf16 or fp16, not {number_format or 'an unknown type'}"
         )
-    chosen = _of_attention(model, scores)
+    chosen = kernels_on_scores(model, scores)
     masked = bool((chosen & model.facts.op.isin(*_MASKS)).any())
     pairs = math.prod(scores) / (2 if masked else 1)
     forward = 4 * pairs * _width(model, scores) / (_RATE * gpu.achievable_half_tflops * 1e3)
@@ -66,7 +66,7 @@ def score_shape(model: StepModel) -> Shape | None:
     return None
 
 
-def _of_attention(model: StepModel, scores: Shape) -> Mask:
+def kernels_on_scores(model: StepModel, scores: Shape) -> Mask:
     """Return the kernels that read or write scores: products, and passes over them."""
     many, pair = scores[0] * scores[1], scores[2:]
 

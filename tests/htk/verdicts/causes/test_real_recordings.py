@@ -15,6 +15,7 @@ LAUNCHING = "launch-bound: the host launches slower than the GPU works"
 ELSEWHERE = "the GPU waits while the host works on something else"
 BLOCKING = "synchronising calls drain the GPU"
 UNDETERMINED = "exposed communication: wait or transfer, cannot be told"
+ONE_KERNEL = "memory-bound kernels that one kernel could be"
 # A cause, and the time in ms that the raw events show; None: they show it otherwise.
 Confirmed = tuple[str, float | None]
 
@@ -25,6 +26,8 @@ RECORDINGS: dict[str, list[Confirmed]] = {
         # 10 cudaStreamSynchronize and a pageable copy a rank, up to 6.6 ms; 8 to 16 gaps of 0.4 ms
         # begin inside of one.
         (BLOCKING, None),
+        # 16 times a rank addcmul, sqrt, add and addcdiv in a row on a stream, 0.21 ms: Adam.
+        (ONE_KERNEL, None),
     ],
     "hta/trace_filter": [
         # 337 and 304 ms of SendRecv with nothing beside them; the metadata says 128 ranks.
@@ -55,6 +58,8 @@ RECORDINGS: dict[str, list[Confirmed]] = {
     "hta/trace_diff/control": [
         (LAUNCHING, 62.6),  # gaps below 1 ms: 40.9 ms until the launch, 21.7 after it
         (UNDETERMINED, 87.9),  # NCCL with no compute beside it; one of eight ranks is at hand
+        # 150 times a norm, a sigmoid and a product in a row on a stream, 6.2 ms; and backward.
+        (ONE_KERNEL, None),
         (ELSEWHERE, 13.4),  # seven gaps, under backward operators
         ("the GPU waits for data", None),  # "## load_batch ##" takes 1 ms of each step
     ],
