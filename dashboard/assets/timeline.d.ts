@@ -5,6 +5,8 @@ declare namespace htk {
   /** Recording, rank, number, start and end of a step. */
   type Step = [recording: number, rank: number, number: number, start: number, end: number];
 
+  interface Node { lane: number; name: string; ranks: number[] }
+
   /** A recording as the timeline knows it; times in ns from its first event. */
   interface About {
     events: number;
@@ -15,6 +17,8 @@ declare namespace htk {
     kinds: Kind[];
     /** Of each name, the place of its kind in `kinds`. */
     kind_of: number[];
+    /** Many ranks by their nodes, each with the lane of its strip. */
+    nodes: Node[];
     ranks: [rank: number, device: string | null, ...rest: unknown[]][];
     steps: Step[];
     /** Start and end of each recording on the axis. */
@@ -72,7 +76,7 @@ declare namespace htk {
 
   interface Row {
     y: number; h: number; rank: number; lane: number; key: string; label: string; folds: boolean; open: boolean;
-    head?: boolean; section?: string; depth?: number; pinned?: boolean; counter?: Counter | null;
+    head?: boolean; inner?: boolean; section?: string; depth?: number; pinned?: boolean; counter?: Counter | null;
   }
   interface Track { key: string; rank: number; section: string; track: string; lanes: number[] }
   /** A moment, or a span, and what is said of it. */
@@ -130,6 +134,9 @@ declare namespace htk {
     counterTip(S: State, place: HTMLElement, counted: any, x: number, y: number): void;
     tip(S: State, place: HTMLElement, hit: any, x?: number, y?: number): void;
     rankKey(rank: number): string;
+    nodeKey(node: Node): string;
+    rankRange(ranks: number[]): string;
+    unfold(S: State, rank: number): void;
     folded(about: About): Set<string>;
     rows(about: About, folded: Set<string>, arrangement?: Arrangement): Rows;
     rowAt(rows: Rows, y: number): Row | null;

@@ -6,6 +6,7 @@
   const MARGIN = 0.25; // of the view, fetched on both sides
   const SPARE = 8; // rows, above and below
   const EASE = 0.38;
+  const MOST_SMALL = 64; // lines of the small picture of the whole
 
   T.mount = async function (place, source, options = {}) {
     const aligned = options.aligned !== false; // ranks whose clocks agree stand as recorded anyway
@@ -220,8 +221,11 @@
     async overview() {
       const { S, P } = this;
       // A recording without GPU work, as a dump is: the first lane of each track.
-      const strips = S.about.lanes.map((l, k) => (l[1] === "busy" ? k : -1)).filter((k) => k >= 0);
-      const lanes = (strips.length ? strips : [...T.tracks(S.about).values()].map((t) => t.lanes[0]).sort((a, b) => a - b)).slice(0, 64);
+      const strips = S.about.nodes.length ? S.about.nodes.map((node) => node.lane)
+        : S.about.lanes.map((l, k) => (l[1] === "busy" ? k : -1)).filter((k) => k >= 0);
+      const every = strips.length ? strips : [...T.tracks(S.about).values()].map((t) => t.lanes[0]).sort((a, b) => a - b);
+      const apart = Math.max(1, every.length / MOST_SMALL);
+      const lanes = every.filter((_, k) => Math.floor(k / apart) !== Math.floor((k - 1) / apart));
       if (!lanes.length) return;
       const { about } = S;
       const width = Math.max(200, P.small.size.width - T.GUTTER);
@@ -311,7 +315,7 @@
       const lane = S.about.lanes[found.lane];
       if (S.rows.at[found.lane] < 0) {
         if (S.filterText) T.filterTracks(this, "");
-        S.folded.delete(T.rankKey(lane[0]));
+        T.unfold(S, lane[0]);
         if (lane[3]) S.folded.delete(`${lane[0]}|${lane[1]}|${lane[2]}`);
         this.layout();
       }
@@ -460,7 +464,7 @@
       });
       for (const lane of spent.keys()) {
         const [rank, section, track] = S.about.lanes[lane];
-        S.folded.delete(T.rankKey(rank));
+        T.unfold(S, rank);
         S.folded.delete(`${rank}|${section}|${track}`);
       }
       this.layout();

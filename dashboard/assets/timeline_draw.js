@@ -240,7 +240,7 @@
       shown.lanes.forEach((lane, line) => {
         const at = S.rows.at[lane];
         if (at < 0 || !holds(at)) return;
-        const head = S.about.lanes[lane][1] === "busy";
+        const head = ["busy", "node"].includes(S.about.lanes[lane][1]);
         const y = Y(at) + (head ? 4 : 1);
         const h = (head ? T.HEAD - 8 : T.LANE - 2);
         if (y > bottom || y + h < top) return;
@@ -304,7 +304,9 @@
   function laneY(S, lane) {
     if (S.rows.at[lane] >= 0) return S.rows.at[lane] + T.LANE / 2;
     const rank = S.about.lanes[lane][0];
-    const head = S.rows.list.find((row) => row.head && row.rank === rank);
+    const node = S.about.nodes.find((n) => n.ranks.includes(rank));
+    const keys = [T.rankKey(rank), node && T.nodeKey(node)];
+    const head = keys.map((key) => S.rows.list.find((row) => row.head && row.key === key)).find(Boolean);
     return head ? head.y + T.HEAD / 2 : -1;
   }
 
@@ -417,7 +419,7 @@
         context.fillRect(0, y, T.GUTTER, row.h);
       }
       const middle = y + row.h / 2;
-      const inset = row.head ? 10 : 20;
+      const inset = row.head && !row.inner ? 10 : 20;
       if (row.folds) {
         context.fillStyle = C.soft;
         context.beginPath();

@@ -3,22 +3,37 @@
   "use strict";
   const DEEP = new Set(["gpu ranges", "python", "profiler"]);
 
+  const NO_RANK = -2; // of a node's row; -1: the recording's own
   const MOST_STUCK = 8; // lanes of a pinned track: what is pinned does not scroll
 
   const keyOf = (lane) => `${lane[0]}|${lane[1]}|${lane[2]}`;
   T.rankKey = (rank) => `rank ${rank}`;
+  T.nodeKey = (node) => `node ${node.name}`;
+
+  /* Opens a rank, and the node that it is of. */
+  T.unfold = function (S, rank) {
+    S.folded.delete(T.rankKey(rank));
+    const node = S.about.nodes.find((n) => n.ranks.includes(rank));
+    if (node) S.folded.delete(T.nodeKey(node));
+  };
 
   /* What is folded at first: the more ranks, the more. */
   T.folded = function (about) {
-    const ranks = [...new Set(about.lanes.map((l) => l[0]))];
-    const folded = new Set();
+    const ranks = new Map([...new Set(about.lanes.map((l) => l[0]))].map((rank, place) => [rank, place]));
+    const folded = new Set(about.nodes.map(T.nodeKey));
     about.lanes.forEach((lane) => {
-      const place = ranks.indexOf(lane[0]);
+      const place = ranks.get(lane[0]);
       if (DEEP.has(lane[1]) || lane[2].startsWith("ranges, thread")) folded.add(keyOf(lane));
-      if (ranks.length > 2 && ["threads", "ranges", "counters"].includes(lane[1])) folded.add(keyOf(lane));
-      if (ranks.length > 8 && place >= 4) folded.add(T.rankKey(lane[0]));
+      if (ranks.size > 2 && ["threads", "ranges", "counters"].includes(lane[1])) folded.add(keyOf(lane));
+      if ((ranks.size > 8 && place >= 4)) folded.add(T.rankKey(lane[0]));
     });
     return folded;
+  };
+
+  T.rankRange = function (ranks) {
+    const last = ranks[ranks.length - 1];
+    const together = last - ranks[0] === ranks.length - 1;
+    return together && ranks.length > 1 ? `ranks ${ranks[0]} to ${last}` : `${ranks.length} rank${ranks.length > 1 ? "s" : ""}`;
   };
 
   function title(about, rank) {
@@ -33,8 +48,8 @@
     const tracks = new Map();
     about.lanes.forEach((lane, number) => {
       const key = keyOf(lane);
-      if (!tracks.has(key)) tracks.set(key, { key, rank: lane[0], section: lane[1], track: lane[2], lanes: [] });
-      tracks.get(key).lanes.push(number);
+      if (lane[1] !== "node" && !tracks.has(key)) tracks.set(key, { key, rank: lane[0], section: lane[1], track: lane[2], lanes: [] });
+      if (lane[1] !== "node") tracks.get(key).lanes.push(number);
     });
     return tracks;
   };
@@ -78,8 +93,9 @@
     }
   }
 
-  /* Rows from top to bottom: pinned tracks, which do not scroll, then the ranks. A rank's first row
-     stands for the rank. A filter leaves the tracks that it names, and opens their ranks. */
+  /* Rows from top to bottom: pinned tracks, which do not scroll, then the ranks, many of them by node.
+     A rank's first row stands for the rank, a node's for the node. A filter leaves the tracks that it
+     names, and opens their ranks. */
   T.rows = function (about, folded, { pinned = [], order = [], filter = "" } = {}) {
     const all = T.tracks(about);
     /** @type {htk.Rows} */
@@ -92,19 +108,32 @@
       if (!byRank.has(track.rank)) byRank.set(track.rank, []);
       byRank.get(track.rank).push(track);
     }
-    for (const [rank, tracks] of byRank) {
-      const busy = tracks.find((track) => track.section === "busy");
-      const rest = arranged(tracks, order).filter((track) => track !== busy && !stuck.has(track.key)
-        && (!filter || T.isTrackOf(track, filter)));
-      if (filter && !rest.length) continue;
-      const key = T.rankKey(rank);
+    const isShown = (track) => track.section !== "busy" && !stuck.has(track.key) && (!filter || T.isTrackOf(track, filter));
+    /* A row that stands for the rows below it, drawn as the strip of its lane. */
+    const addHead = (key, lane, facts) => {
       const open = !!filter || !folded.has(key);
-      rows.list.push({ y: rows.height, h: T.HEAD, rank, head: true, lane: busy ? busy.lanes[0] : -1, key,
-        label: title(about, rank), folds: !filter, open });
-      if (busy) rows.at[busy.lanes[0]] = rows.height;
+      rows.list.push({ y: rows.height, h: T.HEAD, head: true, lane, key, folds: !filter, open, ...facts });
+      if (lane >= 0) rows.at[lane] = rows.height;
       rows.height += T.HEAD;
-      if (open) for (const track of rest) addTrack(rows, track, folded, about, false);
+      return open;
+    };
+    const addRank = (rank, inner) => {
+      const tracks = byRank.get(rank);
+      const busy = tracks.find((track) => track.section === "busy");
+      const rest = arranged(tracks, order).filter(isShown);
+      if (filter && !rest.length) return;
+      if (addHead(T.rankKey(rank), busy ? busy.lanes[0] : -1, { rank, inner, label: title(about, rank) })) {
+        for (const track of rest) addTrack(rows, track, folded, about, false);
+      }
+    };
+    for (const node of about.nodes) {
+      const ranks = node.ranks.filter((rank) => byRank.has(rank) && (!filter || byRank.get(rank).some(isShown)));
+      if (!ranks.length) continue;
+      const label = `${node.name} · ${T.rankRange(node.ranks)}`;
+      if (addHead(T.nodeKey(node), node.lane, { rank: NO_RANK, label })) ranks.forEach((rank) => addRank(rank, true));
     }
+    const placed = new Set(about.nodes.flatMap((node) => node.ranks));
+    for (const rank of byRank.keys()) if (!placed.has(rank)) addRank(rank, false);
     return rows;
   };
 

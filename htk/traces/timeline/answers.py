@@ -18,12 +18,14 @@ from htk.base.core.humanize import parse_int_ranges, shorten
 from htk.base.errors import HtkError, UsageError
 from htk.base.mappings import Fields
 from htk.quantities.derived.recorded import unrecorded_ranks
-from htk.traces.timeline.counters import counters_of, described, with_counters
+from htk.traces.timeline.counters import counter_lanes, counters_of, described
 from htk.traces.timeline.cuts import TimeCuts, recordings
 from htk.traces.timeline.detail import Detail
 from htk.traces.timeline.facts import Facts
-from htk.traces.timeline.lanes import lanes_of
+from htk.traces.timeline.lanes import Lane, lanes_of
 from htk.traces.timeline.matches import matching
+from htk.traces.timeline.nodes import SECTION as NODE
+from htk.traces.timeline.nodes import nodes_of
 from htk.traces.timeline.row_spans import row_spans
 from htk.traces.timeline.sources import KINDS, DisplayClock, SpanSource
 from htk.traces.trace.trace import Trace
@@ -49,8 +51,12 @@ class TraceTimeline:
         end = self.cuts.position_of(lanes.end)
         counters = counters_of(trace, aligned, self.cuts)
         moved = replace(lanes, start=start, end=end)
-        self.lanes, self.counters = with_counters(moved, counters)
-        self.detail = Detail(self.lanes)
+        nodes = nodes_of(trace)
+        node_lanes = [Lane(min(node.ranks), NODE, node.name, 0) for node in nodes]
+        self.lanes, places = moved.with_added([*node_lanes, *counter_lanes(counters)])
+        self.nodes = dict(zip(places, nodes, strict=False))
+        self.counters = dict(zip(places[len(nodes) :], counters, strict=True))
+        self.detail = Detail(self.lanes, self.nodes)
         self.facts = Facts(trace, self.lanes, rows)
 
     def about(self) -> Fields:
@@ -70,6 +76,10 @@ class TraceTimeline:
             "recordings": self._on_axis(np.array(self.recordings, np.int64).reshape(-1, 2)),
             "cuts": self.cuts.listed(),
             "counters": described(self.counters),
+            "nodes": [
+                {"lane": lane, "name": node.name, "ranks": node.ranks}
+                for lane, node in self.nodes.items()
+            ],
             "unrecorded_ranks": unrecorded_ranks(self.trace.everything.tables["ranks"]),
             "aligned": self.aligned,
             "can_align": len(self.trace.ranks) > 1,
@@ -106,7 +116,7 @@ class TraceTimeline:
                 on_path = np.zeros(len(chosen), bool)
                 on_path[ids[ids >= 0]] = True
                 chosen &= on_path
-            lit = Detail(matching(self.lanes, chosen))
+            lit = Detail(matching(self.lanes, chosen), self.nodes)
             for old in list(self._lit_of)[: max(0, len(self._lit_of) - _MOST_LIT + 1)]:
                 self._lit_of.pop(old, None)
             self._lit_of[text, path] = lit
@@ -162,7 +172,7 @@ class TraceTimeline:
         """Return the time by kind, name and lane that some lanes are busy in a window, in ns."""
         low, high = int(start), int(end)
         chosen = (
-            np.array(parse_int_ranges(lanes), np.int64)
+            self._of_nodes(np.array(parse_int_ranges(lanes), np.int64))
             if lanes
             else np.arange(len(self.lanes.lanes))
         )
@@ -297,6 +307,13 @@ class TraceTimeline:
         wanted = np.zeros(len(self.lanes.names), bool)
         wanted[codes] = True
         return wanted[self.lanes.name] & (self.lanes.row >= 0)
+
+    def _of_nodes(self, lanes: Ints) -> Ints:
+        """Return lanes with those of a node's ranks in place of the node's."""
+        ranks = [rank for lane in lanes.tolist() if lane in self.nodes
+                 for rank in self.nodes[lane].ranks]  # fmt: skip
+        inside = np.flatnonzero(np.isin([lane.rank for lane in self.lanes.lanes], ranks))
+        return np.union1d(lanes, inside)
 
     def _inside(self, low: int, high: int, lanes: Ints) -> Ints:
         """Return the spans of some lanes that lie, at least in part, within a time; those drawn for

@@ -12,8 +12,8 @@ from htk.base.columns.types import Floats, Ints
 from htk.base.mappings import Fields
 from htk.quantities.measures.counter_series import CounterSeries, counter_series, recorded_series
 from htk.traces.timeline.cuts import TimeCuts
-from htk.traces.timeline.lanes import Lane, Lanes
-from htk.traces.timeline.sources import SECTIONS, DisplayClock
+from htk.traces.timeline.lanes import Lane
+from htk.traces.timeline.sources import DisplayClock
 from htk.traces.trace.trace import Trace
 
 SECTION = "counters"
@@ -93,25 +93,15 @@ def _until_the_end(series: CounterSeries, end: int | None) -> tuple[Ints, Floats
     return np.append(series.time, end), np.append(value, np.nan)
 
 
-def with_counters(lanes: Lanes, counters: Sequence[Counter]) -> tuple[Lanes, dict[int, Counter]]:
-    """Return the lanes with one for each counter, and the counter of each such lane."""
+def counter_lanes(counters: Sequence[Counter]) -> list[Lane]:
+    """Return a lane for each counter."""
     depth: dict[tuple[int, str], int] = {}
-    added = []
+    lanes = []
     for counter in counters:
         key = counter.rank, counter.family
-        added.append(Lane(counter.rank, SECTION, counter.family, depth.setdefault(key, 0)))
+        lanes.append(Lane(counter.rank, SECTION, counter.family, depth.setdefault(key, 0)))
         depth[key] += 1
-    every = [*lanes.lanes, *added]
-    order = sorted(
-        range(len(every)), key=lambda k: (every[k].rank, SECTIONS.index(every[k].section))
-    )
-    position = np.empty(len(every), np.int32)
-    position[order] = np.arange(len(every))
-    moved = replace(
-        lanes, lanes=[every[k] for k in order], lane=position[lanes.lane].astype(np.int32)
-    )
-    of_lane = position[len(lanes.lanes) :].tolist()
-    return moved, dict(zip(of_lane, counters, strict=True))
+    return lanes
 
 
 def described(counters: Mapping[int, Counter]) -> list[Fields]:

@@ -7,7 +7,7 @@ prefix sums of their lengths a viewport is one look-up of its edges in each part
 import json
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
@@ -20,6 +20,8 @@ from htk.base.columns.types import Ints, fill_none
 from htk.base.errors import UsageError
 from htk.base.mappings import Fields
 from htk.traces.timeline.lanes import Lanes
+from htk.traces.timeline.nodes import SECTION as NODE
+from htk.traces.timeline.nodes import MeanBusy, Node, mean_busy
 from htk.traces.timeline.sources import KINDS
 
 STRIPES = ("compute", "comm", "memory")  # of a rank's strip, from the bottom up
@@ -40,6 +42,7 @@ class Detail:
     """An index over the lanes of one trace."""
 
     lanes: Lanes
+    nodes: Mapping[int, Node] = field(default_factory=dict)  # by their lanes
 
     @cached_property
     def offset(self) -> Ints:
@@ -67,7 +70,26 @@ class Detail:
     @cached_property
     def _summary(self) -> NDArray[np.bool_]:
         """The lanes whose kinds lie on top of each other, which are drawn as shares only."""
-        return np.array([lane.section == "busy" for lane in self.lanes.lanes], bool)
+        return np.array([lane.section in ("busy", NODE) for lane in self.lanes.lanes], bool)
+
+    @cached_property
+    def _busy_nodes(self) -> list[tuple[int, int, MeanBusy]]:
+        """The lane of each node, a kind of work, and how busy its ranks are with it."""
+        if not self.nodes:
+            return []
+        node_of = {rank: k for k, node in enumerate(self.nodes.values()) for rank in node.ranks}
+        node = np.array([node_of.get(lane.rank, -1) for lane in self.lanes.lanes], np.int64)
+        rows = np.flatnonzero(self._summary[self.lanes.lane])
+        rows = rows[node[self.lanes.lane[rows]] >= 0]
+        busy = mean_busy(
+            node[self.lanes.lane[rows]],
+            self.lanes.kinds[self.lanes.name[rows]].astype(np.int64),
+            self.lanes.start[rows],
+            self.lanes.end[rows],
+            np.array([len(node.ranks) for node in self.nodes.values()], np.int64),
+        )
+        lanes = list(self.nodes)
+        return [(lanes[number], kind, spent) for number, kind, spent in busy]
 
     def positions(self, parts: Ints, edges: Ints) -> Ints:
         """Return how many spans begin up to each edge, for each of some parts."""
@@ -171,6 +193,10 @@ class Detail:
             lane, kind = self.part_keys[parts[k]].tolist()
             stripe = strips.index(int(line[lane])), STRIPES.index(KINDS[kind])
             stack[stripe] = np.rint(share[k] * 255)
+        for lane, kind, spent in self._busy_nodes:
+            if line[lane] >= 0:
+                stripe = strips.index(int(line[lane])), STRIPES.index(KINDS[kind])
+                stack[stripe] = np.rint(np.clip(spent.between(edges) / cell, 0, 1) * 255)
         arrays: dict[str, NDArray[np.generic]]
         arrays = {"density": density, "dominant": dominant, "stack": stack}
         return [(prefix + name, array) for name, array in arrays.items()]

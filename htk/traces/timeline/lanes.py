@@ -94,6 +94,17 @@ class Lanes:
             tables.append((self.row[order], order))
         return tables
 
+    def with_added(self, added: Sequence[Lane]) -> tuple["Lanes", list[int]]:
+        """Return these with lanes that hold no spans, and the place of each of those."""
+        every = [*self.lanes, *added]
+        order = sorted(
+            range(len(every)), key=lambda k: (every[k].rank, SECTIONS.index(every[k].section))
+        )
+        position = np.empty(len(every), np.int32)
+        position[order] = np.arange(len(every))
+        moved = replace(self, lanes=[every[k] for k in order], lane=position[self.lane])
+        return moved, position[len(self.lanes) :].tolist()
+
     def spans_of(self, table: str, rows: Narrow) -> Ints:
         """Return the spans that rows of a table became; -1: none."""
         own_rows, spans = self._by_table[TABLES.index(table)]

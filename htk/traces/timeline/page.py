@@ -78,7 +78,7 @@ def style() -> str:
 
 def page(trace_timeline: TraceTimeline, title: str) -> str:
     """Return one HTML file with every event, or with all but the shortest of the host."""
-    about = trace_timeline.about()
+    about = {**trace_timeline.about(), "nodes": []}
     try:
         about["path"] = trace_timeline.path()
     except HtkError:

@@ -28,6 +28,7 @@ class RowsTimeline(TraceTimeline):
         self.recordings = []
         self._files = np.empty((0, 3), np.int64)
         self.counters = {}
+        self.nodes = {}
         self.detail = Detail(assembled([source] if len(source) else [], origin))
         self.lanes = self.detail.lanes
         self.facts = Facts(nothing, self.lanes, table)

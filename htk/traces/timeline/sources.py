@@ -31,6 +31,7 @@ KINDS = (
 )
 # Of a rank, from top to bottom.
 SECTIONS = (
+    "node",
     "busy",
     "query",
     "phases",

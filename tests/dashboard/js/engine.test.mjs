@@ -59,7 +59,7 @@ function recording(seed) {
   });
   const about = { events: spans.length, columns: PLANES, parts, low, lanes: LANES,
     names: ["gemm_big", "gemm_small", "all_reduce", "Memcpy", "norm", "GEMM"],
-    kinds: ["compute", "comm", "memory"], kind_of: [0, 0, 1, 2, 0, 0], ranks: [], steps: [] };
+    kinds: ["compute", "comm", "memory"], kind_of: [0, 0, 1, 2, 0, 0], ranks: [], nodes: [], steps: [] };
   return { about, spans, text: packed(columns, PLANES) };
 }
 

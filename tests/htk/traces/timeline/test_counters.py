@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from htk.traces.timeline.counters import Counter, described, with_counters
+from htk.traces.timeline.counters import Counter, counter_lanes, described
 from htk.traces.timeline.lanes import Lane, Lanes
 
 
@@ -54,7 +54,9 @@ def test_each_counter_has_a_lane_and_spans_keep_theirs() -> None:
     lanes = Lanes(before, lane, none, ["a"], np.zeros(1, np.uint8), none, none, none, none)
     one, other = counter(1, 20, 0), counter(2, 20, 1)
     second = counter(4, 20, 0, "memory reserved")
-    moved, of_lane = with_counters(lanes, [one, second, other])
+    counters = [one, second, other]
+    moved, places = lanes.with_added(counter_lanes(counters))
+    of_lane = dict(zip(places, counters, strict=True))
     assert [(x.rank, x.section, x.depth) for x in moved.lanes] == [
         (0, "streams", 0), (0, "groups", 0), (0, "counters", 0), (0, "counters", 1),
         (0, "threads", 0), (1, "streams", 0), (1, "counters", 0),
