@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from dash import ALL, MATCH, Dash, Input, Output, State, ctx, dcc, html, no_update
+from flask import Response, request
 
 from htk.analyses import ANALYSES, find
+from htk.answers.output.plotting_library import packed_library
 from htk.answers.output.tokens import FONT, MONO, css_classes, css_variables
 from htk.base.core.defer_imports import spare_pandas
 from htk.base.core.humanize import format_int_ranges
 from htk.base.errors import HtkError
 from htk.base.mappings import Fields
-from htk.dashboard import compressed, derived, filters, start
+from htk.dashboard import compressed, derived, filters, grids, start
 from htk.dashboard.components import attributes, problem, safely
 from htk.dashboard.files import add_routes as add_file_routes
 from htk.dashboard.filters import IDS, pills
@@ -43,6 +45,8 @@ def create_app(runs: Runs, *, token: str | None = None) -> Dash:
     )
     app.index_string = _document()
     app.layout = compact(frame())
+    _serve_library(app)
+    grids.defer_script()
     _show(app, runs)
     _change(app)
     _tables(app, runs)
@@ -61,8 +65,21 @@ def create_app(runs: Runs, *, token: str | None = None) -> Dash:
 
 _views = itertools.count()
 _OF_RANKS = ("base", "new")  # options whose picker gives a list of ranks
-# The largest script: asked for while the first answers are made, run when a chart comes.
+# Where the charts of Dash look for the largest script: asked for while the first answers are made,
+# run when a chart comes.
 _PLOTTING = "/_dash-component-suites/plotly/package_data/plotly.min.js"
+
+
+def _serve_library(app: Dash) -> None:
+    """Serve what draws htk's pictures in place of all that Plotly can draw."""
+
+    @app.server.route(_PLOTTING)
+    def library() -> Response:
+        headers = {"Content-Encoding": "gzip", "Cache-Control": "no-cache"}
+        answer = Response(packed_library(), mimetype="text/javascript", headers=headers)
+        answer.add_etag()
+        answer.make_conditional(request)
+        return answer
 
 
 def _document() -> str:

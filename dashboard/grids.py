@@ -41,6 +41,12 @@ _OF_INTERVALS = (
 _SENTENCES = {"maxWidth": 520}  # wider than names, even in a small table
 
 
+def defer_script() -> None:
+    """Let the script of tables be fetched when a page first has one, by assets/grid_script.js."""
+    script = next(each for each in dag._js_dist if not {"async", "dynamic"} & set(each))
+    script["dynamic"] = True
+
+
 def answered(visit: Visit, name: str, *, rows: int = 12, **options: Any) -> list[Any]:
     """Return the picture, table and coverage of an analysis, for use within a page."""
     result = visit.ask(name, **options)

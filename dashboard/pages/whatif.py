@@ -16,6 +16,7 @@ from htk.dashboard.edits import (
     SAVED,
     chosen,
     controls,
+    edits_of,
     is_of_server,
     moved,
     opening,
@@ -29,7 +30,17 @@ from htk.dashboard.markup import compact
 from htk.dashboard.page import WAITING, Page, Visit, keep_address, panel
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
-from htk.dashboard.whatif_answer import answer, edited, field_errors, strips, untouched
+from htk.dashboard.whatif_answer import (
+    answer,
+    answerable,
+    edited,
+    field_errors,
+    interval_mark,
+    is_of_few,
+    scenario,
+    strips,
+    untouched,
+)
 from htk.traces.trace.selection import Selection
 from htk.whatif.label import BATCHES, SHARDINGS
 from htk.whatif.text import error, in_words, read_savings
@@ -39,17 +50,20 @@ _QUESTION = "What would a step take if …?"
 
 def layout(visit: Visit) -> Any:
     pictures = [panel("whatif", "bounds", 340)]
-    if not is_of_server(visit):  # which has neither micro-batches nor shards
+    if is_of_few(visit):  # it is predicted from every rank, which takes longer than all the rest
+        ask = html.Button("Predict it from every rank", id="whatif-map-ask", className="chip")
+        pictures.append(html.Div(section(_MAP, ask), id="whatif-map"))
+    elif not is_of_server(visit):  # which has neither micro-batches nor shards
         pictures.append(panel("whatif", "map", 340))
     return html.Div(
         [
-            headlines.heading("whatif", _QUESTION),
+            html.Div(headlines.heading("whatif", _QUESTION), id="whatif-headline"),
             html.P(
                 "Of the whole recording, whatever the filters are. The recorded step is replayed "
                 "untouched first, and compared with what was measured.",
                 className="doc",
             ),
-            html.Div(panel("whatif", "badge", 40)),
+            html.Div(panel("whatif", "badge", 40), id="whatif-badge"),
             html.Div(panel("whatif", "presets", 30)),
             html.Div(
                 [
@@ -80,8 +94,10 @@ def _presets(visit: Visit) -> Any:
 
 
 def _badge(visit: Visit) -> Any:
-    """Return whether the replay can be believed, by which tests."""
-    judged = untouched(visit).stage.gate
+    """Return how wide the answer's interval is, whether the replay can be believed, by which
+    tests, and which ranks stand for all."""
+    asked = edited(visit, edits_of(answerable(visit).view))
+    judged = asked.stage.gate
     word, _, why = judged.verdict.partition(":")
     held = judged.held_out_error_pct
     tests = (
@@ -93,8 +109,17 @@ def _badge(visit: Visit) -> Any:
     )
     marks = [html.Span(text, className="mark") for text in tests]
     kind = "mark strong" if word == "trusted" else "mark strong warning"
+    few = asked.shared.stand_for.partition(":")[0]
+    worked = [html.Span(f"worked with {few}", className="mark")] if few else []
     reasons = [html.Span(why.strip(), className="doc")] if why else []
-    return html.Div([html.Span(word, className=kind), *marks, *reasons], className="trust")
+    width = interval_mark(visit)
+    replay = html.Span(f"replay {word}" if width else word, className=kind)
+    return html.Div([*([width] if width else []), replay, *marks, *worked, *reasons],
+                    className="trust")  # fmt: skip
+
+
+def _sentences(visit: Visit) -> tuple[str, str] | None:
+    return scenario(visit) or _best(visit)
 
 
 def _best_cases(visit: Visit) -> list[Fields]:
@@ -134,26 +159,26 @@ def _bounds(visit: Visit) -> Any:
         return section(heading, empty(str(rows[0]["verdict"])))
     fig = whatif_plots.bounds(rows, visit.dark)
     note = "Each on its own, with its 90 % interval; they overlap. Click one to try it."
+    if is_of_few(visit):
+        note += " Slow and late ranks, which only all ranks tell, are not among them."
     return section(heading, plot(fig, heading, {"type": "sweep", "name": "bounds"}, 260), note=note)
 
 
 def _map(visit: Visit) -> Any:
-    heading = "Micro-batch × sharding"
-
     def compute() -> list[Fields]:
-        asked = untouched(visit).sweep("batch", *BATCHES)
+        asked = untouched(visit, of_few=False).sweep("batch", *BATCHES)
         cells: list[Fields] = asked.sweep("sharding", *SHARDINGS).run().to_pylist()
         return cells
 
     rows = visit.runs.kept(visit.view.run, Selection(), "map", compute)
     if all(r["step_time_ns"] is None for r in rows):
-        return section(heading, empty(str(rows[0]["verdict"])))
+        return section(_MAP, empty(str(rows[0]["verdict"])))
     note = "Step time; the bluer, the longer a sample takes a GPU. Blank: too large, or no answer."
     return section(
-        heading,
+        _MAP,
         plot(
             whatif_plots.batch_map(rows, visit.dark),
-            heading,
+            _MAP,
             {"type": "sweep", "name": "map"},
             260,
         ),
@@ -227,6 +252,12 @@ def fields_in_error(visit: Visit) -> dict[str, str]:
         return {}
 
 
+_HEADLINE = headlines.answering(_QUESTION, _sentences)
+
+
+_MAP = "Micro-batch × sharding"
+
+
 def _register(app: Dash, runs: Runs) -> None:
     edits = (
         State({"type": "edit", "name": ALL}, "value"),
@@ -279,6 +310,8 @@ def _register(app: Dash, runs: Runs) -> None:
         Output("whatif-answer", "children"),
         Output("whatif-address", "data"),
         Output({"type": "edit-error", "name": ALL}, "children"),
+        Output("whatif-headline", "children"),
+        Output("whatif-badge", "children"),
         Input({"type": "edit", "name": ALL}, "value"),
         Input("whatif-saved", "data"),
         State({"type": "edit", "name": ALL}, "id"),
@@ -299,7 +332,9 @@ def _register(app: Dash, runs: Runs) -> None:
         visit = Visit(runs, now, bool(dark))
         shown = compact(safely(partial(answer, with_strips=False), visit))
         wrong = fields_in_error(visit)
-        return shown, now.search() or "?", [wrong.get(field["name"], "") for field in fields]
+        errors = [wrong.get(field["name"], "") for field in fields]
+        head, badge = (compact(safely(part, visit)) for part in (_HEADLINE, _badge))
+        return shown, now.search() or "?", errors, html.Div(head, className="headline"), badge
 
     @app.callback(
         Output("whatif-strips", "children"),
@@ -339,6 +374,14 @@ def _register(app: Dash, runs: Runs) -> None:
     )
     keep_address(app, "whatif-address")
 
+    @app.callback(
+        Output("whatif-map", "children"),
+        Input("whatif-map-ask", "n_clicks"),
+        prevent_initial_call=True,
+    )
+    def draw_map(_: Any) -> Any:
+        return dcc.Loading(panel("whatif", "map", 340), **WAITING)
+
 
 PAGE = Page(
     "whatif",
@@ -346,7 +389,7 @@ PAGE = Page(
     2,
     layout,
     {
-        headlines.PART: headlines.answering(_QUESTION, _best),
+        headlines.PART: _HEADLINE,
         "badge": _badge,
         "presets": _presets,
         "bounds": _bounds,

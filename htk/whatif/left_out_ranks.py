@@ -25,10 +25,15 @@ _ANSWERED = (
 )
 
 
+def needs_all_ranks(name: str) -> bool:
+    """Return whether an edit cannot be answered from a few ranks."""
+    return name not in _ANSWERED
+
+
 def check_answered(edits: Sequence[tuple[str, str]]) -> None:
     """Refuse edits that cannot be answered from a few ranks."""
     for name, _ in edits:
-        if name not in _ANSWERED:
+        if needs_all_ranks(name):
             raise UsageError(f"{name} needs all ranks: it cannot be answered from representatives")
 
 

@@ -1,5 +1,6 @@
 """Pictures and pages of many ranks, in a real browser."""
 
+import gzip
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from htk.answers.output.figures import figure
+from htk.answers.output.plotting_library import packed_library
 from htk.base.core.chart import Bar, Chart, Heatmap
 from htk.dashboard.runs import Runs
 from htk.faces.cli.commands.simulate import command as simulate
@@ -33,11 +35,9 @@ _DRAW = """async ([{data, layout}, width]) => {
 @pytest.fixture(scope="module")
 def paper(browser: Any) -> Iterator[Any]:
     """An empty page that can draw."""
-    from plotly.offline import get_plotlyjs
-
     tab = new_tab(browser)
     tab.set_content("<body></body>")
-    tab.add_script_tag(content=get_plotlyjs())
+    tab.add_script_tag(content=gzip.decompress(packed_library()).decode())
     yield tab
     tab.close()
 

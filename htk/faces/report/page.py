@@ -1,6 +1,5 @@
 """A report as one HTML file: no request leaves it, and it prints."""
 
-import gzip
 from base64 import b64encode
 from html import escape
 
@@ -8,6 +7,7 @@ from htk.answers.output.coverage_text import coverage_lines
 from htk.answers.output.figure_colours import classes_of, dark_of_light
 from htk.answers.output.figures import figure
 from htk.answers.output.html import asset, embedded, table
+from htk.answers.output.plotting_library import packed_library
 from htk.answers.output.result import Result
 from htk.answers.output.tokens import FONT, MONO, css_classes, css_variables
 from htk.base.core.extras import require
@@ -291,8 +291,6 @@ def _coverage(report: Report) -> str:
 def _data(report: Report) -> str:
     """Figures, timeline and the one copy of the plotting library, compressed."""
     require("plot", "a report in HTML")
-    from plotly.offline import get_plotlyjs
-
     figures = {
         a.name: figure(a.result.table, a.result.analysis.chart).to_json()
         for section in report.sections
@@ -300,7 +298,7 @@ def _data(report: Report) -> str:
         if a.result is not None and a.result.analysis.chart is not None
     }
     lanes = report.lanes.packed() if report.lanes else None
-    library = b64encode(gzip.compress(get_plotlyjs().encode(), 9, mtime=0)).decode()
+    library = b64encode(packed_library()).decode()
     return (
         f'<script type="application/json" id="figures">{embedded(figures)}</script>'
         f'<script type="application/json" id="dark-colours">{embedded(dark_of_light())}</script>'

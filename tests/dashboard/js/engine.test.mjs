@@ -185,7 +185,7 @@ test("times, ranges and names as people read them", () => {
 });
 
 test("rows: a folded rank keeps its head, and each row is found by its height", () => {
-  const about = { lanes: LANES, ranks: [[0, "NVIDIA H100"], [3, null]] };
+  const about = { lanes: LANES, ranks: [[0, "NVIDIA H100"], [3, null]], nodes: [] };
   const all = T.rows(about, new Set());
   const folded = T.rows(about, new Set([T.rankKey(0)]));
   assert.equal(all.list.filter((row) => row.head).length, 2);
@@ -209,7 +209,7 @@ test("hits on the axis are the cells that a match touches, in whichever lane", a
 });
 
 test("pinned tracks come first, a filter leaves what it names, an order holds within its rank", () => {
-  const about = { lanes: LANES, ranks: [] };
+  const about = { lanes: LANES, ranks: [], nodes: [] };
   const pinned = T.rows(about, new Set(), { pinned: ["3|groups|dp", "0|streams|stream 7", "no such track"] });
   assert.deepEqual(pinned.list.filter((row) => row.pinned).map((row) => row.label), ["rank 3 · dp", "rank 0 · stream 7"]);
   assert.equal(pinned.pinned, 2 * T.LANE);
