@@ -43,8 +43,9 @@ _SENTENCES = {"maxWidth": 520}  # wider than names, even in a small table
 
 def defer_script() -> None:
     """Let the script of tables be fetched when a page first has one, by assets/grid_script.js."""
-    script = next(each for each in dag._js_dist if not {"async", "dynamic"} & set(each))
-    script["dynamic"] = True
+    for script in dag._js_dist:
+        if script["relative_package_path"] == "dash_ag_grid.min.js":
+            script["dynamic"] = True
 
 
 def answered(visit: Visit, name: str, *, rows: int = 12, **options: Any) -> list[Any]:

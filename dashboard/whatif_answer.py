@@ -11,22 +11,13 @@ from htk.base.errors import HtkError, UsageError
 from htk.base.mappings import Fields
 from htk.dashboard import whatif_plots
 from htk.dashboard.components import empty, plot, problem, section, tile
-from htk.dashboard.edits import PRESETS, PRICE, Edits, edits_of, label_of
+from htk.dashboard.edits import PRICE, Edits, edits_of, label_of
 from htk.dashboard.page import Visit
 from htk.traces.trace.selection import Selection
 from htk.whatif.api import WhatIf
 from htk.whatif.left_out_ranks import needs_all_ranks
 from htk.whatif.table import Terms
-from htk.whatif.text import in_words
 
-_WIDE_PCT = 20  # of the predicted step: half an interval from which on it is said
-# What assumptions speak of from which a part of the uncertainty comes.
-_WORDS_OF = {
-    "network": ("leave its node", "network", "links", "latency"),
-    "kernel": ("times as fast", "kernel", "compute", "optimizer"),
-    "host": ("CPU",),
-    "skew": ("rank",),
-}
 _MANY = 64  # ranks; of more a few stand for all
 
 
@@ -192,44 +183,6 @@ def _tiles(row: Fields) -> list[Any]:
     if row["cost_per_million_tokens"] is not None:
         shown.append(tile("a million tokens", f"{row['cost_per_million_tokens']:.3g}"))
     return shown
-
-
-def scenario(visit: Visit) -> tuple[str, str] | None:
-    """Return the answer to the edits of the address in a sentence, and what it rests on most."""
-    visit = answerable(visit)
-    edits = edits_of(visit.view)
-    row = prediction(visit, edits) if edits else None
-    if row is None or row["step_time_ns"] is None:
-        return None
-    ends = ("step_time_ns", "step_time_ns_lo90", "step_time_ns_hi90", "measured_step_time_ns")
-    step, low, high, now = (format_duration(row[name]) for name in ends)
-    named = next((words for words, *preset in PRESETS if (tuple(preset),) == edits), "")
-    words = named or ", ".join(in_words(f"{name} {value}") for name, value in edits).capitalize()
-    change = f"{row['change_pct']:+.1f} %"
-    first = f"{words}: a step takes {step} in place of {now} ({change}), 90 % from {low} to {high}"
-    return first, _deciding(row)
-
-
-def interval_mark(visit: Visit) -> Any:
-    """Return how wide the interval of the answer is; nothing without one."""
-    visit = answerable(visit)
-    edits = edits_of(visit.view)
-    row = prediction(visit, edits) if edits else None
-    if row is None or row["step_time_ns"] is None:
-        return None
-    width = row["step_time_ns_hi90"] - row["step_time_ns_lo90"]
-    half_pct = 50 * width / row["step_time_ns"]
-    kind = "mark strong" if half_pct <= _WIDE_PCT else "mark strong warning"
-    return html.Span(f"90 % within ±{half_pct:.0f} %", className=kind)
-
-
-def _deciding(row: Fields) -> str:
-    """Return the assumption that the largest part of the uncertainty comes from, else the first."""
-    sigmas = json.loads(row["sigma_by_source"])
-    source = max(sigmas, key=sigmas.get) if sigmas else ""
-    assumed = [words for words in str(row["assumptions"] or "").split("; ") if words]
-    told = [words for word in _WORDS_OF.get(source, ()) for words in assumed if word in words]
-    return f"Assumed: {(told or assumed)[0]}" if assumed else ""
 
 
 def _words(row: Fields) -> list[Any]:

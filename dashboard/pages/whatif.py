@@ -16,7 +16,6 @@ from htk.dashboard.edits import (
     SAVED,
     chosen,
     controls,
-    edits_of,
     is_of_server,
     moved,
     opening,
@@ -32,18 +31,16 @@ from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
 from htk.dashboard.whatif_answer import (
     answer,
-    answerable,
     edited,
     field_errors,
-    interval_mark,
     is_of_few,
-    scenario,
     strips,
     untouched,
 )
+from htk.dashboard.whatif_verdict import badge, scenario
 from htk.traces.trace.selection import Selection
 from htk.whatif.label import BATCHES, SHARDINGS
-from htk.whatif.text import error, in_words, read_savings
+from htk.whatif.text import in_words, read_savings
 
 _QUESTION = "What would a step take if …?"
 
@@ -91,31 +88,6 @@ def layout(visit: Visit) -> Any:
 
 def _presets(visit: Visit) -> Any:
     return html.Div(presets(visit, untouched(visit).stage.served), className="presets")
-
-
-def _badge(visit: Visit) -> Any:
-    """Return how wide the answer's interval is, whether the replay can be believed, by which
-    tests, and which ranks stand for all."""
-    asked = edited(visit, edits_of(answerable(visit).view))
-    judged = asked.stage.gate
-    word, _, why = judged.verdict.partition(":")
-    held = judged.held_out_error_pct
-    tests = (
-        f"step {error(judged.step_error_pct)} off",
-        f"exposed communication {error(judged.exposed_error_points, 'points')} off",
-        f"starts {error(judged.start_error_pct)} off",
-        "no step held out" if held is None else f"another step {error(held)} off",
-        f"{judged.observed_path_pct:.0f} % of the path recorded",
-    )
-    marks = [html.Span(text, className="mark") for text in tests]
-    kind = "mark strong" if word == "trusted" else "mark strong warning"
-    few = asked.shared.stand_for.partition(":")[0]
-    worked = [html.Span(f"worked with {few}", className="mark")] if few else []
-    reasons = [html.Span(why.strip(), className="doc")] if why else []
-    width = interval_mark(visit)
-    replay = html.Span(f"replay {word}" if width else word, className=kind)
-    return html.Div([*([width] if width else []), replay, *marks, *worked, *reasons],
-                    className="trust")  # fmt: skip
 
 
 def _sentences(visit: Visit) -> tuple[str, str] | None:
@@ -333,8 +305,8 @@ def _register(app: Dash, runs: Runs) -> None:
         shown = compact(safely(partial(answer, with_strips=False), visit))
         wrong = fields_in_error(visit)
         errors = [wrong.get(field["name"], "") for field in fields]
-        head, badge = (compact(safely(part, visit)) for part in (_HEADLINE, _badge))
-        return shown, now.search() or "?", errors, html.Div(head, className="headline"), badge
+        head, marks = (compact(safely(part, visit)) for part in (_HEADLINE, badge))
+        return shown, now.search() or "?", errors, html.Div(head, className="headline"), marks
 
     @app.callback(
         Output("whatif-strips", "children"),
@@ -390,7 +362,7 @@ PAGE = Page(
     layout,
     {
         headlines.PART: _HEADLINE,
-        "badge": _badge,
+        "badge": badge,
         "presets": _presets,
         "bounds": _bounds,
         "map": _map,

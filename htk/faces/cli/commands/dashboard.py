@@ -4,7 +4,9 @@ import re
 import secrets
 import signal
 import sys
+import threading
 import webbrowser
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -160,4 +162,6 @@ def _serve(
     click.echo(f"dashboard: {url}  (Ctrl-C ends it)", err=True)
     if not no_browser:
         webbrowser.open(url)
+    # The first chart need not wait for what draws it to be imported.
+    threading.Thread(target=import_module, args=("plotly.graph_objects",), daemon=True).start()
     server.run()
