@@ -4,15 +4,21 @@
   const T = globalThis.htkTimeline ??= /** @type {any} */ ({});
   const dark = () => document.documentElement.dataset.mantineColorScheme === "dark";
 
+  const SETTLES = 400; // ms: longer than the timeline waits before it notes a change
+
   function remembered() {
     const found = new URLSearchParams(window.location.hash.slice(1));
     return Object.fromEntries(T.LINKED.map((name) => [name, found.get(name) || ""]));
   }
 
-  function keep(state) {
+  /* Selections, views and marks are steps that one goes back through. */
+  function keep(state, isStep) {
     const text = T.LINKED.filter((name) => state[name]).map((name) => `${name}=${encodeURIComponent(state[name])}`).join("&");
     const bare = window.location.pathname + window.location.search;
-    window.history.replaceState(window.history.state, "", text ? `${bare}#${text}` : bare);
+    if (text === window.location.hash.slice(1)) return;
+    const address = text ? `${bare}#${text}` : bare;
+    if (isStep) window.history.pushState(window.history.state, "", address);
+    else window.history.replaceState(window.history.state, "", address);
   }
 
   /* The time that filters ask for, or the chosen steps. */
@@ -37,12 +43,14 @@
     const source = T.http(place.dataset.query);
     const state = remembered();
     const { pathname } = window.location;
+    const { search } = window.location;
     let left = false;
+    let settled = Infinity; // when what the address says is shown: from then on changes are steps
     const options = {
       dark, select: null,
       narrow: (start, end) => { left = true; narrow(start, end); },
       // The address of another page says nothing of this one.
-      remember: (now) => { if (!left && place.isConnected && window.location.pathname === pathname) keep(now); },
+      remember: (now) => { if (!left && place.isConnected && window.location.pathname === pathname) keep(now, performance.now() > settled); },
     };
     try {
       const known = await source.ask("about", {});
@@ -61,6 +69,15 @@
       if (longest) await handle.jump("longest", place.dataset.name);
       if (!place.isConnected) return; // another took its place meanwhile
       window.htkHandle = handle;
+      settled = performance.now() + SETTLES;
+      const back = async () => {
+        if (!place.isConnected) { window.removeEventListener("popstate", back); return; }
+        if (window.location.pathname !== pathname || window.location.search !== search) return;
+        settled = Infinity;
+        await handle.revisit(remembered());
+        settled = performance.now() + SETTLES;
+      };
+      window.addEventListener("popstate", back);
       if (document.activeElement === document.body) handle.focus();
       new MutationObserver(() => handle.recolour()).observe(document.documentElement,
         { attributes: true, attributeFilter: ["data-mantine-color-scheme"] });

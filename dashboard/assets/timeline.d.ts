@@ -120,6 +120,7 @@ declare namespace htk {
     moment(ns: number, step: number): string;
     count(n: number): string;
     short(text: string, most: number): string;
+    bare(name: string): string;
     unpack(buffer: ArrayBuffer): View;
     ranges(numbers: number[]): string;
     element(tag: string, facts?: Record<string, any>, ...children: any[]): any;
@@ -149,6 +150,7 @@ declare namespace htk {
     filterTracks(control: any, text: string): void;
     dropOf(S: State, key: string, y: number): { line: number | null; before: string | null };
     showTracks(control: any): void;
+    showFound(S: State, place: HTMLElement, found: any, act: (name: string) => void): void;
     joined(texts: string[]): string;
     split(text: string | undefined): string[];
     notesText(notes: Note[]): string;

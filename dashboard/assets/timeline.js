@@ -58,7 +58,7 @@
         go: (a, b) => this.go(a, b, true), redraw: () => this.redraw(), recolour: () => this.recolour(),
         view: () => ({ ...(S.goal || S.view) }), count: () => (S.shown ? S.shown.head.count : -1),
         select: (id) => this.select({ id }), selected: () => S.selected, range: () => S.range,
-        mark: (a, b) => this.mark(a, b), state: S, restore: (state) => this.restore(state), idle: () => !this.busy,
+        mark: (a, b) => this.mark(a, b), state: S, restore: (state) => this.restore(state), revisit: (state) => this.revisit(state), idle: () => !this.busy,
         arrange: () => this.arrange(), filterTracks: (text) => T.filterTracks(this, text),
         pin: (key) => T.pinTrack(this, key), search: (text) => this.search(text), jump: (how, text) => this.jump(how, text), rows: () => S.rows.list,
         focus: () => this.P.canvas.focus({ preventScroll: true }),
@@ -81,7 +81,9 @@
     layout() {
       const { S, P } = this;
       S.rows = T.rows(S.about, S.folded, { pinned: S.pinned, order: S.order, filter: S.filterText });
-      const most = S.options.height || Math.max(260, Math.round(window.innerHeight * 0.6));
+      // What is known of a selection is in sight below the picture.
+      const share = S.selected || S.range ? 0.36 : 0.6;
+      const most = S.options.height || Math.max(260, Math.round(window.innerHeight * share));
       P.scroller.style.height = `${Math.min(most, S.rows.height + T.AXIS + 6)}px`;
       P.spacer.style.height = `${Math.max(0, S.rows.height + T.AXIS + 6 - P.scroller.clientHeight)}px`;
     }
@@ -299,7 +301,10 @@
       const { S, P } = this;
       S.selected = found;
       S.range = null;
+      this.layout();
+      this.fit();
       if (reveal) this.reveal(found);
+      else this.scrollTo(found);
       T.showEvent(S, P.panel, {
         focus: () => this.focus(), jump: (how) => this.jump(how),
         select: (id) => this.select({ id }, { reveal: true }), note: () => T.noteHere(this),
@@ -319,10 +324,7 @@
         if (lane[3]) S.folded.delete(`${lane[0]}|${lane[1]}|${lane[2]}`);
         this.layout();
       }
-      const y = S.rows.at[found.lane];
-      const room = P.scroller.clientHeight - T.AXIS;
-      const isSeen = y < S.rows.pinned || (y >= S.scroll + S.rows.pinned + 20 && y <= S.scroll + room - 40);
-      if (!isSeen) P.scroller.scrollTop = Math.max(0, y - (room + S.rows.pinned) / 2);
+      this.scrollTo(found);
       const view = S.goal || S.view;
       const span = view.end - view.start;
       const length = found.end - found.start;
@@ -330,6 +332,51 @@
       const wide = length > span || length < span / 400 ? Math.max(length * 5, 200) : span;
       const middle = (found.start + found.end) / 2;
       this.go(middle - wide / 2, middle + wide / 2, true);
+    }
+
+    /* Scrolls to the row of an event, where it is out of sight. */
+    scrollTo(found) {
+      const { S, P } = this;
+      const y = S.rows.at[found.lane];
+      const room = P.scroller.clientHeight - T.AXIS;
+      const isSeen = y < S.rows.pinned || (y >= S.scroll + S.rows.pinned && y <= S.scroll + room - 2 * T.LANE);
+      if (!isSeen) P.scroller.scrollTop = Math.max(0, y - (room + S.rows.pinned) / 2);
+    }
+
+    /* Selects the first event in sight, from where keys go on. */
+    begin() {
+      const { S } = this;
+      const { shown, view } = S;
+      if (!shown) return;
+      const whole = shown.end - shown.start;
+      let best = null;
+      for (let i = 0; i < shown.head.count; i++) {
+        const start = shown.start + shown.x[i] * whole;
+        const y = S.rows.at[shown.lanes[shown.lane[i]]];
+        if (y < 0 || start < view.start || start > view.end) continue;
+        if (!best || y < best.y || (y === best.y && start < best.start)) best = { id: shown.id[i], y, start };
+      }
+      if (best) this.select({ id: best.id });
+    }
+
+    /* Selects what a selected event called first, or what called it: of its track, one row down or up. */
+    enter(by) {
+      const { S } = this;
+      const { shown, selected } = S;
+      if (!shown || !selected) { this.begin(); return; }
+      const [rank, section, track, depth] = S.about.lanes[selected.lane];
+      const whole = shown.end - shown.start;
+      let best = null;
+      for (let i = 0; i < shown.head.count; i++) {
+        const lane = S.about.lanes[shown.lanes[shown.lane[i]]];
+        if (lane[0] !== rank || lane[1] !== section || lane[2] !== track || lane[3] !== depth + by) continue;
+        const start = shown.start + shown.x[i] * whole;
+        const middle = start + (shown.w[i] * whole) / 2;
+        const isInside = by > 0 ? middle >= selected.start && middle <= selected.end
+          : start <= (selected.start + selected.end) / 2 && start + shown.w[i] * whole >= (selected.start + selected.end) / 2;
+        if (isInside && (!best || start < best.start)) best = { id: shown.id[i], start };
+      }
+      if (best) this.select({ id: best.id });
     }
 
     focus() {
@@ -344,7 +391,7 @@
     async jump(how, text = "") {
       const { S } = this;
       const id = S.selected ? S.selected.id : -1;
-      if (id < 0 && !text) return;
+      if (id < 0 && !text) { this.begin(); return; }
       const found = await this.askOnce("jump", { how, id, text });
       if (found) this.selectFound(found, true);
     }
@@ -362,6 +409,8 @@
       const { S, P } = this;
       S.range = { start: Math.round(Math.min(start, end)), end: Math.round(Math.max(start, end)), lanes };
       S.selected = null;
+      this.layout();
+      this.fit();
       this.redraw();
       this.remember();
       const { start: low, end: high } = S.range;
@@ -378,8 +427,11 @@
       if (!S.selected && !S.range && S.wanted) this.search(""); // the second Escape ends the search
       this.turn += 1;
       S.selected = S.range = null;
+      this.layout();
+      this.fit();
       T.hint(S, P.panel);
       this.redraw();
+      this.refresh();
       this.remember();
     }
 
@@ -401,6 +453,7 @@
       const found = await this.ask("search", { text: asked });
       if (!found || asked !== S.wanted) return;
       found.found.forEach(([code]) => S.hits.add(code));
+      if (!S.selected && !S.range && found.spans) T.showFound(S, P.panel, found, (name) => this.jump("longest", name));
       P.found.textContent = found.spans
         ? `${T.count(found.spans)} events of ${T.count(found.names)} names` : "nothing of that name";
       this.redraw();
@@ -482,7 +535,15 @@
         total.set(word, (total.get(word) || 0) + Math.max(0, T.lasted(this.S.about, start, found.end[i])));
       });
       const rows = [...total].sort((a, b) => b[1] - a[1]).map(([word, ns]) => `${word} ${T.time(ns, 3)}`);
-      T.trouble(this.P.panel, `Critical path of ${T.time(found.total)}: ${rows.join(" · ")}`);
+      const { about } = this.S;
+      const first = found.start.indexOf(Math.min(...found.start));
+      const lane = found.lane[first] >= 0 ? about.lanes[found.lane[first]] : null;
+      const began = lane && about.steps.find((s) => s[0] === 0 && s[1] === lane[0] && s[2] === found.of_step);
+      const ahead = began ? T.lasted(about, began[3], found.start[first]) : 0;
+      const before = ahead > 0.01 * found.total ? ` Before it the step loads data, or the host does other work, for ${T.time(ahead, 3)}.` : "";
+      const step = found.of_step === null || found.of_step === undefined ? "" : ` of step ${found.of_step}`;
+      const verdict = found.verdict && !found.verdict.startsWith("trusted") ? ` ${found.verdict}.` : "";
+      T.trouble(this.P.panel, `Critical path${step}, ${T.time(found.total)}: ${rows.join(" · ")}.${before}${verdict}`);
     }
 
     fold(row) {
@@ -516,6 +577,19 @@
     timed(notes, moved) {
       const { about } = this.S;
       return notes.map((note) => ({ ...note, start: Math.round(moved(about, note.start)), end: Math.round(moved(about, note.end)) }));
+    }
+
+    /* Shows what an address says and nothing else, as when one goes back. */
+    async revisit(state) {
+      const { S } = this;
+      this.turn += 1;
+      S.selected = S.range = null;
+      this.layout();
+      this.fit();
+      T.hint(S, this.P.panel);
+      if (!state.find && S.wanted) this.search("");
+      if (!state.at) this.go(S.about.low, S.about.high, true);
+      await this.restore(state);
     }
 
     async restore({ at, event, range, aligned, find, filter, pins, order, notes }) {

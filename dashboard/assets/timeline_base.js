@@ -105,6 +105,9 @@
     return `${text.slice(0, front)}…${text.slice(text.length - (keep - front))}`;
   };
 
+  /* A name without the namespaces in front of it, which many share. */
+  T.bare = (name) => name.replace(/^void /, "").replace(/^(?:(?:\w+|\(anonymous namespace\))::)+(?=\w)/, "");
+
   const TYPES = {
     density: Uint8Array, dominant: Uint8Array, x: Float32Array, w: Float32Array,
     id: Uint32Array, name: Uint32Array, lane: Uint16Array, stack: Uint8Array,

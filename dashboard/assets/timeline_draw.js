@@ -4,6 +4,7 @@
   const FONT = "11px system-ui, sans-serif";
   const CHARACTER = 6.3; // pixels; wider than most, so that a text stays in its span
 
+  const MOST_ARROWS = 64;
   const TALL = 24; // pixels of a strip's image
 
   /* Pictures of what a server's view holds: lanes, strips, and of both what is lit. */
@@ -282,7 +283,7 @@
       }
       if (w > 26) {
         context.fillStyle = kind.border ? S.colours.ink : kind.text;
-        const text = about.names[name].replace(/^void /, "");
+        const text = T.bare(about.names[name]);
         context.fillText(T.short(text, Math.floor((w - 6) / CHARACTER)), x + 4, y + T.LANE / 2 - 0.5);
       }
       if (S.wanted && !dim) {
@@ -311,7 +312,7 @@
   }
 
   function arrows({ S, context, X, Y, C }) {
-    for (const arrow of S.selected.arrows || []) {
+    for (const arrow of (S.selected.arrows || []).slice(0, MOST_ARROWS)) {
       const [x0, y0] = [X(arrow.from[1]), Y(laneY(S, arrow.from[0]))];
       const [x1, y1] = [X(arrow.to[1]), Y(laneY(S, arrow.to[0]))];
       const bend = Math.max(24, Math.min(120, Math.abs(x1 - x0) / 2));

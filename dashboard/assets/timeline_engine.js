@@ -313,7 +313,7 @@
         members.push(i);
         if (this.start[i] > this.start[last]) last = i;
       }
-      return found.concat(members.filter((i) => i !== last).slice(0, 64).map((i) => this.arrow("collective", last, i)));
+      return found.concat(members.filter((i) => i !== last).map((i) => this.arrow("collective", last, i)));
     }
 
     named(text) {
@@ -364,6 +364,8 @@
     stats({ start, end, lanes }) {
       const chosen = lanes ? new Set(numbers(lanes)) : null;
       const names = new Map();
+      const hasStreams = this.about.lanes.some((lane) => lane[1] === "streams");
+      const twice = (part) => hasStreams && this.about.lanes[part.lane][1] === "groups"; // they are kernels too
       const byLane = new Map();
       const pieces = new Map();
       let spans = 0;
@@ -372,10 +374,12 @@
         for (let i = this.from(part, start), b = this.until(part, end); i < b; i++) {
           const from = T.timeAt(this.about, Math.max(this.start[i], start));
           const to = T.timeAt(this.about, Math.min(this.end[i], end));
-          const name = names.get(this.name[i]) || [this.name[i], 0, 0];
-          name[1] += 1;
-          name[2] += to - from;
-          names.set(this.name[i], name);
+          if (!twice(part)) {
+            const name = names.get(this.name[i]) || [this.name[i], 0, 0];
+            name[1] += 1;
+            name[2] += to - from;
+            names.set(this.name[i], name);
+          }
           byLane.set(part.lane, (byLane.get(part.lane) || 0) + to - from);
           const rank = this.about.lanes[part.lane][0];
           const kind = this.about.kind_of[this.name[i]];
@@ -389,7 +393,7 @@
       const inOrder = (map) => [...map].sort(([a], [b]) => a - b);
       const kinds = inOrder(pieces).flatMap(([rank, byKind]) =>
         inOrder(byKind).map(([kind, own]) => [rank, this.about.kinds[kind], covered(own)]));
-      return { start, end, spans, kinds, names: [...names.values()].sort((a, b) => b[2] - a[2]).slice(0, 12),
+      return { start, end, spans, kinds, names: [...names.values()].sort((a, b) => b[2] - a[2]).slice(0, 200),
         lanes: [...byLane].sort((a, b) => b[1] - a[1]) };
     }
 

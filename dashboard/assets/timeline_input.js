@@ -140,6 +140,7 @@
       ".": () => C.jump("next"), ",": () => C.jump("previous"), "[": () => C.follow(false), "]": () => C.follow(true),
       n: () => T.noteHere(C), t: () => T.showTracks(C),
       p: () => { if (!P.path.hidden) C.criticalPath(); },
+      enter: () => C.enter(1), backspace: () => C.enter(-1),
       "/": () => P.search.focus(), "?": () => T.showKeys(P.panel), escape: () => C.clear(),
     };
     P.canvas.addEventListener("keydown", (event) => {

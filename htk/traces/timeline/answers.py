@@ -32,7 +32,7 @@ from htk.traces.trace.trace import Trace
 
 MOST_FOUND = 200
 _NAME = 160
-_TOP = 12
+_TOP = 200  # names of a marked time
 _MOST_LIT = 3  # searches in memory; one of a million spans takes 60 MB
 
 
@@ -181,8 +181,9 @@ class TraceTimeline:
         until = self.cuts.time_at(np.minimum(self.lanes.end[spans], high))
         length = until - begin
         name, lane = self.lanes.name[spans], self.lanes.lane[spans]
-        count = np.bincount(name, minlength=len(self.lanes.names))
-        total = np.bincount(name, length, minlength=len(self.lanes.names))
+        once = ~self._drawn_twice[lane]
+        count = np.bincount(name[once], minlength=len(self.lanes.names))
+        total = np.bincount(name[once], length[once], minlength=len(self.lanes.names))
         top = np.argsort(-total, kind="stable")[:_TOP]
         kind = self.lanes.kinds[name].astype(np.int64)
         kinds = np.stack([self._rank[spans], kind], 1) if len(spans) else np.empty((0, 2), int)
@@ -211,8 +212,13 @@ class TraceTimeline:
 
     def _path(self, step: int | None) -> Fields:
         from htk.quantities.graph.critical_path import path_events
+        from htk.quantities.graph.fidelity import step_path
 
         selection = self.trace.sel()
+        judged = step_path(selection.tables, step).facts
+        verdict = str(judged["verdict"])
+        if verdict.startswith("refused"):
+            raise UsageError(f"no critical path is drawn, its replay is {verdict}")
         pieces = path_events(selection.tables, step)
         rank = read_keys(pieces["rank"])
         clock = DisplayClock(self.trace, self.aligned)
@@ -235,6 +241,8 @@ class TraceTimeline:
             "kind": kinds.tolist(),
             "inside": truths(pieces["inside"]).tolist(),
             "total": int(numbers(pieces["path_ns"]).sum()),
+            "of_step": judged.get("step"),
+            "verdict": verdict,
         }
 
     def answer_text(self, question: str, query: Mapping[str, str]) -> bytes:
@@ -293,6 +301,12 @@ class TraceTimeline:
     def _rank(self) -> Ints:
         ranks = np.array([lane.rank for lane in self.lanes.lanes] + [-1], np.int64)
         return ranks[self.lanes.lane]
+
+    @cached_property
+    def _drawn_twice(self) -> np.ndarray:
+        """The lanes of groups, whose collectives are kernels of the streams too."""
+        sections = [lane.section for lane in self.lanes.lanes]
+        return np.array(["streams" in sections and section == "groups" for section in sections])
 
     @cached_property
     def _lower(self) -> list[str]:

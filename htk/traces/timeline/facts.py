@@ -302,13 +302,13 @@ class Facts:
         spans = self.lanes.spans_of(table, rows)
         spans = np.append(spans[(spans >= 0) & (spans != span)], span)
         last = spans[np.argmax(self.lanes.start[spans])]
-        return self._between("collective", int(last), spans[spans != last][:MOST_ARROWS])
+        return self._between("collective", int(last), spans[spans != last])
 
     def _between(self, kind: str, begin: Ints | int, to: Ints | int) -> list[Arrow]:
         begins, tos = np.broadcast_arrays(np.atleast_1d(begin), np.atleast_1d(to))
         return [
             self.arrow(kind, a, b)
-            for a, b in zip(begins.tolist(), tos.tolist(), strict=True)  # at most a screen full
+            for a, b in zip(begins.tolist(), tos.tolist(), strict=True)  # a rank each at most
             if a >= 0 and b >= 0
         ]
 
