@@ -15,7 +15,6 @@ from htk.base.errors import MissingTable, UsageError
 from htk.base.io.sources import resolve
 from htk.hta.frames import Frames
 from htk.parsers.kineto import scan
-from htk.traces.trace.opening import OpenOptions, open_trace
 
 # Floating-point operations of an instruction of one thread, by CUPTI's counter of it.
 CUDA_SASS_INSTRUCTION_COUNTER_FLOPS = {
@@ -199,14 +198,11 @@ def stragglers(frames: Frames, steps: Sequence[int], most: int) -> list[int]:
 
 def counters(frames: Frames, rank: int) -> pd.DataFrame | None:
     """CUPTI's counters of each kernel, with the operators that launched it; None: none recorded."""
-    parts = [p for p in frames.trace.files if p.rank == rank]
-    ranges = frames.trace.tables["events"]
-    is_counted = matching(ranges["category"], "cuda_profiler_range".__eq__)
-    if not (is_counted & (numbers(ranges["rank"], -1) == rank)).any():
+    events = frames.trace.tables["events"]
+    is_counted = matching(events["category"], "cuda_profiler_range".__eq__)
+    rows = events.filter(pa.array(is_counted & (numbers(events["rank"], -1) == rank)))
+    if not rows.num_rows:
         return None
-    again = open_trace([p.file for p in parts], OpenOptions(keep_unknown_arguments=True))
-    events = again.tables["events"]
-    rows = events.filter(pa.array(matching(events["category"], "cuda_profiler_range".__eq__)))
     rows = rows.sort_by("start_ns")
     calls = _launch_calls(frames, rank)
     if calls.num_rows != rows.num_rows:

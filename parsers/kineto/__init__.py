@@ -30,7 +30,14 @@ from htk.parsers.kineto.process_groups import comm_groups
 from htk.parsers.kineto.processes import processes
 from htk.parsers.kineto.raw import RawEvents
 from htk.parsers.kineto.read import read_events
-from htk.parsers.kineto.sorting import DAY_NS, Columns, Sorted, sort_events, unread_events
+from htk.parsers.kineto.sorting import (
+    DAY_NS,
+    PROFILER_RANGE,
+    Columns,
+    Sorted,
+    sort_events,
+    unread_events,
+)
 from htk.parsers.kineto.tables import tables
 from htk.quantities.derived.cut_calls import cut_tables
 from htk.quantities.derived.cut_header import BY_ACTIVITY, CutHeader, cut_headers
@@ -66,8 +73,9 @@ def sniff(head: Head) -> bool:
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
-    with source.open() as file, open_stream(file) as stream:
-        raw = read_events(stream, rest=options.keep_unknown_arguments, progress=options.progress)
+    raw = _read(source, options, rest=options.keep_unknown_arguments)
+    if not options.keep_unknown_arguments and PROFILER_RANGE in raw.texts("cat"):
+        raw = _read(source, options, rest=True)  # its arguments are metrics of any names
     if not raw.events_seen:
         raise MalformedTrace(
             f"{source.name}: JSON without traceEvents, expected a PyTorch profiler trace; "
@@ -91,6 +99,11 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     if len(cuts) == len(recorded):
         first, *others = map(_as_cut, (first, *others), cuts)
     return replace(first, others=tuple(others))
+
+
+def _read(source: Source, options: ParseOptions, *, rest: bool) -> RawEvents:
+    with source.open() as file, open_stream(file) as stream:
+        return read_events(stream, rest=rest, progress=options.progress)
 
 
 def _as_cut(parsed: Parsed, cut: CutHeader) -> Parsed:

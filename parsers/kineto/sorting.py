@@ -42,7 +42,8 @@ CATEGORIES = {
     "overheads": ("overhead",),
     "graph_nodes": ("graph_event_node", "graph_host_node"),  # that are no work of the GPU
 }
-_NO_WORK = ("trace", "cuda_profiler_range", "cuda_event")  # the profiler's own, and marks
+PROFILER_RANGE = "cuda_profiler_range"  # CUPTI's metrics of a kernel, or of a range of them
+_NO_WORK = ("trace", PROFILER_RANGE, "cuda_event")  # the profiler's own, and marks
 MTIA_SYNCS = ("event_wait", "event_record")  # MTIA's, among what runs on the device
 _ONECCL = "xccl::"  # its calls on the host, which Kineto files with what runs on the device
 STEP = "ProfilerStep#"
@@ -79,7 +80,8 @@ def sort_events(raw: RawEvents, base_ns: int = 0) -> Sorted:
     table[~complete] = -1
     of = {name: np.flatnonzero(table == k) for k, name in enumerate(CATEGORIES)}
     of["flows"] = np.flatnonzero(_is_phase(raw, phase, "s", "f", "t") & timed)
-    of["counters"] = np.flatnonzero(_is_phase(raw, phase, "C") & timed)
+    is_counted = is_complete & _is_of_category(raw, PROFILER_RANGE)
+    of["counters"] = np.flatnonzero((_is_phase(raw, phase, "C") | is_counted) & timed)
     of["memory"] = np.flatnonzero(_is_phase(raw, phase, "i", "I") & timed & named(raw, _is_memory))
     return Sorted(np.flatnonzero(complete), of, np.flatnonzero(is_complete & untimed), strays)
 
@@ -232,6 +234,11 @@ def _dense_codes(raw: RawEvents, name: str) -> NDArray[np.int32]:
 
 def _is_phase(raw: RawEvents, phase: NDArray[np.int32], *wanted: str) -> Mask:
     return np.asarray(np.array([*(p in wanted for p in raw.texts("ph")), False], bool)[phase])
+
+
+def _is_of_category(raw: RawEvents, category: str) -> Mask:
+    wanted = np.array([*(text == category for text in raw.texts("cat")), False], bool)
+    return np.asarray(wanted[_dense_codes(raw, "cat")])
 
 
 def _table_codes(raw: RawEvents) -> NDArray[np.int8]:

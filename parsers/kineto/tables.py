@@ -24,14 +24,15 @@ from htk.base.columns.arrow import (
     with_column,
     without,
 )
-from htk.base.columns.types import take_or
+from htk.base.columns.types import Mask, take_or
 from htk.base.core.stated_counts import INDEX
+from htk.base.names.counters import RANGE_PROFILER
 from htk.base.schema import FLOAT64, INT32, INT64
 from htk.parsers.common.span_tables import kinds_of
 from htk.parsers.common.stack_texts import join_stacks
 from htk.parsers.kineto.graph_nodes import waits_of_nodes
 from htk.parsers.kineto.raw import RawEvents
-from htk.parsers.kineto.sorting import STEP, Columns, Sorted
+from htk.parsers.kineto.sorting import PROFILER_RANGE, STEP, Columns, Sorted
 
 LAUNCH_FLOWS = ("ac2g", "async_cpu_to_gpu")  # from a call to what it launched
 _FLOW_CATEGORIES = {**dict.fromkeys(LAUNCH_FLOWS, "ac2g"), "fwdbwd": "fwdbwd"}
@@ -310,7 +311,8 @@ def _memory(columns: Columns) -> pa.Table:
 
 
 def _counters(columns: Columns) -> pa.Table:
-    """A row for each series of each counter event; their names are free, so they are JSON."""
+    """A row for each series of each counter event; their names are free, so they are JSON. Metrics
+    of a profiled range are counters with the kernel, or what else it is called, as series."""
     codes, dictionary = columns.codes("args_rest")
     decoded = [_series(value) for value in dictionary.to_pylist()] + [{}]
     rows = []
@@ -330,8 +332,22 @@ def _counters(columns: Columns) -> pa.Table:
     }
     of_series = {name: column.take(pa.array(take)) for name, column in of_events.items()}
     of_series["series"] = texts(series)
+    is_of_range = matching(columns.text("cat"), PROFILER_RANGE.__eq__)[take]
+    if is_of_range.any():
+        of_series |= _metrics_of_ranges(of_series, is_of_range)
     of_series["value"] = number(np.array(values, np.float64), FLOAT64)
     return build(_wanted("counters"), of_series, len(rows))
+
+
+def _metrics_of_ranges(counters: dict[str, pa.Array], is_of_range: Mask) -> dict[str, pa.Array]:
+    """Return the names of counters of which some are metrics that the profiler took of ranges."""
+    columns = (counters[name].to_pylist() for name in ("name", "series", "process"))
+    named = [
+        (series, name, RANGE_PROFILER) if is_metric else (name, series, process)
+        for name, series, process, is_metric in zip(*columns, is_of_range.tolist(), strict=True)
+    ]
+    names = zip(*named, strict=True)
+    return dict(zip(("name", "series", "process"), map(texts, map(list, names)), strict=True))
 
 
 def _series(arguments: str) -> dict[str, float]:

@@ -99,6 +99,9 @@ class Questions:
     def kernel_kinds(self, *, per: Literal['rank', 'step'] = 'rank', compat: Literal['hta'] | None = None) -> Result:
         """Which kinds of activity run alone, and which at the same time?"""
 
+    def kernel_metrics(self, *, zeros: bool = False, n: int = 20) -> Result:
+        """What did the profiler's hardware counters measure of each kernel?"""
+
     def kernel_occupancy(self, *, n: int = 20) -> Result:
         """How well do kernels fill the GPU?"""
 
