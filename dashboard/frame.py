@@ -162,20 +162,24 @@ def trust(visit: Visit) -> list[Any]:
         )
     except HtkError:
         return []
+    apart = [row for row in rows if row["item"].startswith(_APART)]
     wanted = [row for row in rows if row["item"] in _ITEMS]
     return [
-        html.Div(
-            [html.Span(className=f"dot {row['state']}"), _ITEMS[row["item"]](row["finding"])],
-            title=row["finding"] + (f". {row['advice']}" if row["advice"] else ""),
-        )
-        for row in wanted[:5]
+        *(_finding(row, "warning", _short(row["finding"])) for row in apart[:1]),
+        *(_finding(row, row["state"], _ITEMS[row["item"]](row["finding"])) for row in wanted[:5]),
     ]
+
+
+def _finding(row: Fields, state: str, words: str) -> Any:
+    title = row["finding"] + (f". {row['advice']}" if row["advice"] else "")
+    return html.Div([html.Span(className=f"dot {state}"), words], title=title)
 
 
 def _short(text: str) -> str:
     return text.partition(":")[0].partition(",")[0]
 
 
+_APART = "launches of rank"  # whose GPU starts nothing for long: its clock may be another
 _ITEMS: Fields = {
     "ranks": lambda text: "1 rank" if text == "the only one" else _short(text),
     "GPU time linked to launches": lambda text: f"{_short(text)} of GPU time linked",

@@ -11,7 +11,7 @@ from dash import dcc, html
 
 from htk.answers.output.render import CHANGES, PROSE
 from htk.answers.output.result import Result
-from htk.base.core.humanize import shorten
+from htk.base.core.humanize import shorten_apart
 from htk.base.mappings import Facts, Fields
 from htk.base.schema import ABSOLUTE_TIMES, doc_of
 from htk.base.schema.columns import headings, unit_of
@@ -26,11 +26,11 @@ ROWS = 5000  # more is for files, not for a page
 _ON_TIMELINE = ("name", "op", "launched_by")  # columns whose values are names of spans
 _USUAL = {"complete": True, "cycle": 0, "device_kind": "gpu"}
 _WORDS = {"valueFormatter": {"function": "htkWords(params.value)"}}  # of codes: late_host
-_SHORT = "short "  # before a column's name: what is shown of it
-_LETTERS = 46  # of a name: what the widest column holds
+_SHORT, _LONG = "short ", "long "  # before a column's name: what is shown of it, in wide windows
+_LETTERS = 42  # of a name: what the widest column holds
 _NAME = {
     "pinned": "left",
-    "maxWidth": 360,
+    "maxWidth": 640,
     "valueFormatter": {"function": "htkName(params.value, params.data, params.colDef.field)"},
 }
 _LAYOUT = {"maxWidth": 360, "pinned": "left"}  # whole: layouts differ in their last words, too
@@ -195,10 +195,12 @@ def rows_and_columns(
 
 def _add_short(rows: list[Fields], name: str) -> None:
     """Add to rows with a long name how it is shown: its telling parts, as plots have it."""
-    for row in rows:  # JSON wants rows
-        text = row[name]
-        if text is not None and (short := shorten(str(text), _LETTERS)) != text:
-            row[f"{_SHORT}{name}"] = short
+    for word, letters in ((_SHORT, _LETTERS), (_LONG, 2 * _LETTERS)):
+        cut = shorten_apart((str(row[name]) for row in rows if row[name] is not None), letters)
+        for row in rows:  # JSON wants rows
+            text = row[name]
+            if text is not None and cut[str(text)] != text:
+                row[f"{word}{name}"] = cut[str(text)]
 
 
 def _to_timeline(name: str) -> Fields:
@@ -244,7 +246,10 @@ def _column(table: pa.Table, field: pa.Field, heading: str) -> Fields:
         shape = "htkChange"
     for words, short in _OF_INTERVALS:
         heading = heading.replace(words, short)
+    if pa.types.is_boolean(field.type):
+        shape = "htkTruth"
     numeric = {
+        "cellDataType": False,  # else AG Grid draws a box for what is true or false
         "type": "numericColumn",
         "filter": "agNumberColumnFilter",
         "valueFormatter": {"function": f"{shape}(params.value)"},

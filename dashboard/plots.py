@@ -11,7 +11,7 @@ from htk.answers.output.figure_colours import colour_of, hatch, heat_scale, mark
 from htk.answers.output.figure_columns import written_out
 from htk.answers.output.figure_frame import framed
 from htk.answers.output.tokens import palette_of
-from htk.base.core.humanize import shorten
+from htk.base.core.humanize import shorten, shorten_apart
 from htk.base.mappings import Fields
 
 _BETWEEN = 0.02  # of the width: between recordings
@@ -190,7 +190,8 @@ def ranked(rows: Sequence[Fields], name: str, value: str, dark: bool) -> Any:
     import plotly.graph_objects as go
 
     own = palette_of(dark)
-    words = [f"{shorten(str(r[name]), 56)}" for r in rows]
+    short = shorten_apart((str(r[name]) for r in rows), 56)
+    words = [short[str(r[name])] for r in rows]
     places = [f"{k}" for k in range(len(rows))]  # two long names may look the same when cut
     kinds = dict.fromkeys(r["kind"] or "other" for r in rows)
     bars = []

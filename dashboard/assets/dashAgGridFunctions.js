@@ -17,7 +17,10 @@ function htkScaled(value, units) {
 htkGrid.htkTime = (v) => htkScaled(v, [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]]);
 htkGrid.htkSize = (v) => htkScaled(v, [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]]);
 htkGrid.htkWords = (v) => (v === null || v === undefined ? "–" : String(v).replaceAll("_", " "));
-htkGrid.htkName = (v, row, field) => (row && row[`short ${field}`]) || (v === null || v === undefined ? "" : String(v));
+const HTK_WIDE = 1800; // pixels of a window with room for twice the letters
+htkGrid.htkName = (v, row, field) =>
+  (row && row[`${window.innerWidth < HTK_WIDE ? "short" : "long"} ${field}`]) || (v === null || v === undefined ? "" : String(v));
+htkGrid.htkTruth = (v) => (v === null || v === undefined ? "–" : v ? "yes" : "no");
 htkGrid.htkGo = (v) => (v && v !== "others" ? "↗" : "");
 htkGrid.htkShare = (v) => (v === null || v === undefined ? "–" : `${v.toFixed(1)} %`);
 htkGrid.htkChange = (v) => {

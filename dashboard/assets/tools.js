@@ -95,10 +95,17 @@
     return "";
   };
 
+  /* Tabs are told apart by their page and run. */
+  function nameTab() {
+    const text = (what) => (document.querySelector(what)?.textContent || "").trim();
+    const run = text("#run").replace(/ · \d+ files$/, "");
+    document.title = [text("nav a.here") || text("main h1"), run, "htk"].filter(Boolean).join(" · ");
+  }
+
   window.htkDrawn = function () {
     window.htkMountTimeline();
     window.htkMirror();
-    requestAnimationFrame(mountUpload);
+    requestAnimationFrame(() => { mountUpload(); nameTab(); });
     return "";
   };
 
@@ -115,6 +122,10 @@
   function closePickers(but) {
     document.querySelectorAll("details.pick[open]").forEach((d) => { if (d !== but) d.removeAttribute("open"); });
   }
+  document.addEventListener("toggle", (event) => { // what is typed next goes into its field
+    const pick = /** @type {HTMLDetailsElement} */ (event.target);
+    if (pick.open && pick.matches("details.pick")) pick.querySelector("input")?.focus();
+  }, true);
   document.addEventListener("keydown", (event) => {
     const open = event.key === "Escape" && document.querySelector("details.pick[open]");
     if (!open) return;

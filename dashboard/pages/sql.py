@@ -4,12 +4,14 @@ import json
 from typing import Any
 
 import dash_mantine_components as dmc
+import numpy as np
 import pyarrow as pa
 from dash import Dash, Input, Output, State, dcc, html
 
 from htk.analyses import ANALYSES
 from htk.answers.output.figures import figure
 from htk.answers.output.result import Result
+from htk.base.columns.arrow import numbers
 from htk.base.core.chart import Bar
 from htk.base.schema import DERIVED, TABLES, doc_of
 from htk.dashboard.components import attributes, coverage, empty, plot, safely
@@ -160,7 +162,8 @@ def _answer(visit: Visit) -> Any:
 
 
 def _drawn(result: Result, visit: Visit) -> Any:
-    """Return a picture of an answer of few rows: its first number, by what comes before it."""
+    """Return a picture of an answer of few rows: the number by which it is sorted, else the first,
+    by what comes before it."""
     schema = result.table.schema
     is_number = [pa.types.is_integer(f.type) or pa.types.is_floating(f.type) for f in schema]
     names = [f.name for f in schema]
@@ -170,8 +173,16 @@ def _drawn(result: Result, visit: Visit) -> Any:
     values = [name for name in numeric if name != x]
     if not values or not 1 < len(result) <= _MOST_BARS:
         return html.Div()
-    drawn = figure(result.table, Bar(x, values[0], horizontal=bool(texts)), dark=visit.dark)
-    return plot(drawn, f"{values[0]} by {x}".replace("_", " "))
+    value = next((name for name in values if _is_sorted_by(result.table[name])), values[0])
+    drawn = figure(result.table, Bar(x, value, horizontal=bool(texts)), dark=visit.dark)
+    return plot(drawn, f"{value} by {x}".replace("_", " "))
+
+
+def _is_sorted_by(column: pa.ChunkedArray) -> bool:
+    """Return whether the rows stand in the order of a column, which is not all one."""
+    values = numbers(column.drop_null())
+    change = np.diff(values)
+    return bool(change.any() and ((change <= 0).all() or (change >= 0).all()))
 
 
 def _register(app: Dash, runs: Runs) -> None:

@@ -33,7 +33,13 @@ LYING_BARS = 16  # of a picture whose bars lie: more names have no room
 FEW_LINES = 4  # of ranks; more are drawn as their median, least and most
 # Sums may stand in a bar together; these not.
 _NO_SUM = re.compile(r"_(max|min|mean|pct|p\d\d|std)$|imbalance|slowness")
-_UNITS = {"ms": 1e6, "GiB": 2**30, "MiB": 2**20, "KiB": 2**10}  # of an axis, in those of a column
+_UNITS = {
+    "µs": 1e3,
+    "ms": 1e6,
+    "GiB": 2**30,
+    "MiB": 2**20,
+    "KiB": 2**10,
+}  # of an axis, in those of a column
 
 _OPERATIONS = "sample_traces/operation_rows/slow_worker.parquet"
 # What the job has nothing of, and the recording that has.

@@ -7,13 +7,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.base.core.humanize import shorten
+from htk.base.core.humanize import shorten_apart
 from htk.base.schema import ABSOLUTE_TIMES, STRING
 from htk.base.schema.columns import heading_of, unit_of
 
 WITH_NUMBER = ("rank", "step", "device", "stage")  # axes whose marks say what they are
 NO_NAME = "–"
-_SCALE = {"ns": (1e-6, "ms")}
+_LETTERS = 50  # of a name beside its bar
+_MS, _US = (1e-6, "ms"), (1e-3, "µs")
 _SIZES = ((2**30, "GiB"), (2**20, "MiB"))  # the first that the largest reaches
 _CODES = ("cause", "how")  # columns whose values are codes: late_host
 _SHORT = re.compile(r"\bcomm\b")
@@ -59,7 +60,8 @@ def categories(table: pa.Table, name: str) -> list[Any]:
     if name in WITH_NUMBER:
         return [f"{name} {v}" if v is not None else "–" for v in values]
     if plain_type(table[name].type) == STRING:
-        return ["–" if v is None else shorten(v, 50) for v in values]
+        short = shorten_apart((v for v in values if v is not None), _LETTERS)
+        return ["–" if v is None else short[v] for v in values]
     return values
 
 
@@ -91,7 +93,13 @@ def scale_of(table: pa.Table, name: str) -> tuple[float | None, str]:
         sizes = [table[f.name] for f in table.schema if unit_of(f.name) == "bytes"]
         largest = max((pc.max(column).as_py() or 0 for column in sizes), default=0)
         return next(((1 / size, word) for size, word in _SIZES if largest >= size), _SIZES_LEAST)
-    return _SCALE.get(unit, (None, unit))
+    if unit == "ns":
+        names = [f.name for f in table.schema if unit_of(f.name) == "ns"]
+        lengths = [table[each] for each in names if each not in ABSOLUTE_TIMES]
+        ends = [end for column in lengths for end in pc.min_max(column).as_py().values() if end]
+        is_short = name not in ABSOLUTE_TIMES and 0 < max(map(abs, ends), default=0) < 1e6
+        return _US if is_short else _MS
+    return None, unit
 
 
 def title_of(table: pa.Table, name: str) -> str:

@@ -2,7 +2,8 @@
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import groupby
 
@@ -11,6 +12,9 @@ from htk.base.errors import UsageError
 _TIME = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"), (1, "ns"))
 _BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 _DURATION = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|min)?\s*")
+_BEFORE = 4  # letters kept before the first that differs
+_NUMBER = re.compile(r"\d+")
+_REPEATED = re.compile(r"[ST]\d*_|L\w\d+E")  # of a mangled name: what stood before; a value
 _THEN, _AGAIN = " → ", re.compile(r" ×\d+$")  # between names of a sequence; of one that repeats
 _AND = "; "  # between names of a list
 _NAMESPACES = re.compile(r"\b(?:[A-Za-z_]\w*::)+")
@@ -187,6 +191,67 @@ def shorten(text: str, width: int = 60) -> str:
     return text[:head] + "…" + text[-(width - 1 - head) :]
 
 
+def shorten_apart(names: Iterable[str], width: int = 60) -> dict[str, str]:
+    """Return each name cut to a width so that no two of them look the same."""
+    cut = {name: shorten(name, width) for name in names}
+    count = Counter(cut.values())
+    bare = {name: _signature(name) for name, short in cut.items() if count[short] > 1}
+    if len(set(bare.values())) < len(bare):  # they differ in what that leaves out
+        bare = {name: name for name in bare}
+    apart = _by_their_parts([*bare.values()], width)
+    apart |= _from_where_they_differ([own for own in bare.values() if own not in apart], width)
+    cut |= {name: apart[own] for name, own in bare.items()}
+    seen: Counter[str] = Counter()
+    for name, short in cut.items():  # those that differ in two places far apart are numbered
+        seen[short] += 1
+        if seen[short] > 1:
+            mark = f" #{seen[short]}"
+            cut[name] = short[: width - len(mark)] + mark
+    return cut
+
+
+def _by_their_parts(names: list[str], width: int) -> dict[str, str]:
+    """Return names of as many parts by their first part and those in which they differ."""
+    alike: dict[int, list[list[str]]] = {}
+    for name in names:
+        parts = name.split("_")
+        alike.setdefault(len(parts), []).append(parts)
+    cut = {}
+    for count, members in alike.items():
+        differ = [k for k, words in enumerate(zip(*members, strict=True)) if len({*words}) > 1]
+        for parts in members:
+            short = parts[0]
+            for before, k in zip([0, *differ], differ, strict=False):
+                short += ("_" if k == before + 1 else "_…_") + parts[k] if k else ""
+            short += "_…" if differ and differ[-1] < count - 1 else ""
+            if differ and len(short) <= width:
+                cut["_".join(parts)] = short
+    return cut
+
+
+def _from_where_they_differ(names: list[str], width: int, shared: int = -1) -> dict[str, str]:
+    """Return how names begin, and how they go on from where they differ; those that still look the
+    same go on from where these differ. `shared`: letters that are known to be the same."""
+    if not names:
+        return {}
+    low, high = min(names), max(names)
+    letters = enumerate(zip(low, high, strict=False))
+    differ = next((index for index, (a, b) in letters if a != b), len(low))
+    head = width // 3
+    begin = max(head, differ - _BEFORE)
+    room = width - head - 1
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        rest = name[begin:]
+        rest = rest if len(rest) <= room else rest[: room - 1] + "…"
+        alike.setdefault(f"{name[:head]}…{rest}", []).append(name)
+    cut: dict[str, str] = {}
+    for short, same in alike.items():
+        apart = len(same) > 1 and differ > shared
+        cut |= _from_where_they_differ(same, width, differ) if apart else dict.fromkeys(same, short)
+    return cut
+
+
 def join_in_order(names: Sequence[str], most: int = 40) -> str:
     """Return names that follow each other; one that repeats right away is counted."""
     runs = [(name, len([*same])) for name, same in groupby(names[:most])]
@@ -208,7 +273,9 @@ def _sequence(names: list[str], width: int, between: str) -> str:
 
 
 def _signature(name: str) -> str:
-    """void a::f<int, b::g<4>>(int) -> f<int, g<4>>."""
+    """void a::f<int, b::g<4>>(int) -> f<int, g<4>>; _ZN1a1fINS_1gELi4EEEvi -> a::f<g>."""
+    if name.startswith("_ZN"):
+        return _words_of_mangled(name)
     name = name.removeprefix("void ").replace("(anonymous namespace)::", "")
     if name.startswith("std::enable_if<"):  # the type of what it returns
         name = name.partition(">::type ")[2] or name
@@ -220,6 +287,27 @@ def _signature(name: str) -> str:
             break
     own, bracket, arguments = name.partition("<")
     return own.replace("at::native::", "") + bracket + _NAMESPACES.sub("", arguments)
+
+
+def _words_of_mangled(name: str) -> str:
+    """Return the words of a mangled name: its own, and those among its arguments."""
+    own: list[str] = []
+    others: list[str] = []
+    words = own
+    index = len("_ZN")
+    while index < len(name):
+        if size := _NUMBER.match(name, index):
+            index = size.end() + int(size[0])
+            word = name[size.end() : index]
+            if word not in words:
+                words.append(word)
+        elif repeated := _REPEATED.match(name, index):
+            index = repeated.end()
+        else:
+            if name[index] == "I":
+                words = others
+            index += 1
+    return "::".join(own) + (f"<{', '.join(others)}>" if others else "")
 
 
 def _scaled(value: int | float, units: tuple[tuple[int, str], ...]) -> str:

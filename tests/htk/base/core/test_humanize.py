@@ -9,6 +9,7 @@ from htk.base.core.humanize import (
     parse_int_ranges,
     sentence,
     shorten,
+    shorten_apart,
 )
 from htk.base.errors import UsageError
 
@@ -108,3 +109,23 @@ def test_sentences_leave_names_as_they_are() -> None:
         "cudaMalloc takes it": "cudaMalloc takes it.", "nccl_x runs": "nccl_x runs.",
     }  # fmt: skip
     assert {text: sentence(text) for text in words} == words
+
+
+def test_names_that_differ_are_cut_where_they_do_not() -> None:
+    tiles = [
+        f"ampere_bf16_s16816gemm_bf16_{t}_ldg8_f2f_stages_64x3_nn" for t in ("128x64", "64x64")
+    ]
+    long = [f"{'same_' * 20}{k}_{'tail_' * 20}{end}" for k in range(3) for end in ("a", "b")]
+    names = [*tiles, *long, "gemm", "gemm"]
+    cut = shorten_apart(names, 42)
+    assert set(cut) == set(names) and cut["gemm"] == "gemm"
+    assert all(len(short) <= 42 for short in cut.values())
+    assert [cut[name] for name in tiles] == ["ampere_…_128x64_…", "ampere_…_64x64_…"]
+    assert len(set(cut.values())) == len(set(names))
+
+
+def test_words_of_a_mangled_name() -> None:
+    name = (
+        "_ZN7ck_tile6kentryILi1ENS_12Rmsnorm2dFwdINS_8Pipeline" + "INS_" * 9 + "5KargsEEEEEEvDpT1_"
+    )
+    assert shorten(name) == "ck_tile::kentry<Rmsnorm2dFwd, Pipeline, Kargs>"
