@@ -5,6 +5,7 @@ import sys
 import textwrap
 from collections.abc import Iterable
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,7 +18,7 @@ from htk.faces.cli.commands.common import opening_options, writing_options
 if TYPE_CHECKING:
     from htk.answers.output.result import Result
 
-_MOST_BYTES = 16 << 20  # of files that are parsed again, for the arguments that nothing reads
+_MOST_BYTES = 16 << 20  # of files that are parsed anew, for the arguments that nothing reads
 _ENDLESS = 100_000  # into a file or pipe no line is broken
 
 
@@ -32,11 +33,9 @@ def command(
     from htk.faces.cli.commands.common import opened, working
     from htk.verdicts.overview.doctor import doctor
 
+    if _are_small(paths):  # else the option asks for it
+        arguments |= {"keep_unknown_arguments": True, "no_cache": True}
     trace = opened(paths, arguments)
-    size = sum(file.file_bytes or 0 for file in trace.files)
-    is_there_again = "-" not in paths  # what was piped in is gone
-    if is_there_again and size <= _MOST_BYTES:  # else the option asks for it
-        trace = opened(paths, {**arguments, "keep_unknown_arguments": True, "no_cache": True})
     with working():
         diagnosis = doctor(trace)
     if form != "table":
@@ -46,6 +45,19 @@ def command(
     else:
         wide = shutil.get_terminal_size().columns if sys.stdout.isatty() else _ENDLESS
         click.echo(_text(diagnosis, limit, wide), nl=False)
+
+
+def _are_small(paths: tuple[str, ...]) -> bool:
+    """Return whether all is on this machine, and little."""
+    total = 0
+    for path in map(Path, paths):
+        if not path.exists():
+            return False
+        for file in (path, *path.rglob("*")):
+            total += file.stat().st_size if file.is_file() else 0
+            if total > _MOST_BYTES:
+                return False
+    return True
 
 
 def _text(diagnosis: "Result", limit: int, wide: int) -> str:
