@@ -14,14 +14,14 @@ from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.schema import INT32, INT64, TEXT, table
 from htk.quantities.derived.explained_idle import CAUSES, Stalls, device_pieces, explained
-from htk.quantities.derived.host_states import OPERATOR, SYNC
+from htk.quantities.derived.host_states import OPERATOR, SYNC, SYSTEM
 
 RETURNS = table(
     rank=(INT32, "Global rank."),
     cause=(
         TEXT,
-        "synchronising call, .item, copy that blocks, allocation, data loading, …; operator: an "
-        "ordinary one that kept the host for at least 1 ms while a GPU was idle.",
+        "synchronising call, .item, copy that blocks, allocation, data loading, system call, …; "
+        "operator: an ordinary one that kept the host for at least 1 ms while a GPU was idle.",
     ),
     name=(TEXT, "Call, range or function."),
     stack=(TEXT, "Operators round it, outermost first."),
@@ -91,13 +91,13 @@ def host_stalls(
 
 
 def _costs(stalls: Stalls, idle_causes: pa.Table) -> tuple[Stalls, Ints]:
-    """Return the stalls to show, and the idle time of devices that each explains; operators are
-    shown where they explain some."""
+    """Return the stalls to show, and the idle time of devices that each explains; operators and
+    calls of the operating system are shown where they explain some."""
     pieces = device_pieces(idle_causes)
     stall, idle = explained(stalls, pieces)
     caused = np.zeros(len(stalls.start), np.int64)
     np.add.at(caused, stall[stall >= 0], idle[stall >= 0])
-    shown = (stalls.state != OPERATOR) | (caused > 0)
+    shown = ~np.isin(stalls.state, (OPERATOR, SYSTEM)) | (caused > 0)
     return stalls.where(shown), caused[shown]
 
 

@@ -35,6 +35,7 @@ CATEGORIES = {
         "hpu_op",
         "privateuse1_runtime",
         "privateuse1_driver",
+        "os_runtime",  # as htk writes what Nsight recorded of it
     ),
     "syncs": ("cuda_sync", "xpu_sync"),
     "annotations": ("user_annotation", "gpu_user_annotation"),

@@ -46,6 +46,7 @@ TABLES: Mapping[str, tuple[str, Mapping[str, pa.DataType]]] = {
         "CUPTI_ACTIVITY_KIND_RUNTIME",
         _SPAN | _integers("globalTid", "correlationId", "nameId"),
     ),
+    "system": ("OSRT_API", _SPAN | _integers("globalTid", "nameId")),
     "syncs": (
         "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
         _PLACE | _integers("syncType", "eventId", "eventSyncId"),

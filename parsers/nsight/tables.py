@@ -20,6 +20,7 @@ from htk.parsers.common.span_tables import (
     table,
 )
 from htk.parsers.nsight.report import NsightReport, ReportRows
+from htk.quantities.derived.host_states import OF_SYSTEM
 from htk.quantities.derived.links import look_up
 
 _NOWHERE = 0xFFFFFFFF  # of a synchronisation with no stream of its own
@@ -153,21 +154,29 @@ def _activities(rows: ReportRows, activity: int, name: pa.Array, **more: pa.Arra
 
 
 def launches(report: NsightReport) -> pa.Table:
-    """Return the calls of the CUDA runtime and driver, without the version in their names."""
-    rows = report.spans["runtime"]
-    raw = report.strings.texts(report.strings.codes(rows.table["nameId"]))
-    name = mapped(raw, lambda n: _VERSION.sub("", n))
-    return table(
-        "launches",
-        {
+    """Return the calls of the CUDA runtime and driver, without the version in their names, and of
+    the operating system by the threads that make these; what else waits launches nothing."""
+    parts = []
+    of_cuda, of_system = report.spans["runtime"], report.spans["system"]
+    callers = numbers(of_cuda.table["globalTid"], NONE)
+    thread = numbers(of_system.table["globalTid"], NONE)
+    of_system = of_system.where(np.flatnonzero(np.isin(thread, callers)))
+    for rows, class_of in ((of_cuda, _class_of), (of_system, lambda _: OF_SYSTEM)):
+        raw = report.strings.texts(report.strings.codes(rows.table["nameId"]))
+        name = mapped(raw, lambda n: _VERSION.sub("", n))
+        columns = {
             "name": name,
-            "api": mapped(name, lambda n: _CALL_CLASSES[n.startswith("cu") and n[2:3].isupper()]),
+            "api": mapped(name, class_of),
             **threads(rows),
             **_span(rows),
             "correlation": _integers(rows, "correlationId", positive=True),
-        },
-        len(rows),
-    )
+        }
+        parts.append(table("launches", columns, len(rows)))
+    return pa.concat_tables(parts).unify_dictionaries()
+
+
+def _class_of(name: str) -> str:
+    return _CALL_CLASSES[name.startswith("cu") and name[2:3].isupper()]
 
 
 def syncs(report: NsightReport, devices: Devices) -> pa.Table:

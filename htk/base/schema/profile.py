@@ -109,8 +109,8 @@ KERNEL_STACKS = table(
 
 LAUNCHES = table(
     **_WHO,
-    name=(TEXT, "Runtime or driver call."),
-    api=(TEXT, "Category, as recorded: cuda_runtime, cuda_driver, …"),
+    name=(TEXT, "Call of the runtime, of the driver or, with Nsight, of the operating system."),
+    api=(TEXT, "Category, as recorded: cuda_runtime, cuda_driver, os_runtime, …"),
     **_THREAD,
     **_WHEN,
     correlation=(INT64, "Ties the call to its GPU activities."),

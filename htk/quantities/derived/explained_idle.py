@@ -22,6 +22,7 @@ from htk.quantities.derived.host_states import (
     START_UP,
     STATES,
     SYNC,
+    SYSTEM,
 )
 from htk.quantities.derived.stalls import LONG_NS
 
@@ -34,6 +35,7 @@ CAUSES = {
     ALLOCATION: "allocation",
     SYNC: "synchronising call",
     LOADING: "data loading",
+    SYSTEM: "system call",
     OPERATOR: "operator",
 }
 # What follows a blocking call until the GPU has work again.

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import (
     codes_of,
+    matching,
     numbers,
     read_keys,
     read_lengths,
@@ -25,9 +26,20 @@ from htk.base.columns.segments import heads
 from htk.base.columns.types import NONE, Ints, Mask
 
 # In the order of precedence: of several that hold at once the first one names the time.
-PROFILER, GC, COMPILATION, START_UP, LAZY, ALLOCATION, SYNC, LOADING, OPERATOR, CALL, PYTHON = (
-    range(11)
-)
+(
+    PROFILER,
+    GC,
+    COMPILATION,
+    START_UP,
+    LAZY,
+    ALLOCATION,
+    SYNC,
+    LOADING,
+    SYSTEM,
+    OPERATOR,
+    CALL,
+    PYTHON,
+) = range(12)
 STATES = (
     "profiler_overhead",
     "host_gc",
@@ -37,10 +49,12 @@ STATES = (
     "host_allocation",
     "host_sync",
     "host_data_loading",
+    "host_system_call",
     "host_operator",
     "host_runtime_call",
     "host_python",
 )
+OF_SYSTEM = "os_runtime"  # api of calls of the operating system: poll, read, pthread_cond_wait, …
 _ANYWHERE = -1  # not tied to a thread
 _FOREVER = 1 << 62
 _NOTHING = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
@@ -103,6 +117,7 @@ def call_states(launches: pa.Table, kernels: pa.Table, kernel_links: pa.Table) -
     launches the first kernel of a name, and takes as long as only a context or code being loaded
     does."""
     state = _coded(launches, call_state)
+    state[matching(launches["api"], OF_SYSTEM.__eq__)] = SYSTEM
     state[_first_launches(launches, kernels, kernel_links, state)] = START_UP
     codes, names = codes_of(launches["name"])
     may_begin = np.array([*map(_may_begin, names.to_pylist()), False], bool)
@@ -270,7 +285,8 @@ def _main_threads(annotations: pa.Table, launches: pa.Table, threads: Threads) -
     steps = annotations.filter(
         pa.array(valid(annotations["step"]) & ~truths(annotations["on_gpu"]))
     )
-    candidates = [(threads.of(table), numbers(table["start_ns"])) for table in (launches, steps)]
+    of_gpu = launches.filter(pa.array(~matching(launches["api"], OF_SYSTEM.__eq__)))
+    candidates = [(threads.of(table), numbers(table["start_ns"])) for table in (of_gpu, steps)]
     file = threads.file
     main = np.full(file.max(initial=0) + 1, _ANYWHERE, np.int64)
     for thread, start in candidates:

@@ -35,6 +35,7 @@ from htk.quantities.derived.host_states import (
     START_UP,
     STATES,
     SYNC,
+    SYSTEM,
     call_states,
     overhead_state,
     span_state,
@@ -42,7 +43,7 @@ from htk.quantities.derived.host_states import (
 
 LONG_NS = 1_000_000  # an operator that keeps the host so long is no matter of launching fast
 _LONG_COPY_NS = 50_000  # asynchronous copies return sooner, unless their memory is pageable
-WAITING = (PROFILER, GC, COMPILATION, START_UP, LAZY, ALLOCATION, SYNC, LOADING)
+WAITING = (PROFILER, GC, COMPILATION, START_UP, LAZY, ALLOCATION, SYNC, LOADING, SYSTEM)
 _WAITS = np.array([*(state in WAITING for state in range(len(STATES))), False])  # by state or NONE
 
 

@@ -52,7 +52,7 @@ _LEAST = {"sequence": 0}  # that is a number; of the others 1
 _OF_A_FILE = ("process", "thread")
 _NUMBERS = {*ABSOLUTE_TIMES, "step", *(c for columns in _IDS for c in columns), "stream", "device"}
 _READ = (
-    *("name", "category", "on_gpu", "is_start", "event", "size_bytes"),
+    *("name", "category", "api", "on_gpu", "is_start", "event", "size_bytes"),
     *("launch_by", "carry_in", "depth"),  # of links
 )
 _LARGEST_STEP = 1 << 31

@@ -10,7 +10,7 @@ from htk.base.columns.types import Ints, Mask
 from htk.quantities.derived.idle import CAUSES
 from htk.quantities.derived.idle_totals import cause_numbers
 
-HOST = ("host_operator", "host_runtime_call", "host_python", "launch_latency")
+HOST = ("host_system_call", "host_operator", "host_runtime_call", "host_python", "launch_latency")
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,7 @@ IDLE_WORDS = {
     "host_runtime_call": "idle: host in runtime calls",
     "host_python": "idle: host in Python",
     "host_data_loading": "idle: data loading",
+    "host_system_call": "idle: host in the operating system",
     "host_sync": "idle: blocking calls",
     "host_allocation": "idle: memory allocation",
     "host_compilation": "idle: compilation",

@@ -10,18 +10,18 @@ from htk.verdicts.overview.doctor import doctor
 SAMPLE = Path(__file__).parents[3] / "sample_traces/nsight/two_ranks.sqlite"
 
 
-def test_calls_of_the_operating_system(tmp_path: Path) -> None:
+def test_samples_of_cpus(tmp_path: Path) -> None:
     path = tmp_path / "report.sqlite"
     copyfile(SAMPLE, path)
     with sqlite3.connect(path) as database:
-        database.execute("create table OSRT_API(start, end, globalTid, nameId)")
+        database.execute("create table SCHED_EVENTS(start, end, globalTid, cpu)")
         calls = [(k, k + 1) for k in range(3)]
-        database.executemany("insert into OSRT_API values (?, ?, 1, 1)", calls)
+        database.executemany("insert into SCHED_EVENTS values (?, ?, 1, 1)", calls)
         database.execute("create table CPU_NAMES(id, name)")
         database.execute("insert into CPU_NAMES values (1, 'no event')")
     database.close()
     trace = open_trace(path, OpenOptions(cache=False))
     rows = [r for r in doctor(trace).to_pylist() if r["item"] == "tables not read"]
-    assert [row["finding"] for row in rows] == ["rows of report.sqlite: OSRT_API 3"]
+    assert [row["finding"] for row in rows] == ["rows of report.sqlite: SCHED_EVENTS 3"]
     kinds = {row["kind"] for row in trace.tables["parse_issues"].to_pylist()}
     assert "unread_events" not in kinds
