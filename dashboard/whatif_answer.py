@@ -170,8 +170,10 @@ def _tiles(row: Fields) -> list[Any]:
         ),
         tile("measured", format_duration(row["measured_step_time_ns"]), naive),
         tile("time per sample (per GPU)", f"{row['time_per_sample_change_pct']:+.1f} %"),
-        tile("exposed communication", format_duration(row["exposed_comm_ns"]), "mean over ranks"),
     ]
+    if row["exposed_comm_ns"] is not None:  # representatives do not tell it of all ranks
+        exposed = format_duration(row["exposed_comm_ns"])
+        shown.append(tile("exposed communication", exposed, "mean over ranks"))
     if row["tokens_per_s"] is not None:
         each = f"{row['tokens_per_s_per_gpu']:,.0f} a GPU"
         shown.append(tile("tokens/s", f"{row['tokens_per_s']:,.0f}", each))

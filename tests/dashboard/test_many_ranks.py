@@ -124,3 +124,20 @@ def test_a_cell_leads_to_its_rank_by_keys(page: Any) -> None:
     until(page, told)  # the second node's fourth GPU
     page.keyboard.press("Enter")
     until(page, "location.search.includes('ranks=11')")
+
+
+def test_a_what_if_is_answered_by_a_few_ranks_that_stand_for_all(page: Any) -> None:
+    go(page, "/whatif?o.batch=2x")
+    until(page, "!!document.querySelector('#whatif-answer .tile')")
+    settled(page)
+    shown = page.inner_text("main")
+    assert "Twice the batch: a step takes" in shown and " of 72 ranks" in shown
+    assert "This part failed" not in shown and "Predict it from every rank" in shown
+
+
+def test_the_timeline_has_a_row_for_each_node(page: Any) -> None:
+    go(page, "/timeline")
+    until(page, "!!window.htkHandle && window.htkHandle.count() >= 0 && window.htkHandle.idle()")
+    keys = page.evaluate("window.htkHandle.rows().map((row) => row.key)")
+    assert len(keys) == 9 and all(key.startswith("node ") for key in keys)
+    assert page.evaluate("window.htkHandle.state.shown.head.strips.length") >= 9
