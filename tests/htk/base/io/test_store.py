@@ -303,7 +303,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
 def test_nothing_kept_is_one_line_of_a_command(tmp_path: Path) -> None:
     write(tmp_path / "t.json", op("a", 1, 1), **of_rank(0))
     (tmp_path / "file").write_text("")
-    command = [sys.executable, "-m", "htk", "doctor", str(tmp_path / "t.json")]
+    command = [sys.executable, "-m", "htk", "op-breakdown", str(tmp_path / "t.json")]
     setting = {**os.environ, "HTK_CACHE_DIR": str(tmp_path / "file" / "cache")}
     done = subprocess.run(command, env=setting, capture_output=True, text=True)
     assert done.returncode == 0
