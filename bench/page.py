@@ -203,7 +203,10 @@ def _dashboard(figures: Mapping[str, Any]) -> str:
         f"server held {memory['before']:.0f} MB before and {memory['after']:.0f} MB after."
     )
     head = ("p50", "p95", "of")
-    return "\n".join([_table(("seen", *head), seen), facts, "", _table(("request", *head), kinds)])
+    apart = [f"{_ran(figures['browser_ran'])}\n"] if "browser_ran" in figures else []
+    return "\n".join(
+        [_table(("seen", *head), seen), *apart, facts, "", _table(("request", *head), kinds)]
+    )
 
 
 def _aims(aims: Sequence[Goal]) -> str:
