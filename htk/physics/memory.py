@@ -113,6 +113,7 @@ class Memory:
     logits: float
     reserved: float  # context, libraries, communicators
     gathered: float = 0.0  # of the parameters: what is whole for a part of the step only
+    running: float = 0.0  # of what is gathered: layers, each while it runs
     buffers: float = 0.0  # of the gradients: what is whole until it is scattered
     left: float = 0.0  # blocks of what was needed at another time, which the allocator keeps
 
@@ -221,7 +222,15 @@ def stage_memory(size: ModelSize, layout: Layout, stage: int) -> Memory:
     logits = logits_memory(size, layout) if last else 0.0
     reserved = CONTEXT + COMMUNICATOR * layout.communicators
     held = each * in_flight(layout, stage)
-    beside = max(working - logits, 0.0)  # logits are gone when the first layer runs again
+    if logits - state.running >= working:  # no layer is gathered while the loss is computed
+        state = replace(
+            state,
+            parameters=state.parameters - state.running,
+            gathered=state.gathered - state.running,
+        )
+    else:  # logits are gone when the first layer runs again
+        logits = min(logits, working)
+    beside = max(working - logits, 0.0)
     return replace(
         state,
         activations=held + beside,
@@ -312,7 +321,7 @@ def _state(size: ModelSize, layout: Layout, ends: bool) -> Memory:
     unsharded = layout.strategy == "ddp" or layout.shards == 1
     part = own if unsharded else every / layout.shards
     parameters, gradients, copied = part, part, 0.0
-    gathered = buffers = 0.0
+    gathered = running = buffers = 0.0
     if layout.strategy in ("zero1", "zero2") and not unsharded:  # the shard of gradients is copied
         parameters, copied = own, part
         if layout.strategy == "zero1":
@@ -323,9 +332,10 @@ def _state(size: ModelSize, layout: Layout, ends: bool) -> Memory:
         if layout.pipeline > 1:  # whole from the first micro-batch to the last
             gathered, buffers = own, own * _SINGLE / _GRADIENT
         else:
-            everything = layout.strategy == "shard_grad_op"
-            ahead = min((1 + layout.ahead) * layer, own) + beside / layout.tensor
-            gathered, buffers = own if everything else ahead, units
+            gathered, buffers = own, units
+            if layout.strategy != "shard_grad_op":
+                running = min((1 + layout.ahead) * layer, own)
+                gathered = running + beside / layout.tensor
     optimizer = layout.optimizer_bytes * part + _SINGLE * copied
     return Memory(
         parameters=layout.parameter_bytes * (parameters + gathered),
@@ -335,5 +345,6 @@ def _state(size: ModelSize, layout: Layout, ends: bool) -> Memory:
         logits=0.0,
         reserved=0.0,
         gathered=layout.parameter_bytes * gathered,
+        running=layout.parameter_bytes * running,
         buffers=layout.gradient_bytes * layout.trained * buffers,
     )

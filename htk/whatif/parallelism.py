@@ -119,9 +119,9 @@ def _replicating(model: StepModel) -> Mask:
     if not reduces.any():
         return reduces
     forward = reduces & ~model.facts.backward & _before_backward(model)
-    groups = model.facts.group_size
-    tensor = np.unique(groups[forward])  # tensor parallelism reduces in the forward pass too
-    alike = np.isin(groups, tensor) & (model.facts.in_bytes <= _largest(model, forward))
+    alike = model.facts.in_bytes <= _largest(model, forward)
+    for of_group in (model.facts.group_size, model.facts.group_kind.codes):
+        alike &= np.isin(of_group, of_group[forward])  # tensor parallelism reduces there too
     return reduces & ~alike
 
 

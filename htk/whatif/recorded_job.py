@@ -1,5 +1,7 @@
 """The training job that a recording shows, as far as it does: what it cannot tell is not known."""
 
+import re
+
 import numpy as np
 
 from htk.base.columns.arrow import numbers
@@ -14,6 +16,8 @@ from htk.whatif.parallelism import Sharded, replicated, sharded, shared_tokens
 from htk.whatif.shapes import inputs
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import gpus_of_a_node
+
+LENGTH_SECOND = re.compile(r"aten::_(flash|efficient)_attention")  # in shapes; then heads
 
 
 def recorded_job(model: StepModel) -> TrainingJob:
@@ -73,7 +77,7 @@ def _heads(model: StepModel) -> tuple[int | None, int | None]:
             continue
         shapes = [shape for shape in operator_shapes(dims) if len(shape) == 4][:2]
         if len(shapes) == 2:
-            head_axis = 2 if "_flash_attention" in op or "_efficient_attention" in op else 1
+            head_axis = 2 if LENGTH_SECOND.match(op) else 1
             return int(shapes[0][head_axis]), int(shapes[1][head_axis])
     return None, None
 

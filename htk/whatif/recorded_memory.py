@@ -1,7 +1,6 @@
 """What a recording shows of its memory: the model's sizes, the layout, the peak, the GPU's size."""
 
 import json
-import re
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,12 +19,11 @@ from htk.whatif.memory import Held, layout_of
 from htk.whatif.micro_batch_count import micro_batches
 from htk.whatif.operator_shapes import matrices, operator_shapes
 from htk.whatif.parallelism import Sharded, replicated, replicating, sharded
-from htk.whatif.recorded_job import recorded_job
+from htk.whatif.recorded_job import LENGTH_SECOND, recorded_job
 from htk.whatif.recorded_peaks import recorded_peaks
 from htk.whatif.shapes import inputs
 from htk.whatif.step_model import StepModel
 
-_LENGTH_SECOND = re.compile(r"aten::_(flash|efficient)_attention")  # then heads
 _GATED_FFN, _PLAIN_FFN = 8 / 3, 4.0  # times the width of the model, where units do not tell
 
 
@@ -49,9 +47,12 @@ def held(tables: NamedTables, model: StepModel) -> Held | None:
     job = recorded_job(model)
     parameters = sharded(model) or replicated(model) or _by_products(model, _element(job))
     shapes = _shapes(model)
-    if (job.pipeline or 1) > 1 and shapes.width:  # the output is on another stage
-        shapes = replace(shapes, vocab=widest_table(model) // shapes.width)
-    size = _size(parameters, shapes, job, _large_sums(model, shapes, _element(job)))
+    stages = job.pipeline or 1
+    if stages > 1 and shapes.width:  # the output is on another stage
+        shapes = replace(shapes, vocab=widest_table(model) // max(_width(model), 1))
+    if job.layers and shapes.layers:
+        shapes = replace(shapes, layers=job.layers // stages)
+    size = _size(parameters, shapes, job, _large_sums(model, shapes, job))
     like = Layout(
         checkpointing=_checkpointing(model), flash=shapes.flash, fused_loss=is_fused(model)
     )
@@ -79,17 +80,21 @@ def _by_products(model: StepModel, element: int) -> Sharded | None:
     return Sharded("ddp", 1, (), element * elements, np.zeros(0, bool)) if elements else None
 
 
-def _large_sums(model: StepModel, shapes: _Shapes, element: int) -> int:
-    """Return how many matrices of the vocabulary a rank has: embedding and output, or one."""
+def _large_sums(model: StepModel, shapes: _Shapes, job: TrainingJob) -> int:
+    """Return how many matrices of the vocabulary a rank has: embedding and output, or one.
+
+    Tensor parallelism gives each rank some of their rows, each as wide as the model.
+    """
     if not shapes.vocab:
         return 0
     each = [n for _, n in parameter_gradients(model)]
+    elements = shapes.vocab * shapes.width * (job.tensor or 1)
     if sharded(model) is None and replicated(model) is None:
-        return sum(n >= shapes.vocab * shapes.width for n in each)
+        return sum(n >= elements for n in each)
     first = model.graph.activities.rank == model.graph.ranks[0]
-    least = element * shapes.vocab * shapes.width
+    least = _element(job) * elements
     large = replicating(model) & first & (model.facts.in_bytes >= least)
-    matrices_made = sum(n == shapes.vocab * shapes.width for n in each)  # a bucket may be as large
+    matrices_made = sum(n == elements for n in each)  # a bucket may be as large
     return min(int(large.sum()), matrices_made or 2, 2)
 
 
@@ -98,9 +103,9 @@ def _size(parameters: Sharded | None, shapes: _Shapes, job: TrainingJob, ends: i
 
     `ends`: matrices of the vocabulary, where nothing else tells what is in no layer.
     """
-    outside = ends * shapes.vocab * shapes.width
-    layers, layer, root = _parameters(parameters, shapes.layers, outside, _element(job))
     tensor = job.tensor or 1
+    outside = ends * shapes.vocab * shapes.width * tensor
+    layers, layer, root = _parameters(parameters, shapes.layers, outside, _element(job))
     hidden = shapes.width * tensor
     kv_width = shapes.kv_width * tensor
     ways = 3 if shapes.gated else 2
@@ -171,7 +176,7 @@ def _shapes(model: StepModel) -> _Shapes:
             layers += count
             query = int(np.prod(shapes[0])) // tokens
             key = int(np.prod(shapes[1])) // tokens if len(shapes) > 1 else query
-            where = 1 if _LENGTH_SECOND.match(op) else 2
+            where = 1 if LENGTH_SECOND.match(op) else 2
             length = shapes[0][where]
             heads = shapes[0][3 - where]
     if softmax and not layers and tokens:  # attention in parts; as many heads of keys

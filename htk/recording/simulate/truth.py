@@ -383,5 +383,4 @@ def _figures(low: int, high: int, times: Ints, moving: int) -> Fields:
         "exposed_wait_ns": total(2, 6) - moving,
         "exposed_transfer_ns": moving,
         "exposed_memory_ns": total(4),
-        "other_ns": 0,
     }

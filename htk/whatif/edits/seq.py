@@ -13,6 +13,7 @@ import numpy as np
 from htk.base.errors import UsageError
 from htk.whatif.edit_arguments import against
 from htk.whatif.edits import batch
+from htk.whatif.recorded_job import recorded_job
 from htk.whatif.shapes import inputs
 from htk.whatif.step_model import StepModel
 
@@ -38,7 +39,7 @@ class Lengths:
 
 def apply(model: StepModel, value: str) -> StepModel:
     seen = inputs(model)
-    now = seen.tokens / seen.batch if seen.tokens and seen.batch else None
+    now = recorded_job(model).seq
     wanted = _wanted(value, now, seen.batch)
     if now is None:  # a factor
         ratio = wanted.tokens

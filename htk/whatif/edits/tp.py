@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from htk.whatif.edit_arguments import positive_integer
 from htk.whatif.edits.batch import grows
+from htk.whatif.group_kinds import described_as
 from htk.whatif.parallel import (
     ELEMENT,
     activation_ns,
@@ -22,6 +23,7 @@ from htk.whatif.parallel import (
     tensor_degree,
     tensor_reduces,
 )
+from htk.whatif.recorded_job import recorded_job
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import gpus_of_a_node, rescaled
 
@@ -36,7 +38,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     of, ways = sizes(model, NAME), ranks / now
     unsplit = pointwise(model, of)
     changed = inner_split(split(model, grows(model) & ~unsplit, ways), model, of, ways)
-    changed = fewer_replicas(changed, ways)
+    changed = _with_shorter_rings(fewer_replicas(changed, ways), model, now, ranks)
     if now > 1:
         reduces = tensor_reduces(model)
         ratio = ((ranks - 1) / ranks) / ((now - 1) / now)
@@ -59,3 +61,11 @@ def apply(model: StepModel, value: str) -> StepModel:
     )
     left = "; its groups leave the node" if ranks > gpus_of_a_node(model) else ""
     return predict_roughly(fewer, words + left)
+
+
+def _with_shorter_rings(changed: StepModel, model: StepModel, now: int, ranks: int) -> StepModel:
+    """Return the model whose context-parallel groups pass on the keys and values of fewer heads."""
+    rings = described_as(model, "context")
+    kv_heads = recorded_job(model).kv_heads or max(now, ranks)
+    heads = max(kv_heads / ranks, 1) / max(kv_heads / now, 1)
+    return changed.with_lengths(rings, rescaled(changed, rings, heads))

@@ -70,6 +70,22 @@ def test_sizes_and_layout_are_those_of_the_job(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "changes",
+    [
+        {"tensor_parallel": 2},  # as many ranks as share the parameters: what sums which gradients?
+        {"context_parallel": 2},
+        {"tensor_parallel": 2, "pipeline_parallel": 2, "accumulation": 2, "layers": 4},
+    ],
+)
+def test_sizes_are_those_of_the_whole_model(tmp_path: Path, changes: dict[str, object]) -> None:
+    shaped = {"strategy": "ddp", "seq": 1024, "heads": 16, "kv_heads": 16, "vocab": 128000}
+    job = replace(JOB, **shaped, **changes)  # type: ignore[arg-type]
+    held, size = held_of(tmp_path, job), model_size(job.decoder)
+    assert (held.size.layers, held.size.vocab) == (size.layers, size.vocab)
+    assert held.size.layer_parameters == pytest.approx(size.layer_parameters, rel=0.01)
+
+
+@pytest.mark.parametrize(
     ("changes", "expected"),
     [
         ({"checkpointing": True}, {"checkpointing": "full"}),

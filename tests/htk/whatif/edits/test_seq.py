@@ -7,7 +7,7 @@ import pytest
 
 from htk.base.errors import UsageError
 from htk.whatif.edits import seq
-from tests.htk.whatif.small_step_model import Act, length, small_model
+from tests.htk.whatif.small_step_model import Act, comm, length, small_model
 
 STEP = (
     Act("embed", 12_500, family="other", op="aten::embedding", dims="[[100, 512], [4, 16]]"),
@@ -67,3 +67,10 @@ def test_a_length_needs_shapes() -> None:
 def test_lengths_far_outside_what_was_tested() -> None:
     with pytest.raises(UsageError, match="up to 32 times"):
         seq.apply(small_model(STEP), "40x")
+
+
+def test_a_length_is_that_of_whole_sequences_where_ranks_share_them() -> None:
+    ring = comm("ring", 30_000, "send_recv", lane="cp", group=2, per_node=2, group_kind="mesh_cp")
+    model = small_model((*STEP, ring))
+    assert (seq.apply(model, "32").weight == model.weight).all()
+    assert length(seq.apply(model, "64"), "norm") == 2_500 + 2 * 10_000

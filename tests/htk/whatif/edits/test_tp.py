@@ -49,3 +49,13 @@ def test_tensor_parallelism_that_is_there_is_spread_further() -> None:
     assert length(alone, "t0") == length(alone, "t1") == 0
     assert length(alone, "a0") == 2_002_500 and alone.samples == 2
     assert any("2 already" in words for words in tp.apply(model, "2").assumptions)
+
+
+def test_rings_of_keys_and_values_shrink_with_the_heads_of_a_rank() -> None:
+    ring = comm("ring", 120 * K, "send_recv", lane="cp", waits=("a0",), in_bytes=8_000_000, group=2,
+                per_node=2, group_kind="mesh_cp")  # fmt: skip
+    with_heads = "aten::_flash", "aten::_scaled_dot_product_flash"  # whose shapes name heads first
+    step = [replace(act, op=act.op and act.op.replace(*with_heads)) for act in STEP]
+    model = small_model([*step, ring])
+    assert length(tp.apply(model, "2"), "ring") == 20 * K + 100 * K / 2
+    assert length(tp.apply(model, "16"), "ring") == 20 * K + 100 * K / 8, "a head is not split"
