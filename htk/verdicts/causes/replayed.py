@@ -41,6 +41,7 @@ from htk.whatif.unrecorded_waits import without_unrecorded_waits
 
 MOST_ACTIVITIES = 100_000  # of a graph, which is edited some twenty times
 MOST_RANKS = 16
+_MUCH_CARRIED = 0.2  # of a step
 _Z90 = 1.645
 _OF_GAIN = 0.06  # one sigma of a gain: what edits miss of simulated jobs
 _OF_STEP = 0.001
@@ -215,10 +216,11 @@ def _rows_before(tables: NamedTables, events: StepEvents, first: int) -> Ints:
 
 
 def _begun(tables: NamedTables, steps: Steps) -> Steps:
-    """Return the steps without one that begins with work launched before the recording, which is
-    not replayed, nor what the host did meanwhile; a lone one stays."""
+    """Return the steps without one that begins with much work launched before the recording, which
+    is not replayed, nor what the host did meanwhile; a lone one stays."""
     windows = tables["step_windows"]
-    is_late = _replayed_from(tables) > numbers(windows["start_ns"])
+    start, end = read_times(windows)
+    is_late = _replayed_from(tables) - start > _MUCH_CARRIED * (end - start)
     late = {*numbers(windows["step"], NONE)[is_late].tolist()}
     begun = [number for number in steps.numbers if number not in late]
     return replace(steps, numbers=begun or steps.numbers)
