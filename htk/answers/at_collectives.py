@@ -30,7 +30,7 @@ from htk.base.spread.memory import release
 from htk.quantities.graph.build import READS, refuse_other_clocks, steps_at_hand
 from htk.quantities.graph.critical_path import PathEdges, PathEvents, StepPath
 from htk.quantities.graph.cut import Ways, begins_of_collectives, ways_of
-from htk.quantities.graph.gate import Figures, TestedStep
+from htk.quantities.graph.gate import Figures, TestedStep, judged
 from htk.quantities.graph.held_out import held_out
 from htk.quantities.graph.part import (
     NOWHERE,
@@ -198,7 +198,10 @@ class _Rounds:
         window = of_all.steps.window(of_all.step, of_all.origin)
         tested = TestedStep(of_all.steps, of_all.step, of_all.cycle, window)
         figures = Figures.of_all([each.figures for each in outcomes])
-        return StepPath(edges, events, tested.facts(figures, edges))
+        result = judged(figures, edges, tested)
+        if not result.replays:  # delays that nothing explains are found of all ranks at once
+            return None
+        return StepPath(edges, events, tested.facts(figures, result))
 
     def _step(self, step: int | None) -> StepOfAll:
         windows = self.parts[0].windows

@@ -16,7 +16,7 @@ from htk.base.columns.intervals import covered, union
 from htk.base.errors import HtkError
 from htk.base.mappings import NamedTables
 from htk.hta.frames import Frames
-from htk.quantities.graph.critical_path import path_events
+from htk.quantities.graph.fidelity import draw_path
 
 _BOUND_BY = {
     "compute": "gpu_compute_bound",
@@ -95,7 +95,7 @@ def critical_path(
     step = int(round_it["step"].iloc[0]) if len(round_it) else None
     trace = frames.trace.sel(ranks=[rank])
     try:
-        path = path_events(trace.tables, step)
+        path = draw_path(trace.tables, step).pieces
     except HtkError:
         return None, False
     tables = {name: trace.tables[name]["name"] for name in ("kernels", "launches")}

@@ -32,7 +32,7 @@ from htk.parsers.kineto import scan
 from htk.parsers.kineto.processes import KEY
 from htk.parsers.kineto.text import copy_runs
 from htk.quantities.derived.clocks import corrections
-from htk.quantities.graph.critical_path import path_events
+from htk.quantities.graph.fidelity import draw_path
 from htk.quantities.measures.counter_series import counter_series
 from htk.traces.trace.file import TraceFile
 from htk.traces.trace.trace import Trace
@@ -314,7 +314,7 @@ def describe_rank(part: TraceFile) -> Fields:
 
 def _path(trace: Trace) -> Iterator[bytes]:
     """Yield the critical path of the steadiest step, on the common clock."""
-    path = path_events(trace.tables)
+    path = draw_path(trace.tables).pieces
     ranks = numbers(path["rank"])
     for name in ("start_ns", "end_ns"):
         times = numbers(path[name])

@@ -24,7 +24,7 @@ from htk.base.errors import TraceError
 from htk.base.io.decompress import open_stream
 from htk.base.io.sources import resolve
 from htk.base.schema import STRING
-from htk.quantities.graph.critical_path import path_events
+from htk.quantities.graph.fidelity import draw_path
 from htk.traces.trace.trace import Trace
 
 PROCESS = "critical path"
@@ -39,7 +39,7 @@ _BLOCK = 1 << 20
 
 def write_overlays(trace: Trace, folder: Path, step: int | None = None) -> dict[Path, int]:
     """Write the overlaid copy of each file that the path runs through; says how many pieces."""
-    path = path_events(trace.tables, step)
+    path = draw_path(trace.tables, step).pieces
     written: dict[Path, int] = {}
     files = trace.tables["ranks"].select(["rank", "cycle", "file", "base_time_ns"]).to_pylist()
     for whose in files:

@@ -33,7 +33,7 @@ from htk.base.errors import HtkError, MissingTable
 from htk.base.mappings import Fields
 from htk.parsers.kineto_perfetto import DRAWN, HEADER
 from htk.quantities.derived.clocks import corrections
-from htk.quantities.graph.critical_path import path_events
+from htk.quantities.graph.fidelity import draw_path
 from htk.quantities.measures.counter_series import CounterSeries, counter_series, recorded_series
 from htk.traces.trace.trace import Trace
 
@@ -108,7 +108,7 @@ def _write_path(
 ) -> None:
     """Draw the critical path of the steadiest step, where there is one."""
     try:
-        path = path_events(trace.tables)
+        path = draw_path(trace.tables).pieces
     except HtkError:
         return
     start, end = read_times(path)

@@ -11,9 +11,8 @@ from htk.base.columns.types import NONE, Ints, Mask, take_or
 from htk.base.mappings import Facts, NamedTables
 from htk.base.schema import BOOL, INT32, INT64, TEXT, table
 from htk.quantities.derived.clocks import corrections
-from htk.quantities.graph.build import Graph, build
+from htk.quantities.graph.build import Graph
 from htk.quantities.graph.edges import KINDS
-from htk.quantities.graph.replay import critical, replay
 
 WHAT = {
     "run": "compute",
@@ -51,14 +50,9 @@ PATH = table(
 _TABLES = ("kernels", "launches")
 
 
-def path_events(tables: NamedTables, step: int | None = None) -> pa.Table:
-    """The pieces of a step's critical path, first to last; without a number of the steadiest.
-
-    `tables` are those of `htk.quantities.graph.build.READS`. Times are as recorded, not as
-    replayed.
-    """
-    graph = build(tables, step)
-    path = critical(graph, replay(graph).time)
+def list_pieces(tables: NamedTables, graph: Graph, path: Ints) -> pa.Table:
+    """Return the pieces of a critical path, first to last; times are as recorded, not as
+    replayed."""
     pieces = PathPieces.of(graph, path)
     start, end = graph.time[graph.src[path]], graph.time[graph.dst[path]]
     rank = pieces.rank.astype(np.int64)

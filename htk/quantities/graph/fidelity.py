@@ -4,11 +4,22 @@ Where the graph alone does not replay the step, delays that nothing recorded exp
 they were (`unexplained`); then the answer is never better than indicative.
 """
 
+from typing import NamedTuple
+
+import pyarrow as pa
+
 from htk.base.columns.arrow import numbers, read_lengths
 from htk.base.columns.types import Ints
+from htk.base.errors import UsageError
 from htk.base.mappings import NamedTables
 from htk.quantities.graph.build import Graph, build, steps_at_hand
-from htk.quantities.graph.critical_path import PathEdges, PathEvents, StepPath, event_numbers
+from htk.quantities.graph.critical_path import (
+    PathEdges,
+    PathEvents,
+    StepPath,
+    event_numbers,
+    list_pieces,
+)
 from htk.quantities.graph.gate import Figures, Gate, TestedStep, judged
 from htk.quantities.graph.held_out import held_out, with_durations
 from htk.quantities.graph.replay import Replay, critical, last_end, once, replay
@@ -24,15 +35,61 @@ def gate(tables: NamedTables, graph: Graph, replayed: Replay) -> Gate:
     return judged(figures, path, subject)
 
 
+class JudgedPath(NamedTuple):
+    """The critical path of a step, and what the tests of its replay say of it."""
+
+    graph: Graph
+    path: Ints
+    edges: PathEdges
+    figures: Figures
+    tested: TestedStep
+    gate: Gate
+
+
 def step_path(tables: NamedTables, step: int | None = None) -> StepPath:
     """Return the critical path of a step; without a number of the steadiest."""
+    judged_path = _path_of_step(tables, step)
+    events = PathEvents.of(judged_path.graph, judged_path.path, event_numbers(tables))
+    facts = judged_path.tested.facts(judged_path.figures, judged_path.gate)
+    return StepPath(judged_path.edges, events, facts)
+
+
+class DrawnPath(NamedTuple):
+    pieces: pa.Table
+    step: int | None
+    verdict: str
+
+
+def draw_path(tables: NamedTables, step: int | None = None) -> DrawnPath:
+    """Return the pieces of a step's critical path; raise UsageError where its replay is refused."""
+    judged_path = _path_of_step(tables, step)
+    verdict = judged_path.gate.verdict
+    if verdict.startswith("refused"):
+        raise UsageError(f"no critical path is drawn, its replay is {verdict}")
+    graph = judged_path.graph
+    return DrawnPath(list_pieces(tables, graph, judged_path.path), graph.step, verdict)
+
+
+def _path_of_step(tables: NamedTables, step: int | None) -> JudgedPath:
+    """Return the path of the graph that `gated` takes."""
+    tables = SharedTables(tables)
     graph = build(tables, step)
+    plain = _judged_path(tables, graph)
+    if plain.gate.replays:
+        return plain
+    kept = keep_unexplained(graph)
+    if not kept.unexplained.any():
+        return plain
+    explained = _judged_path(tables, kept)
+    return plain if explained.gate.verdict.startswith("refused") else explained
+
+
+def _judged_path(tables: NamedTables, graph: Graph) -> JudgedPath:
     time = once(graph, graph.weight, graph.wrap_weight, graph.wrap_seen)
     path = critical(graph, time)
     edges = PathEdges.of(graph, path, time)
-    figures, subject = _tested(tables, graph, time)
-    events = PathEvents.of(graph, path, event_numbers(tables))
-    return StepPath(edges, events, subject.facts(figures, edges))
+    figures, tested = _tested(tables, graph, time)
+    return JudgedPath(graph, path, edges, figures, tested, judged(figures, edges, tested))
 
 
 def _tested(tables: NamedTables, graph: Graph, time: Ints) -> tuple[Figures, TestedStep]:

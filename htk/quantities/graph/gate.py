@@ -195,9 +195,8 @@ class TestedStep:
     def period_ns(self) -> int:
         return self.window[1] - self.window[0]
 
-    def facts(self, figures: Figures, path: PathEdges) -> dict[str, object]:
+    def facts(self, figures: Figures, result: Gate) -> dict[str, object]:
         """Return what an answer about its critical path says of it."""
-        result = judged(figures, path, self)
         return {
             "step": self.step,
             **({} if self.cycle is None else {"cycle": self.cycle}),

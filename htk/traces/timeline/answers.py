@@ -211,15 +211,11 @@ class TraceTimeline:
         return self._path_of[step]
 
     def _path(self, step: int | None) -> Fields:
-        from htk.quantities.graph.critical_path import path_events
-        from htk.quantities.graph.fidelity import step_path
+        from htk.quantities.graph.fidelity import draw_path
 
         selection = self.trace.sel()
-        judged = step_path(selection.tables, step).facts
-        verdict = str(judged["verdict"])
-        if verdict.startswith("refused"):
-            raise UsageError(f"no critical path is drawn, its replay is {verdict}")
-        pieces = path_events(selection.tables, step)
+        drawn = draw_path(selection.tables, step)
+        pieces = drawn.pieces
         rank = read_keys(pieces["rank"])
         clock = DisplayClock(self.trace, self.aligned)
         start, end = clock.span(rank, *read_times(pieces))
@@ -241,8 +237,8 @@ class TraceTimeline:
             "kind": kinds.tolist(),
             "inside": truths(pieces["inside"]).tolist(),
             "total": int(numbers(pieces["path_ns"]).sum()),
-            "of_step": judged.get("step"),
-            "verdict": verdict,
+            "of_step": drawn.step,
+            "verdict": drawn.verdict,
         }
 
     def answer_text(self, question: str, query: Mapping[str, str]) -> bytes:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from htk.answers.export.microseconds import as_microseconds, as_nanoseconds
 from htk.answers.export.overlay import drawn
 from htk.base.core.humanize import format_microseconds
-from htk.quantities.graph.critical_path import path_events
+from htk.quantities.graph.fidelity import draw_path
 from htk.traces.trace.opening import open_trace
 from htk.traces.trace.trace import Trace
 
@@ -40,7 +40,7 @@ def _piece_by_piece(path: pa.Table, trace: Trace, base: int, process: str) -> li
 
 def test_every_piece_is_drawn_with_an_arrow_to_it() -> None:
     trace = open_trace("sample")
-    path = path_events(trace.tables)
+    path = draw_path(trace.tables).pieces
     still = path.take(pa.array([2, 2]))  # a piece without length in the middle, and no event
     still = still.set_column(8, "end_ns", still["start_ns"])
     no_event = path.slice(3).set_column(

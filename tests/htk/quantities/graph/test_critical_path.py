@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from htk.answers.export.overlay import PROCESS, write_overlays
-from htk.quantities.graph.critical_path import path_events
+from htk.quantities.graph.fidelity import draw_path
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.htk.quantities.graph.small_step import step_tables
 from tests.kineto_file import kernel, launch, of_rank, step, write
@@ -14,7 +14,7 @@ from tests.kineto_file import kernel, launch, of_rank, step, write
 
 def test_pieces_lie_on_rows_one_behind_the_other() -> None:
     tables = step_tables()
-    path = path_events(tables, 1).to_pylist()
+    path = draw_path(tables, 1).pieces.to_pylist()
     runs = [p for p in path if p["kind"] == "compute"]
     assert [tables["kernels"]["name"][p["row"]].as_py() for p in runs] == ["a", "b"]
     assert [p["end_ns"] - p["start_ns"] for p in runs] == [100, 50]
@@ -23,7 +23,7 @@ def test_pieces_lie_on_rows_one_behind_the_other() -> None:
 
 
 def test_a_piece_says_where_the_path_comes_from() -> None:
-    first, *rest = path_events(step_tables(), 1).to_pylist()
+    first, *rest = draw_path(step_tables(), 1).pieces.to_pylist()
     assert first["from_row"] is None
     place = (first["table"], first["row"])
     for piece in rest:
@@ -41,7 +41,7 @@ def test_of_two_recordings_without_steps_the_longer_is_looked_at(tmp_path: Path)
         write(tmp_path / f"{name}.json", *events, **of_rank(0))
     trace = open_trace(tmp_path, OpenOptions(cache=False))
     assert {p.cycle for p in trace.files} == {0, 1}
-    path = path_events(trace.tables, None).to_pylist()
+    path = draw_path(trace.tables, None).pieces.to_pylist()
     first = 60_000_000_000  # ns; the second file's
     assert path[-1]["end_ns"] - path[0]["start_ns"] < 1_000_000
     assert all(p["start_ns"] - trace.origin_ns > first - 1_000_000 for p in path)

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from htk.quantities.graph.fidelity import gated
+from htk.quantities.graph.fidelity import draw_path, gated, step_path
 from htk.traces.trace.opening import open_trace
+from tests.kineto_file import kernel, launch, of_rank, op, write
 
 VERDICTS = (
     ("hta/nccl_parser_config", "trusted"),
@@ -40,9 +41,23 @@ REASONS = (
 def test_a_verdict_says_what_is_wrong_with_the_recording(
     shared: Path, path: str, verdict: str, reason: str
 ) -> None:
-    judged = gated(open_trace(str(shared / "traces" / path)).tables)[2].verdict
-    assert judged.startswith(f"{verdict}: ")
-    assert reason in judged
+    tables = open_trace(str(shared / "traces" / path)).tables
+    for judged in (gated(tables)[2].verdict, str(step_path(tables).facts["verdict"])):
+        assert judged.startswith(f"{verdict}: ")
+        assert reason in judged
+
+
+def test_the_path_keeps_delays_that_nothing_explains(tmp_path: Path) -> None:
+    """The GPU rests for 500 us of a step of 900, and nothing says why."""
+    events = [op("aten::mm", 0, 20), launch(1, 5), launch(2, 15)]
+    events += [kernel("gemm", 30, 70, 1), kernel("late", 600, 300, 2)]
+    tables = open_trace(write(tmp_path / "t.json", *events, **of_rank(0))).tables
+    judged = gated(tables)[2]
+    path = step_path(tables)
+    assert judged.unexplained_pct > 50
+    assert path.facts["verdict"] == judged.verdict
+    assert path.edges.end.max() - path.edges.begin.min() == pytest.approx(895_000, rel=0.01)
+    assert draw_path(tables).verdict == judged.verdict
 
 
 def test_a_step_repeats_as_long_as_it_was(shared: Path) -> None:
