@@ -11,6 +11,7 @@ from htk.base.columns.arrow import codes_of, matching, numbers, read_lengths
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NO_TIME, NONE, Floats, Ints, Mask
 from htk.base.mappings import Facts, NamedTables
+from htk.base.names.counters import RANGE_PROFILER
 from htk.base.names.kinds import is_copy_over_the_host_link
 from htk.physics.detected import device_of
 from htk.quantities.derived.captures import captured_calls
@@ -79,10 +80,16 @@ def _fast_copies(kernels: pa.Table) -> Ints:
     return np.flatnonzero(size > rate * length)
 
 
-def name_lost_gpu(launches: pa.Table, facts: Facts, seen: list[Impossible]) -> None:
-    """Add the launching calls of a recording without any GPU activity."""
+def name_lost_gpu(tables: NamedTables, facts: Facts, seen: list[Impossible]) -> None:
+    """Add the launching calls of a recording without any GPU activity, which it does not leave out
+    on purpose."""
+    launches = tables["launches"]
     lost = np.flatnonzero(_may_launch(launches))
-    if len(lost) >= _FEWEST and not facts.get(BY_ACTIVITY):
+    counters = tables.get("counters")
+    is_of_metrics = (
+        counters is not None and matching(counters["process"], RANGE_PROFILER.__eq__).any()
+    )
+    if len(lost) >= _FEWEST and not is_of_metrics and not facts.get(BY_ACTIVITY):
         text = (
             "launch in a recording without any GPU activity: the profiler had no access to the "
             "GPU's counters, or another one had it"

@@ -56,7 +56,7 @@ def mend_impossible(
         _cut_overruns(mended, seen)
         name_doubtful(mended, facts, seen)
     elif "launches" in mended:
-        name_lost_gpu(mended["launches"], facts, seen)
+        name_lost_gpu(mended, facts, seen)
     _cut_endless(mended, seen)
     return mended, seen
 

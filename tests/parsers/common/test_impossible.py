@@ -382,3 +382,16 @@ def test_inner_steps_against_every_pair(spans: list[tuple[int, int, int]]) -> No
         holder = max(range(place), key=lambda k: (end[by_begin[k]], k), default=None)
         is_within = holder is not None and end[row] <= end[by_begin[holder]]
         assert inner[row] == (is_within and number[row] != number[by_begin[holder or 0]])
+
+
+def test_a_recording_that_lost_all_gpu_work_says_so(tmp_path: Path) -> None:
+    events = [step(1, 0, 1000)]
+    for k in range(12):
+        events += [op("aten::mm", 50 * k, 40), launch(k + 1, 50 * k + 5)]
+    assert issues(of_events(tmp_path, events)) == {"lost_activity": 12}
+    assert issues(of_events(tmp_path, events[:-4], "few.json")) == {"lost_activity": 10}
+    assert issues(of_events(tmp_path, events[:-6], "fewer.json")) == {}
+
+
+def test_metrics_in_place_of_activities_are_no_loss(shared: Path) -> None:
+    assert issues(opened(shared / "traces/hta/cupti_profiler")) == {}
