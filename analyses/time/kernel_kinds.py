@@ -62,6 +62,8 @@ def kernel_kinds(
     else:
         windows, times = chosen_times(per, rank_window_times, step_window_times)
     exact = {"+".join(kinds): times.exactly(*kinds) for kinds in _CLASSES}
+    if compat == "hta":  # synchronisations on a stream, of which HTA has no class
+        exact["other"] = np.zeros_like(times.total)
     who, sums = summed(per, windows, exact)
     matrix = np.stack(list(sums.values()), axis=1).reshape(-1, len(_CLASSES))
     return pa.concat_tables([_all_ranks(per, who, matrix), _rows(who, matrix)])

@@ -139,6 +139,7 @@ NOT_ASKED = {
     **dict.fromkeys(("critical_path", "recommendations"), "a model's, whose errors are told"),
     "fusible_chains": "rests on a replay, and is held to planted chains",
     "kernel_gap": "rests on measured kernels, which are held to measurements left out",
+    "kernel_metrics": "of another recorder, held to a public recording",
     "change_points": "a judgement about six steps or more, held to planted changes",
 }
 # Columns that number rows or lay segments where addresses let guess them.

@@ -5,6 +5,7 @@
   const SCRIPT = "/_dash-component-suites/dash_ag_grid/dash_ag_grid.min.js";
   /** @type {Promise<any> | null} */
   let fetched = null;
+  let loaded = null;
 
   function fetchTable() {
     fetched ??= new Promise((resolve, reject) => {
@@ -14,6 +15,7 @@
         const table = window.dash_ag_grid.AgGrid;
         // Dash goes on asking for a table by that name: another one would make all of them anew.
         window.dash_ag_grid = { ...window.dash_ag_grid, AgGrid: Object.assign(AgGrid, table) };
+        loaded = table;
         resolve(table);
       };
       script.onerror = () => { fetched = null; reject(new Error(`${SCRIPT} was not answered`)); };
@@ -22,8 +24,14 @@
     return fetched;
   }
 
+  /* Whoever prints a page waits for nothing: a page with tables below has the script soon. */
+  const waiting = setInterval(() => {
+    if (fetched) clearInterval(waiting);
+    else if (document.querySelector("main .nearby")) fetchTable();
+  }, 2000);
+
   function AgGrid(given) {
-    const [table, come] = React.useState(null);
+    const [table, come] = React.useState(() => loaded);
     React.useEffect(() => { fetchTable().then((found) => come(() => found)); }, []);
     return table && React.createElement(table, given);
   }

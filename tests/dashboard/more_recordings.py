@@ -31,9 +31,18 @@ def write_recordings(folder: Path) -> None:
     simulate(Config(**_SMALL, **experts, **skewed), folder / "experts")
     served = {"gpus_per_node": 1, "decode_requests": 8, "context": 128, "steps": 4}
     simulate(Config(**{**_SMALL, **served}), folder / "server")
-    for name, fill in (("proxy", _proxy), ("pipeline", _pipeline), ("links", _links)):
+    for name, fill in _MAKERS.items():
         (folder / name).mkdir()
         fill(folder / name)
+
+
+def _metrics(folder: Path) -> None:
+    kind = {"ph": "X", "cat": "cuda_profiler_range", "pid": 0, "tid": 0, "dur": 5}
+    measured: list[Event] = [
+        {**kind, "name": name, "ts": 10 * number, "args": {"fadd.sum": 100 * number}}
+        for number, name in enumerate(("add", "mul", "add"), 1)
+    ]
+    write(folder / "rank0.json", op("aten::add", 0, 3), launch(1, 1), *measured, **of_rank(0))
 
 
 def _proxy(folder: Path) -> None:
@@ -92,3 +101,6 @@ def _links(folder: Path) -> None:
                 f" {10**9 * (gpu + 1 + k)} {time}"
             )
     (folder / "nodes.prom").write_text("\n".join(lines) + "\n")
+
+
+_MAKERS = {"proxy": _proxy, "pipeline": _pipeline, "links": _links, "metrics": _metrics}

@@ -67,6 +67,7 @@ def test_charts_and_tables_are_made_when_they_come_near(low: Any, address: str) 
 def test_all_of_a_page_is_there_when_it_is_printed(low: Any) -> None:
     filled(low, "/kernels")
     assert low.evaluate(_THERE)["unmade"]
+    until(low, "() => Object.keys(window.dash_ag_grid.AgGrid).length > 0")  # fetched
     printed = low.evaluate(
         f"() => {{ dispatchEvent(new Event('beforeprint')); return ({_THERE})(); }}"
     )

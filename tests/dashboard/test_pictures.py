@@ -52,7 +52,7 @@ ELSEWHERE = {
         "iteration_gaps": "more/server",
         "comm_proxy": "more/proxy",
     },
-    **{"link_counters": "more/links"},
+    **{"link_counters": "more/links", "kernel_metrics": "more/metrics"},
     **dict.fromkeys(("straggler_slowdown", "straggler_whatif"), _OPERATIONS),
     **{f"slowdown_by_{what}": _OPERATIONS for what in ("stage", "type", "worker")},
 }

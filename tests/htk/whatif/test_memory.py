@@ -9,7 +9,6 @@ from htk.physics.memory import Layout, ModelSize, allocated, memory, p_oom, whol
 from htk.physics.training_job import TrainingJob
 from htk.whatif.edited_job import edited_job
 from htk.whatif.memory import Held, PredictedPeak, after, layout_of
-from htk.whatif.predict import predict
 from htk.whatif.recorded_peaks import RecordedPeaks
 from tests.htk.whatif.named_jobs import started
 
@@ -205,11 +204,14 @@ def test_hybrid_shards_are_of_a_node_and_at_most_half_of_the_ranks(
 
 def test_units_that_are_gathered_ahead_are_held() -> None:
     """Each is a layer's parameters in two bytes."""
-    start = started("sharded")
-    peaks = [predict(start, [("prefetch_depth", str(depth))]).peak for depth in (0, 1, 2)]
+    sharded = started("sharded")
+    assert sharded.memory is not None
+    # Few words: at the peak of many, the loss, no layer is gathered.
+    size = replace(sharded.memory.size, vocab=1)
+    held = replace(sharded.memory, size=size)
+    peaks = [after(held, replace(sharded.job, ahead=depth), 1.0) for depth in (0, 1, 2)]
     none, one, two = (peak.allocated if peak else 0.0 for peak in peaks)
-    assert start.memory is not None
-    layer = 2 * start.memory.size.layer_parameters
+    layer = 2 * size.layer_parameters
     assert one - none == pytest.approx(layer)
     assert two - one == pytest.approx(layer)
 
