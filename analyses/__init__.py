@@ -67,7 +67,7 @@ ANALYSES: dict[str, MenuEntry] = {
     "kernel_families": MenuEntry("analyses.kernels.kernel_families", "What kinds of kernels does the GPU run, and do they use its tensor cores?"),
     "kernel_gap": MenuEntry("analyses.kernels.kernel_gap", "How far are products, experts and attention from what was measured at their size?"),
     "kernel_kinds": MenuEntry("analyses.time.kernel_kinds", "Which kinds of activity run alone, and which at the same time?"),
-    "kernel_metrics": MenuEntry("analyses.kernels.kernel_metrics", "What did the profiler's hardware counters measure of each kernel?"),
+    "kernel_metrics": MenuEntry("analyses.kernels.kernel_metrics", "What did the profiler's hardware counters measure for each kernel?"),
     "kernel_occupancy": MenuEntry("analyses.kernels.kernel_occupancy", "How well do kernels fill the GPU?"),
     "kernel_sequences": MenuEntry("analyses.kernels.kernel_sequences", "Which sequences of kernels do operators launch again and again?"),
     "kernel_top": MenuEntry("analyses.kernels.kernel_top", "Which kernels cost most GPU time?"),

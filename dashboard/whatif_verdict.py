@@ -1,4 +1,4 @@
-"""What stands above an answer to edits: it in a sentence, how sure it is, what it rests on."""
+"""The heading of an answer to edits: its sentence, how sure it is, and what it rests on."""
 
 import json
 from typing import Any

@@ -2,9 +2,9 @@
 
 Read: each thread's frames as `py-spy dump` prints them (with or without local variables, which are
 not read, or with --json), those of `pystack remote` without its frames of C, the frames of C that
-gdb prints by `thread apply all bt`, faulthandler's dumps
-(of a timeout, a signal or a fatal error, 3.8 to 3.14), and the traceback of an exception that
-nobody caught, also where torch put `[rank3]:` before each line.
+gdb prints by `thread apply all bt`, faulthandler's dumps (of a timeout, a signal or a fatal error,
+3.8 to 3.14), and the traceback of an exception that nobody caught, also where torch put `[rank3]:`
+before each line.
 
 The rank is that before a line, or that in the file's name.
 """

@@ -1,4 +1,4 @@
-"""What CUPTI's range profiler measured of each kernel."""
+"""Metrics of each kernel, as CUPTI's range profiler took them."""
 
 from typing import Annotated
 
@@ -41,7 +41,7 @@ def kernel_metrics(
     zeros: Annotated[bool, "Metrics that are 0 for all kernels of a name too."] = False,
     n: Annotated[int, "Rows to show, largest of each metric first; 0: all."] = 20,
 ) -> pa.Table:
-    """What did the profiler's hardware counters measure of each kernel?
+    """What did the profiler's hardware counters measure for each kernel?
 
     Of recordings with CUPTI_PROFILER_METRICS in Kineto's configuration, which measure one kernel
     after the other: their times are not those of the job.

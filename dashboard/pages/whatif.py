@@ -43,6 +43,7 @@ from htk.whatif.label import BATCHES, SHARDINGS
 from htk.whatif.text import in_words, read_savings
 
 _QUESTION = "What would a step take if …?"
+_MAP = "Micro-batch × sharding"
 
 
 def layout(visit: Visit) -> Any:
@@ -225,9 +226,6 @@ def fields_in_error(visit: Visit) -> dict[str, str]:
 
 
 _HEADLINE = headlines.answering(_QUESTION, _sentences)
-
-
-_MAP = "Micro-batch × sharding"
 
 
 def _register(app: Dash, runs: Runs) -> None:

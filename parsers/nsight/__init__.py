@@ -1,10 +1,10 @@
 """Nsight Systems: the SQLite database that `nsys export --type sqlite` writes (2021 on).
 
 A report of several processes becomes one recording for each process with GPU work. Read: kernels,
-copies and sets, graphs traced as a whole, calls of CUDA and (by the same threads) of the
-operating system, synchronisations, NVTX ranges (PyTorch's
-operators with sequence numbers and sizes, NCCL's calls with their payloads), profiler overhead,
-samples of GPU metrics, GPUs and the environment. Not read: samples of CPUs, graphics.
+copies and sets, graphs traced as a whole, calls of CUDA and (by the same threads) of the operating
+system, synchronisations, NVTX ranges (PyTorch's operators with sequence numbers and sizes, NCCL's
+calls with their payloads), profiler overhead, samples of GPU metrics, GPUs and the environment. Not
+read: samples of CPUs, graphics.
 
 The export holds sizes of NCCL's calls if it was made with --include-blobs=true or
 --include-json=true.

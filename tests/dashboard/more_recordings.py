@@ -8,7 +8,7 @@ from htk.recording.simulate.config import Config
 from htk.recording.simulate.job import simulate
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.analyses.comm import proxied_job
-from tests.kineto_file import Event, kernel, launch, of_rank, op, step, write
+from tests.kineto_file import Event, kernel, launch, of_rank, op, profiled, step, write
 
 SHIPPED = Path(__file__).parents[2] / "htk/traces/sample"
 _SMALL: dict[str, Any] = {
@@ -37,9 +37,8 @@ def write_recordings(folder: Path) -> None:
 
 
 def _metrics(folder: Path) -> None:
-    kind = {"ph": "X", "cat": "cuda_profiler_range", "pid": 0, "tid": 0, "dur": 5}
-    measured: list[Event] = [
-        {**kind, "name": name, "ts": 10 * number, "args": {"fadd.sum": 100 * number}}
+    measured = [
+        profiled(name, 10 * number, fadd=100 * number)
         for number, name in enumerate(("add", "mul", "add"), 1)
     ]
     write(folder / "rank0.json", op("aten::add", 0, 3), launch(1, 1), *measured, **of_rank(0))

@@ -31,7 +31,7 @@ KERNELS = table(
     stream=(INT64, "Stream; null where the trace names none."),
     name=(TEXT, "Kernel, copy or set name, as recorded."),
     activity=(TEXT, "kernel, copy or set."),
-    kind=(TEXT, "compute, comm, memory, other: a whole CUDA graph (copies and sets)."),
+    kind=(TEXT, "compute, comm, memory (copies and sets); other: a whole CUDA graph."),
     family=(TEXT, "gemm, attention, convolution, norm, softmax, … communication, copy, other."),
     **_WHEN,
     correlation=(INT64, "Ties the activity to the call that launched it."),
@@ -244,6 +244,6 @@ PASSING = table(
     device=(INT32, "GPU index within the process."),
     stream=(INT64, "Stream."),
     name=(TEXT, "Name."),
-    kind=(TEXT, "compute, comm, memory, other: a whole CUDA graph."),
+    kind=(TEXT, "compute, comm, memory; other: a whole CUDA graph."),
     **_WHEN,
 )

@@ -100,7 +100,7 @@ class Questions:
         """Which kinds of activity run alone, and which at the same time?"""
 
     def kernel_metrics(self, *, zeros: bool = False, n: int = 20) -> Result:
-        """What did the profiler's hardware counters measure of each kernel?"""
+        """What did the profiler's hardware counters measure for each kernel?"""
 
     def kernel_occupancy(self, *, n: int = 20) -> Result:
         """How well do kernels fill the GPU?"""

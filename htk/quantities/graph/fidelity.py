@@ -4,7 +4,8 @@ Where the graph alone does not replay the step, delays that nothing recorded exp
 they were (`unexplained`); then the answer is never better than indicative.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -28,11 +29,18 @@ from htk.quantities.graph.step_lengths import step_lengths
 from htk.quantities.graph.unexplained import keep_unexplained
 
 
-def gate(tables: NamedTables, graph: Graph, replayed: Replay) -> Gate:
-    """Return all five tests."""
-    figures, subject = _tested(tables, graph, replayed.time)
-    path = PathEdges.of(graph, critical(graph, replayed.time), replayed.time)
-    return judged(figures, path, subject)
+class _Judged(Protocol):
+    @property
+    def gate(self) -> Gate: ...
+
+
+_T = TypeVar("_T", bound=_Judged)
+
+
+class JudgedReplay(NamedTuple):
+    graph: Graph
+    replay: Replay
+    gate: Gate
 
 
 class JudgedPath(NamedTuple):
@@ -73,19 +81,33 @@ def draw_path(tables: NamedTables, step: int | None = None) -> DrawnPath:
 def _path_of_step(tables: NamedTables, step: int | None) -> JudgedPath:
     """Return the path of the graph that `gated` takes."""
     tables = SharedTables(tables)
-    graph = build(tables, step)
-    plain = _judged_path(tables, graph)
+
+    def judge(graph: Graph) -> JudgedPath:
+        time = once(graph, graph.weight, graph.wrap_weight, graph.wrap_seen)
+        return _judged_path(tables, graph, time)
+
+    return _explained(build(tables, step), judge)
+
+
+def _explained(graph: Graph, judge: Callable[[Graph], _T]) -> _T:
+    """Return what a graph is judged to be; where it alone does not replay the step, that of the
+    graph with what nothing explains kept, unless this is refused too."""
+    plain = judge(graph)
     if plain.gate.replays:
         return plain
     kept = keep_unexplained(graph)
     if not kept.unexplained.any():
         return plain
-    explained = _judged_path(tables, kept)
+    explained = judge(kept)
     return plain if explained.gate.verdict.startswith("refused") else explained
 
 
-def _judged_path(tables: NamedTables, graph: Graph) -> JudgedPath:
-    time = once(graph, graph.weight, graph.wrap_weight, graph.wrap_seen)
+def gate(tables: NamedTables, graph: Graph, replayed: Replay) -> Gate:
+    """Return all five tests."""
+    return _judged_path(tables, graph, replayed.time).gate
+
+
+def _judged_path(tables: NamedTables, graph: Graph, time: Ints) -> JudgedPath:
     path = critical(graph, time)
     edges = PathEdges.of(graph, path, time)
     figures, tested = _tested(tables, graph, time)
@@ -113,17 +135,12 @@ def linked_time(tables: NamedTables) -> tuple[int, int]:
     return int(length.sum()), linked_ns
 
 
-def gated(tables: NamedTables) -> tuple[Graph, Replay, Gate]:
+def gated(tables: NamedTables) -> JudgedReplay:
     """Return the steadiest step, replayed and judged."""
     tables = SharedTables(tables)  # both graphs read the same
-    graph = build(tables)
-    replayed = replay(graph)
-    results = gate(tables, graph, replayed)
-    if results.replays:
-        return graph, replayed, results
-    kept = keep_unexplained(graph)
-    again = replay(kept)
-    results_kept = gate(tables, kept, again)
-    if not kept.unexplained.any() or results_kept.verdict.startswith("refused"):
-        return graph, replayed, results
-    return kept, again, results_kept
+
+    def judge(graph: Graph) -> JudgedReplay:
+        replayed = replay(graph)
+        return JudgedReplay(graph, replayed, gate(tables, graph, replayed))
+
+    return _explained(build(tables), judge)

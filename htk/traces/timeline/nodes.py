@@ -38,7 +38,7 @@ def nodes_of(trace: Trace) -> list[Node]:
 
 @dataclass(frozen=True)
 class MeanBusy:
-    """How long the ranks of a node are busy with a kind of work up to each time, in the mean."""
+    """The mean time that ranks of a node spent on one kind of work, up to each moment."""
 
     time: Ints
     total: Floats

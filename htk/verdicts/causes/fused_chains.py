@@ -15,10 +15,9 @@ from htk.base.core.humanize import join_in_order
 from htk.base.names.fused import fused_implementation
 from htk.quantities.measures.fusible import Chains, Key, find_chains
 from htk.verdicts.causes.changes import CauseEdit
+from htk.verdicts.causes.replayed import Z90
 from htk.whatif.host_cost import unlaunched
 from htk.whatif.step_model import StepModel
-
-_Z90 = 1.645
 
 
 class FusedTime(NamedTuple):
@@ -71,7 +70,7 @@ class ChainKinds:
 
     @cached_property
     def fused(self) -> list[FusedTime | None]:
-        """What one kernel would take, never longer than the chain; None: not known."""
+        """The time of one kernel in place of each kind, at most the chain's; None: not known."""
         return [self._fused(kind) for kind in range(len(self))]
 
     @property
@@ -127,7 +126,7 @@ def chains_of(model: StepModel) -> Chains:
 def without_chains(fused: Mapping[Key, FusedTime]) -> CauseEdit:
     """Return the edit with one kernel in place of each of these chains."""
     won = sum(each.saved_ns for each in fused.values())
-    unsure = sum(each.slow_ns - each.fast_ns for each in fused.values()) / (2 * _Z90)
+    unsure = sum(each.slow_ns - each.fast_ns for each in fused.values()) / (2 * Z90)
 
     def edited(model: StepModel) -> StepModel:
         chains = chains_of(model)
@@ -144,7 +143,7 @@ def without_chains(fused: Mapping[Key, FusedTime]) -> CauseEdit:
 
 @dataclass(frozen=True)
 class _Places:
-    """Of each activity the key of its chain, and whether it is the first of it."""
+    """The key of each activity's chain, and whether the activity is its first."""
 
     key: Ints
     is_first: Mask

@@ -42,7 +42,7 @@ from htk.whatif.unrecorded_waits import without_unrecorded_waits
 MOST_ACTIVITIES = 100_000  # of a graph, which is edited some twenty times
 MOST_RANKS = 16
 _MUCH_CARRIED = 0.2  # of a step
-_Z90 = 1.645
+Z90 = 1.645
 _OF_GAIN = 0.06  # one sigma of a gain: what edits miss of simulated jobs
 _OF_STEP = 0.001
 
@@ -159,7 +159,7 @@ class ReplayedRecording:
         if gain is None:
             return None
         unsure = self._unsure_ns(self.without((*before, *changes)))
-        wide = _Z90 * math.hypot(_OF_GAIN * gain, unsure, _OF_STEP * self.step_ns)
+        wide = Z90 * math.hypot(_OF_GAIN * gain, unsure, _OF_STEP * self.step_ns)
         return Gain(round(gain), round(gain - wide), round(gain + wide))
 
     def _unsure_ns(self, edited: "_Outcome") -> float:

@@ -10,14 +10,9 @@ import pytest
 from htk.answers.ask import ask
 from htk.base.errors import MissingTable
 from htk.traces.trace.opening import OpenOptions, open_trace
-from tests.kineto_file import Event, launch, of_rank, op, write
+from tests.kineto_file import launch, of_rank, op, profiled, write
 
 FADD, DADD = "smsp__sass_fadd.sum", "smsp__sass_dadd.sum"
-
-
-def measured(name: str, ts: float, **metrics: float) -> Event:
-    kind = {"ph": "X", "cat": "cuda_profiler_range", "pid": 0, "tid": 0, "dur": 5}
-    return {**kind, "name": name, "ts": ts, "args": metrics}
 
 
 def recording(path: Path) -> Path:
@@ -25,9 +20,9 @@ def recording(path: Path) -> Path:
         path,
         op("aten::add", 0, 3),
         launch(1, 1),
-        measured("add", 10, **{FADD: 100, DADD: 0}),
-        measured("mul", 20, **{FADD: 30, DADD: 0}),
-        measured("add", 30, **{FADD: 200, DADD: 0}),
+        profiled("add", 10, **{FADD: 100, DADD: 0}),
+        profiled("mul", 20, **{FADD: 30, DADD: 0}),
+        profiled("add", 30, **{FADD: 200, DADD: 0}),
         {"ph": "C", "name": "GPU 0 Power", "pid": 3, "ts": 12, "args": {"W": 400}},
         **of_rank(2),
     )

@@ -157,7 +157,7 @@ def differences(trace: Trace, sizes: Sequence[int], step: int | None) -> list[in
 
     def cut(options: dict[str, Any]) -> Any:
         path = step_path_in_parts(trace, parts, step)
-        if path is None:  # nothing to replay, or delays are kept: that is told of all at once
+        if path is None:  # nothing to replay, or delays are kept: all ranks at once tell
             of_all = table_of_answer(trace, PATH, {**options, "step": step})
             assert coverage_of(of_all)["verdict"] != "trusted"
             return of_all
