@@ -60,6 +60,7 @@ ANALYSES: dict[str, MenuEntry] = {
     "fusible_chains": MenuEntry("verdicts.causes.fusible_chains", "Which chains of memory-bound kernels could be one kernel, and what would a step gain?"),
     "gpu_speed": MenuEntry("analyses.kernels.gpu_speed", "Does a GPU run the same kernels slower than the others, or slower than before?"),
     "hang": MenuEntry("analyses.comm.hang", "Why does the job hang: who never came, who made another call, who only waits?"),
+    "hideable_comm": MenuEntry("verdicts.causes.hideable_comm", "Which communication does nothing hide, and which independent work could?"),
     "host_stalls": MenuEntry("analyses.time.host_stalls", "What does the host wait for (synchronising, allocating, loading, compiling), at what cost?"),
     "idle_breakdown": MenuEntry("analyses.time.idle_breakdown", "Why was each GPU idle: was the host late, and doing what?"),
     "iteration_gaps": MenuEntry("analyses.run.iteration_gaps", "What do a server's GPUs wait for, between iterations and within them?"),

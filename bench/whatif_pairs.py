@@ -39,6 +39,17 @@ FOUR_TO_A_NODE = {"nodes": 2, "gpus_per_node": 4}
 TP_BESIDE = FOUR_TO_A_NODE | {"tensor_parallel": 2}
 PP_BESIDE = FOUR_TO_A_NODE | {"pipeline_parallel": 2, "accumulation": 4}
 SLOW_NODES = SIZED | {"nodes": 2, "inter_gbps": 25.0}
+# With collectives on the stream of the compute, of jobs below.
+IN_TURN: dict[str, dict[str, Any]] = {
+    "ddp": {},
+    "fsdp": {"strategy": "full_shard"},
+    "zero 2": {"strategy": "shard_grad_op"},
+    "tp 2": {"tensor_parallel": 2},
+    "4 micro-batches, fsdp": {"accumulation": 4, "strategy": "full_shard"},
+    "wide ddp, two slow nodes": SLOW_NODES,
+    "wide fsdp, two slow nodes": SLOW_NODES | {"strategy": "full_shard"},
+    "wide fsdp, two nodes": SIZED | {"nodes": 2, "strategy": "full_shard"},
+}
 JOBS: dict[str, dict[str, Any]] = {
     "ddp": {},
     "fsdp": {"strategy": "full_shard"},
@@ -76,8 +87,8 @@ JOBS: dict[str, dict[str, Any]] = {
     "wide fsdp": SIZED | {"strategy": "full_shard"},
     "wide ddp, two nodes": SIZED | {"nodes": 2},
     "wide fsdp, two nodes": SIZED | {"nodes": 2, "strategy": "full_shard"},
-    "wide ddp, two slow nodes": SIZED | {"nodes": 2, "inter_gbps": 25.0},
-    "wide fsdp, two slow nodes": SIZED | {"nodes": 2, "inter_gbps": 25.0, "strategy": "full_shard"},
+    "wide ddp, two slow nodes": SLOW_NODES,
+    "wide fsdp, two slow nodes": SLOW_NODES | {"strategy": "full_shard"},
     "wide hybrid, two slow nodes": SIZED
     | {"nodes": 2, "inter_gbps": 25.0, "strategy": "hybrid_shard"},
     "tp 2, two nodes of four": TP_BESIDE,
@@ -96,6 +107,7 @@ JOBS: dict[str, dict[str, Any]] = {
     "8 micro-batches, each reduced": {"accumulation": 8, "no_sync": False},
     "wide ddp, 4 micro-batches": SLOW_NODES | {"accumulation": 4},
     "wide ddp, 4 micro-batches, each reduced": SLOW_NODES | {"accumulation": 4, "no_sync": False},
+    **{f"{name}, in turn": options | {"synchronous": True} for name, options in IN_TURN.items()},
     "experts over 2": {"experts": 8, "active_experts": 2, "ffn": 2048, "expert_parallel": 2},
     "experts over 4": {"experts": 8, "active_experts": 2, "ffn": 2048, "expert_parallel": 4},
 }
@@ -160,6 +172,7 @@ PAIRS = (
     "4 micro-batches, each reduced > accumulation=8 > 8 micro-batches, each reduced",
     "wide ddp, 4 micro-batches, each reduced > no_sync=on > wide ddp, 4 micro-batches",
     "wide ddp, 4 micro-batches > no_sync=off > wide ddp, 4 micro-batches, each reduced",
+    *(f"{name}, in turn > overlap=realistic > {name}" for name in IN_TURN),
     "experts over 2 > ep=4 > experts over 4", "experts over 4 > ep=2 > experts over 2",
 )  # fmt: skip
 

@@ -138,6 +138,7 @@ NOT_ASKED = {
     **dict.fromkeys(("iteration_gaps", "iteration_times", "serving_iterations"), _SERVERS),
     **dict.fromkeys(("critical_path", "recommendations"), "a model's, whose errors are told"),
     "fusible_chains": "rests on a replay, and is held to planted chains",
+    "hideable_comm": "rests on a replay, and is held to jobs simulated both ways",
     "kernel_gap": "rests on measured kernels, which are held to measurements left out",
     "kernel_metrics": "of another recorder, held to a public recording",
     "change_points": "a judgement about six steps or more, held to planted changes",

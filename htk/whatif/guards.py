@@ -17,8 +17,8 @@ from htk.base.columns.types import Floats, Ints
 from htk.physics.bandwidth import factor
 from htk.physics.detected import detected
 from htk.quantities.graph.replay import NEVER
-from htk.whatif.edits.batch import of_activations
 from htk.whatif.micro_batches import MICRO_BATCHES
+from htk.whatif.parallel import of_activations
 from htk.whatif.rates import Rates
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import gpus_of_a_node, part

@@ -56,6 +56,11 @@ def sizes(model: StepModel, name: str) -> Sizes:
     return Sizes(tokens * model.activation_scale, hidden * tensor_degree(model), share)
 
 
+def of_activations(model: StepModel) -> Mask:
+    """Return the communication of activations: of tensor parallelism, experts, stages."""
+    return tensor_reduces(model) | model.is_collective("all_to_all", "send", "recv")
+
+
 def tensor_reduces(model: StepModel) -> Mask:
     """Return all-reduces of activations: some of their group's run in the forward pass."""
     large = model.is_collective("all_reduce") & (model.facts.in_bytes >= 1 << 20)

@@ -78,6 +78,9 @@ class Questions:
     def hang(self) -> Result:
         """Why does the job hang: who never came, who made another call, who only waits?"""
 
+    def hideable_comm(self) -> Result:
+        """Which communication does nothing hide, and which independent work could?"""
+
     def host_stalls(self, *, n: int = 20) -> Result:
         """What does the host wait for (synchronising, allocating, loading, compiling), at what cost?"""
 

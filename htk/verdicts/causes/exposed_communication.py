@@ -30,7 +30,7 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
             f"{hidden:.0f} % is hidden",
             advice,
             moved,
-            "comm_compute_overlap",
+            "hideable_comm" if recorded.replayed else "comm_compute_overlap",
             example=costliest_call(recorded, recorded.split.rows, recorded.split.exposed_transfer),
             change=whatif_change("overlap", "realistic"),
             is_lost=True,

@@ -187,8 +187,9 @@ def _unexplained(ranking: Ranking, recorded: CauseEvidence) -> Fields:
     sent = min(exposed.exposed_transfer_ns(recorded) - hidden * shares, lost)
     if ranking.is_replayed and sent >= _OF_UNEXPLAINED * lost:
         advice = (
-            f"{recorded.spent(round(sent))} of it are transfers that no compute can run beside: "
-            f"send fewer bytes (larger batches, accumulation, lower precision); else {advice}"
+            f"{recorded.spent(round(sent))} of it are transfers beside which no independent "
+            f"compute is known: send fewer bytes (larger batches, accumulation, lower precision); "
+            f"else {advice}"
         )
     return {
         "finding": UNEXPLAINED,

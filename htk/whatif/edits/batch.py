@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from htk.base.errors import UsageError
 from htk.whatif.edit_arguments import factor
 from htk.whatif.fsdp_units import of_weights
-from htk.whatif.parallel import tensor_reduces
+from htk.whatif.parallel import of_activations
 from htk.whatif.products import begun, products
 from htk.whatif.shapes import copies_samples, copies_weights, inputs
 from htk.whatif.step_model import StepModel
@@ -87,11 +87,6 @@ def _grows(model: StepModel) -> NDArray[np.bool_]:
     of_parameters |= copies_weights(model)
     optimizer = model.facts.family.isin("optimizer", "communication")
     return np.asarray(model.is_compute & ~of_parameters & ~optimizer)
-
-
-def of_activations(model: StepModel) -> NDArray[np.bool_]:
-    """Return the communication of activations: of tensor parallelism, experts, stages."""
-    return tensor_reduces(model) | model.is_collective("all_to_all", "send", "recv")
 
 
 def _ratio(model: StepModel, value: str) -> float:

@@ -2,14 +2,13 @@
 
 import numpy as np
 
+from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
-from htk.base.columns.types import Floats, Ints, Mask
+from htk.base.columns.types import Floats, Ints
 from htk.base.errors import UsageError
 from htk.quantities.graph.replay import replay
 from htk.whatif.contention import factor, of_transfers, share
-from htk.whatif.edits.batch import of_activations
-from htk.whatif.parallelism import replicating, shared_tokens
-from htk.whatif.splits import blocking
+from htk.whatif.hideable import find_hideable
 from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import forget_removed, linked
 
@@ -24,6 +23,7 @@ USUAL_CONTENTION = (
 )
 
 _FITTED = 0.25  # one sigma of a fitted factor, relative
+_OF_HIDDEN = 0.06  # and of what is hidden
 _TRANSFERS = 0.5  # and of how much quicker transfers are with nothing beside them
 
 
@@ -31,7 +31,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     if value == "today":
         return model
     if value == "perfect":
-        return _hidden(model, model.is_comm)
+        return _hidden(model)
     if value == "realistic":
         return _realistic(model)
     if value == "serial":
@@ -39,19 +39,15 @@ def apply(model: StepModel, value: str) -> StepModel:
     raise UsageError(f"{NAME} {value!r}: perfect, realistic, serial or today")
 
 
-def _hidden(model: StepModel, chosen: Mask, left: int = 0) -> StepModel:
-    """Nobody waits for these transfers, but a stream carries no more than it can in a step; `left`
-    stays of them at least, but no more than is waited for now."""
+def _hidden(model: StepModel) -> StepModel:
+    """Nobody waits for transfers, but a stream carries no more than it can in a step."""
     acts = model.graph.activities
     length = model.lengths()
     lanes = np.unique(acts.lane[model.is_comm]).tolist()  # a few a rank
     busy = [int(length[model.is_comm & (acts.lane == lane)].sum()) for lane in lanes]
-    bare = model.with_lengths(chosen, 0)
+    bare = model.with_lengths(model.is_comm, 0)
     step = replay(bare.graph, bare.weight, bare.wrap_weight).period_ns
     short = max(busy, default=0) - step
-    if left > max(short, 0):
-        now = replay(model.graph, model.weight, model.wrap_weight).period_ns
-        short = max(short, min(left, now - step))
     hidden = bare.add_step_time("communication", short, exposed=short) if short > 0 else bare
     return hidden.with_assumption(
         "no transfer is waited for, though all must go through their streams in a step; a rank "
@@ -60,64 +56,37 @@ def _hidden(model: StepModel, chosen: Mask, left: int = 0) -> StepModel:
 
 
 def _realistic(model: StepModel) -> StepModel:
-    """Return the same of what compute could run beside, and compute is slower for as long as
-    transfers run beside it."""
-    hideable = model.is_comm & ~_in_the_way(model)
+    """Return the step with all beside compute that independent compute has room for."""
+    replayed = replay(model.graph, model.weight, model.wrap_weight)
+    return hide(model, find_hideable(model, replayed.time).hideable)
+
+
+def hide(model: StepModel, hidden: Ints) -> StepModel:
+    """Return the step with so many ns of each transfer beside compute, which they slow down."""
     fitted = factor(model)
     kappa = fitted or USUAL_CONTENTION
-    length = model.lengths().astype(np.float64)
-    slower = 1 + kappa * _beside(model, hideable)
-    if not fitted:  # what the replay settles by itself is only what the trace told
-        slower = np.maximum(slower / (1 + kappa * share(model, model.graph.time)), 1.0)
+    shorter = model.with_lengths(hidden > 0, model.lengths() - hidden)
+    length = shorter.lengths() * (1 + kappa * _beside(model, hidden))
     source = "fitted to the trace" if fitted else "usual; the trace does not tell"
-    slowed = model.with_lengths(model.is_compute, length * slower)
     return (
-        _hidden(slowed, hideable, _gradients_left(slowed))
+        shorter.with_lengths(model.is_compute, length)
         .with_uncertainty("compute", 0.3)
+        .with_uncertainty("communication", _OF_HIDDEN)
         .with_assumption(
             f"compute with communication beside it takes {1 + kappa:.2f} times as long: {source}",
-            "but for activations that compute makes right before and needs right after, and "
-            "gradients that take longer than the backward pass",
+            "parameters are gathered one unit ahead, gradients reduced beside the backward pass; "
+            "activations are needed at once",
         )
     )
 
 
-def _in_the_way(model: StepModel) -> Mask:
-    """Return the transfers of activations that the compute before them makes and that after them
-    waits for."""
-    sent = of_activations(model) | shared_tokens(model)
-    blocked = blocking(model, sent, model.is_compute, whole_runs=False)
-    return np.isin(np.arange(len(model.is_comm)), [b.activity for b in blocked])
-
-
-def _gradients_left(model: StepModel) -> int:
-    """Return how much longer a stream reduces gradients than its GPU computes them: nothing else
-    can run beside that, for the optimizer waits for all of them."""
-    acts = model.graph.activities
-    length = model.lengths()
-    scatters = model.is_collective("reduce_scatter") & ~shared_tokens(model)
-    reduces = replicating(model) | scatters
-    computes = model.is_compute & model.facts.backward
-    left = 0
-    for lane in np.unique(acts.lane[reduces]).tolist():  # a few a rank
-        own = reduces & (acts.lane == lane)
-        on_device = computes & (acts.device == acts.device[own.argmax()])
-        if on_device.any():
-            left = max(left, int(length[own].sum()) - int(length[on_device].sum()))
-    return left
-
-
-def _beside(model: StepModel, chosen: Mask) -> Floats:
-    """Share of each device's compute that has transfers beside it, if these are hidden."""
-    acts = model.graph.activities
-    length = model.lengths()
-    phi = np.zeros(len(length))
-    for device in np.unique(acts.device).tolist():  # a few
-        on_device = acts.device == device
-        comm = int(length[on_device & chosen].sum())
-        compute = int(length[on_device & model.is_compute].sum())
-        phi[on_device] = min(comm / max(compute, 1), 1.0)
-    return phi
+def _beside(model: StepModel, hidden: Ints) -> Floats:
+    """Return the share of its device's compute that what is hidden runs beside, of each
+    activity."""
+    devices = Groups.by_keys(model.graph.activities.device)
+    computed = devices.sum(np.where(model.is_compute, model.lengths(), 0))
+    share_of_device = np.minimum(devices.sum(hidden) / np.maximum(computed, 1), 1.0)
+    return np.asarray(share_of_device[devices.group_ids])
 
 
 def _serial(model: StepModel) -> StepModel:

@@ -17,6 +17,7 @@ from htk.whatif.contention import factor, settled, share
 from htk.whatif.edits import batch
 from htk.whatif.edits.overlap import USUAL_CONTENTION
 from htk.whatif.host_cost import calls_of_all, cpu_edges
+from htk.whatif.parallel import of_activations
 from htk.whatif.splits import (
     BlockingTransfer,
     Pieces,
@@ -50,7 +51,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     how, count = _asked(model, value)
     if count == 1:
         return model.with_assumption("one piece: as it is")
-    sent = batch.of_activations(model)
+    sent = of_activations(model)
     if not sent.any():
         raise UsageError(
             f"{NAME}: the step holds no transfer of activations (all-reduces of tensor "
@@ -88,7 +89,7 @@ def read_cut(value: str) -> tuple[str, str | None]:
 
 def _asked(model: StepModel, value: str) -> tuple[str, int]:
     how, pieces = read_cut(value)
-    ranks = int(model.facts.group_size[batch.of_activations(model)].max(initial=2))
+    ranks = int(model.facts.group_size[of_activations(model)].max(initial=2))
     count = int(pieces or {"batch": 2, "tensor": max(ranks, 2), "fused": _TILES}[how])
     if not 1 <= count <= _MOST:
         raise UsageError(f"{NAME} {value!r}: 1 to {_MOST} pieces were expected")
