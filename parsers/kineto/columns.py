@@ -89,6 +89,7 @@ DEVICE = (
     *_columns("args", "ints", "channel"),
     *_columns("args", "text", "channel_type", "copy_kind = kind", "copy_size = size"),
     *_columns("args", "text", "copy_way = copy kind"),
+    *_columns("args", "text", "copy_source = src kind", "copy_target = dst kind"),
     *_columns(
         "args",
         "ints",

@@ -134,19 +134,34 @@ def _kernels(columns: Columns) -> pa.Table:
 
 
 _BARE_COPY = "Memcpy"
+_OF_HOST = ("Pageable", "Pinned")
 
 
 def _names_with_directions(columns: Columns) -> tuple[NDArray[np.int32], pa.Array]:
     """Return the codes of names, and the names; of copies that are called nothing but that, with
-    the direction that some profilers write beside the name."""
+    the direction and the kinds of memory that some profilers write beside the name."""
     codes, names = columns.codes("name")
-    ways, words = columns.codes("copy_way")
-    if not len(words):
-        return codes, names
+    ways, directions = columns.codes("copy_way")
     texts = names.to_pylist()
-    bare = (np.array([*(name == _BARE_COPY for name in texts), False])[codes]) & (ways >= 0)
-    directed = [f"{_BARE_COPY} {word}" for word in words.to_pylist()]
-    return np.where(bare, len(texts) + ways, codes).astype(np.int32), pa.array(texts + directed)
+    bare = np.array([*(name == _BARE_COPY for name in texts), False])[codes] & (ways >= 0)
+    if not bare.any():
+        return codes, names
+    spaces = [columns.codes(end) for end in ("copy_source", "copy_target")]
+    ends = np.stack([ways, *(code for code, _ in spaces)], 1)[bare]
+    kinds, kind = np.unique(ends, axis=0, return_inverse=True)
+    words = [directions.to_pylist(), *([*memory.to_pylist(), ""] for _, memory in spaces)]
+    directed = [_copy_name(*map(list.__getitem__, words, row)) for row in kinds.tolist()]
+    named = codes.copy()
+    named[bare] = len(texts) + kind.ravel()
+    return named, pa.array(texts + directed)
+
+
+def _copy_name(direction: str, source: str, target: str) -> str:
+    """Return Kineto's name of a copy, without kinds of memory that its direction rules out."""
+    of_host = (source.title() in _OF_HOST, target.title() in _OF_HOST)
+    if not source or not target or of_host != (direction[:1] == "H", direction[-1:] == "H"):
+        return f"{_BARE_COPY} {direction}"
+    return f"{_BARE_COPY} {direction} ({source.title()} -> {target.title()})"
 
 
 def _activities(columns: Columns) -> NDArray[np.int32]:

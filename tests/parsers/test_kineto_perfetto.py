@@ -16,10 +16,6 @@ def test_torch_says_the_same_in_both_formats(shared: Path) -> None:
     folder = shared / "traces/torch215"
     packets = htk.open(folder / "pftrace", cache=False)
     text = htk.open(folder / "plain", cache=False)
-    for column in ("busy_ns", "compute_ns", "comm_ns", "exposed_comm_ns", "memory_ns"):
-        (ours,) = (row[column] for row in packets.time_breakdown().to_pylist())
-        (theirs,) = (row[column] for row in text.time_breakdown().to_pylist())
-        assert abs(ours - theirs) <= _ROUNDED_NS, column
     kernels = [
         [
             (row["name"], row["count"])
@@ -36,18 +32,6 @@ def test_torch_says_the_same_in_both_formats(shared: Path) -> None:
         same = by_id[row["external_id"]]
         assert (same["name"], same["input_dims"]) == (row["name"], row["input_dims"])
         assert abs(same["end_ns"] - row["end_ns"]) <= _ROUNDED_NS
-
-
-def test_the_critical_path_is_the_same_in_both_formats(shared: Path) -> None:
-    """The times of a row add up roundings, one of each piece of the path."""
-    ours, theirs = (
-        {row["what"]: row for row in htk.open(folder, cache=False).critical_path().to_pylist()}
-        for folder in (shared / "traces/torch215/pftrace", shared / "traces/torch215/plain")
-    )
-    assert ours.keys() == theirs.keys()
-    for what, row in ours.items():
-        assert row["count"] == theirs[what]["count"], what
-        assert abs(row["path_ns"] - theirs[what]["path_ns"]) <= _ROUNDED_NS * row["count"], what
 
 
 def test_a_cut_file_gives_what_came_before(shared: Path, tmp_path: Path) -> None:

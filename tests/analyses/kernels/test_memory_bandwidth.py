@@ -1,6 +1,5 @@
 """How fast copies are, by hand."""
 
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -84,15 +83,24 @@ def test_directions_beside_the_name(
     }  # fmt: skip
 
 
-def test_copies_of_a_recording_are_those_of_the_same_one_under_their_old_names(
-    shared: Path,
+@pytest.mark.parametrize(
+    ("direction", "source", "target", "memory"),
+    [
+        ("HtoD", "pageable", "device", "Pageable -> Device"),
+        ("DtoH", "device", "pinned", "Device -> Pinned"),
+        ("HtoD", "device", "device", None),  # the direction rules that out
+        ("HtoD", None, "device", None),
+    ],
+)
+def test_kinds_of_memory_beside_the_name(
+    direction: str, source: str | None, target: str, memory: str | None, tmp_path: Path
 ) -> None:
-    for folder in ("plain", "orig"):
-        trace = open_trace(shared / "traces/torch215" / folder)
-        counts: Counter[str] = Counter()
-        for row in ask(trace, "memory_bandwidth").to_pylist():
-            counts[row["direction"]] += row["count"]
-        assert counts == {"HtoD": 13, "DtoH": 2, "DtoD": 1}
+    event = kernel("Memcpy", 0, 5) | {"cat": "gpu_memcpy"}
+    kinds = {"copy kind": direction, "src kind": source, "dst kind": target}
+    event["args"] |= {"bytes": 1000} | {name: word for name, word in kinds.items() if word}
+    path = write(tmp_path / "t.json", event)
+    (row,) = ask(open_trace(path, OpenOptions(cache=False)), "memory_bandwidth").to_pylist()
+    assert (row["direction"], row["memory"]) == (direction, memory)
 
 
 def test_no_copies() -> None:
