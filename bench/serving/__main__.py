@@ -2,7 +2,7 @@
 
 usage: python -m bench.serving [--write]
 
---write renews docs/serving_scorecard.md and the table that `htk plan --serve` takes its intervals
+--write renews docs/serving_scorecard.md and the table that `htk plan-serving` takes its intervals
 from.
 """
 

@@ -1,4 +1,4 @@
-"""Servers that others measured, a file of many, beside what `htk plan --serve` says of each.
+"""Servers that others measured, a file of many, beside what `htk plan-serving` says of each.
 
 usage: python -m bench.serving.given FILE [--write]
 
@@ -41,7 +41,7 @@ _FRONT_NS = 40e6  # of a request's way to the model and of its first token's bac
 
 _HEAD = """# Measured servers
 
-`htk plan --serve` held against servers that others measured end to end: those of
+`htk plan-serving` held against servers that others measured end to end: those of
 aiconfigurator-core 0.12.0 (Apache-2.0) that have one pool of GPUs and can be described, {n} of
 {total} rows of the file. `python -m bench.serving.given FILE --write` writes this page. Left out
 are models with layers that `htk` does not know (Qwen3.5, GLM-5), attention on each GPU's own

@@ -12,7 +12,7 @@ from htk.planning.serving.certainty import traits
 
 _HEAD = """# How well plans of servers hold
 
-`htk plan --serve` held against {n} published figures of {sources} sources. Written by
+`htk plan-serving` held against {n} published figures of {sources} sources. Written by
 `python -m bench.serving --write`; the figures are those of `bench/serving/published.csv`, each with
 its page.
 

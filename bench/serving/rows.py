@@ -1,4 +1,4 @@
-"""Published figures of inference servers, and what `htk plan --serve` says of the same.
+"""Published figures of inference servers, and what `htk plan-serving` says of the same.
 
 published.csv beside this module holds them with where they were published: batches that begin and
 end together, servers that all requests are given to at the beginning (`loaded`), an iteration.

@@ -9,6 +9,11 @@
 #if defined(__APPLE__)
 #include <xlocale.h>
 #endif
+#if defined(_WIN32)
+#define locale_t _locale_t
+#define newlocale(mask, name, base) _create_locale(LC_ALL, name)
+#define strtod_l _strtod_l
+#endif
 
 namespace kineto {
 

@@ -127,7 +127,7 @@ def _asked(model: StepModel, now: ServedIteration, options: dict[str, str]) -> _
     described = decoder(options["model"]) if "model" in options else None
     tensor, replicas, experts = _sharing(options, described)
     if max(tensor, experts) > 1 and model.is_comm.any():
-        raise UsageError(f"{NAME} tp, ep: GPUs share their model already: ask htk plan --serve")
+        raise UsageError(f"{NAME} tp, ep: GPUs share their model already: ask htk plan-serving")
     if experts > 1 and not _of_experts(model).any():
         raise UsageError(f"{NAME} ep: no products of experts were recorded")
     if replicas > 1:

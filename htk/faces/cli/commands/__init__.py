@@ -28,6 +28,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "kernel-time": "How long does a kernel of this size take?",
     },
     "Plan without a trace": {
+        "plan-serving": "What would a server of this model reach, on what GPUs?",
         "claim": "Is this published number plausible?",
         "prices": "Which GPU runs this at the lowest cost?",
         "job-time": "How long does a whole job take, part by part?",

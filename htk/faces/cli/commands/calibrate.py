@@ -21,7 +21,7 @@ _MOST_ROWS = 100_000
 _MOST_FILES = 10_000
 _STEP = {"step_ms": 1e6, "step_s": 1e9}  # ns
 # Options of `htk plan` that describe no training job, beside those of a server.
-_NO_JOB = ("show", "searching", "form", "output", "limit", "site", "serve")
+_NO_JOB = ("show", "searching", "form", "output", "limit", "site")
 
 
 @click.command("calibrate")
@@ -102,7 +102,6 @@ def measured_steps(path: Path) -> Iterator["MeasuredStep"]:
 def _measured(row: dict[str | None, Any], unit: str, where: str) -> "MeasuredStep":
     from htk.faces.cli.commands.plan import command as plan_command
     from htk.faces.cli.commands.plan_options import described
-    from htk.faces.cli.commands.serve_options import SERVING
     from htk.verdicts.sites.learning import MeasuredStep
 
     words: list[str] = []
@@ -118,7 +117,7 @@ def _measured(row: dict[str | None, Any], unit: str, where: str) -> "MeasuredSte
     try:
         context = plan_command.make_context("plan", words)
         arguments = dict(context.params)
-        for name in (*_NO_JOB, *SERVING):
+        for name in _NO_JOB:
             del arguments[name]
         job = described(arguments)
     except click.ClickException as error:

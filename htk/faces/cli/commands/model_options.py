@@ -14,10 +14,13 @@ SIZES = {
     "ffn": "Width of the feed-forward layer.",
     "vocab": "Size of the vocabulary.",
 }
+SIZE_OPTIONS = tuple(
+    click.option("--" + name.replace("_", "-"), type=int, help=words)
+    for name, words in SIZES.items()
+)
 
 
 def size_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    for name, words in reversed(SIZES.items()):
-        flag = "--" + name.replace("_", "-")
-        function = click.option(flag, type=int, help=words)(function)
+    for option in reversed(SIZE_OPTIONS):
+        function = option(function)
     return function

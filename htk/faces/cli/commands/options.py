@@ -50,6 +50,36 @@ site_option = click.option(
 )
 
 
+_LAST = "Answer"  # the heading of what no section holds
+
+
+class SectionedCommand(click.Command):
+    """Prints its options under headings, as `section` put them there."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                sections.setdefault(getattr(parameter, "section", _LAST), []).append(record)
+        sections[_LAST] = sections.pop(_LAST)
+        for heading, records in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
+
+def section(heading: str, *options: Callable[..., Any]) -> Any:
+    """Return options that stand together under a heading of `--help`."""
+
+    def decorate(decorated: Any) -> Any:
+        for option in reversed(options):
+            decorated = option(decorated)
+            decorated.__click_params__[-1].section = heading
+        return decorated
+
+    return decorate
+
+
 def port_option(default: int) -> Callable[..., Any]:
     """Return the option of where to listen."""
     return click.option(

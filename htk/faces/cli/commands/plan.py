@@ -9,10 +9,9 @@ from htk.base.core.humanize import format_bytes, format_duration
 from htk.base.errors import UsageError
 from htk.base.mappings import Facts, Fields
 from htk.faces.cli.commands.cells import NONE, Cell, cell_of, interval_of, print_rows
-from htk.faces.cli.commands.common import gpu_file_option, writing_options
-from htk.faces.cli.commands.options import price_option, run_tokens_option, site_option
-from htk.faces.cli.commands.plan_options import PlanCommand, described, job_options
-from htk.faces.cli.commands.serve_options import SERVING, check_options, serving_options
+from htk.faces.cli.commands.common import writing_options
+from htk.faces.cli.commands.options import refuse_unused
+from htk.faces.cli.commands.plan_options import PlanCommand, described, training_options
 
 if TYPE_CHECKING:
     from htk.answers.output.result import Result
@@ -21,10 +20,13 @@ if TYPE_CHECKING:
     from htk.planning.sites.own_site import SiteInUse
 
 
+_NEEDS = {
+    **dict.fromkeys(("sequence_parallel", "overlap_tensor"), ("tensor_parallel", "searching")),
+    "oversubscription": ("pod_gpus",),
+}
+
+
 @click.command("plan", cls=PlanCommand)
-@job_options
-@price_option
-@run_tokens_option
 @click.option(
     "--show",
     type=click.Choice(["steps", "parts", "ledger", "stages"]),
@@ -32,15 +34,10 @@ if TYPE_CHECKING:
     show_default=True,
     help="What of the plan: steps, their parts, what is sent, memory by stage.",
 )
-@site_option
 @click.option("--search", "searching", is_flag=True, help="Find the best layouts that fit.")
-@serving_options
-@gpu_file_option
+@training_options
 @writing_options
-@click.pass_context
 def command(
-    context: click.Context,
-    /,
     show: str,
     site: str | None,
     searching: bool,
@@ -54,22 +51,14 @@ def command(
     Predicted without a trace, one row per sharding strategy; with any other parallelism, the
     distributed optimizer alone. `least GPUs` is the smallest number of GPUs that suffices. The
     interval reflects by how much such plans missed measured jobs, and is wider for what was never
-    checked. With --search: every layout of these GPUs, the fastest that fit first. With --serve:
-    an inference server instead of training.
+    checked. With --search: every layout of these GPUs, the fastest that fit first.
+    Inference servers are planned by `htk plan-serving`.
     """
     from htk.answers.output.render import write
     from htk.base.core.defer_imports import spare_pandas
 
     spare_pandas()
-    serves = arguments.pop("serve")
-    check_options(context, serves is not None)
-    if serves is not None:
-        from htk.faces.cli.commands.serve import answer_serving
-
-        answer_serving(serves, arguments, form, output, limit)
-        return
-    for name in SERVING:
-        del arguments[name]
+    refuse_unused(_NEEDS)
     from htk.planning.sites.own_site import planner, site_in_use
 
     here = site_in_use(site)

@@ -1,6 +1,5 @@
 """The options of `htk plan` that describe a job, and the job that they describe."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,13 +7,28 @@ import click
 
 from htk.base.errors import UsageError
 from htk.base.mappings import Facts, Fields
-from htk.faces.cli.commands.model_options import SIZES, size_options
+from htk.faces.cli.commands import load_command
+from htk.faces.cli.commands.common import gpu_file_option
+from htk.faces.cli.commands.model_options import SIZE_OPTIONS, SIZES
+from htk.faces.cli.commands.options import (
+    SectionedCommand,
+    price_option,
+    run_tokens_option,
+    section,
+    site_option,
+)
 
 if TYPE_CHECKING:
     from htk.physics.decoder import Decoder
     from htk.planning.plan.job import PlannedJob
 
-_MODEL_OPTIONS = (
+_MODEL = (
+    click.option(
+        "--model",
+        required=True,
+        help="Model: llama3-70b, deepseek-v3, …, a config.json, or any name, with its sizes.",
+    ),
+    *SIZE_OPTIONS,
     click.option("--experts", type=int, help="Experts per layer."),
     click.option("--active-experts", type=int, help="Experts per token (top-k)."),
     click.option(
@@ -27,10 +41,11 @@ _MODEL_OPTIONS = (
     click.option("--head-size", type=int, help="Width of a head; by default hidden / heads."),
 )
 _EXTRA_SIZES = ("experts", "active_experts", "shared_ffn", "gated", "tied", "head_size")
-_CLUSTER_OPTIONS = (
-    click.option("--gpu", required=True, help="GPU of the hardware catalogue, e.g. a100-80gb."),
-    click.option("--nodes", default=1, show_default=True, help="Nodes of the cluster."),
-    click.option("--gpus-per-node", default=8, show_default=True, help="GPUs per node."),
+_GPU = click.option("--gpu", required=True, help="GPU of the hardware catalogue, e.g. a100-80gb.")
+_GPUS_PER_NODE = click.option(
+    "--gpus-per-node", default=8, show_default=True, help="GPUs per node."
+)
+_NETWORK = (
     click.option(
         "--network", help="Network between nodes: infiniband-ndr, roce-400, efa-p5, nvl72, …"
     ),
@@ -39,17 +54,31 @@ _CLUSTER_OPTIONS = (
     ),
     click.option("--intra-gbps", type=float, help="Rate between GPUs of a node, GB/s one way."),
     click.option("--domain", type=int, help="GPUs joined by fast links, if not those of one node."),
+)
+_PODS = (
     click.option(
         "--pod-gpus", default=0, help="GPUs per pod; beyond it the network is oversubscribed."
     ),
     click.option(
         "--oversubscription", default=1.0, help="Oversubscription factor between pods, e.g. 4."
     ),
+)
+_NODES = click.option("--nodes", default=1, show_default=True, help="Nodes of the cluster.")
+_WATTS = click.option(
+    "--watts", type=float, help="Power of a GPU, for the energy; by default its rated power."
+)
+kernels_option = click.option(
+    "--kernels", default="fused", help="fused, or eager (one per operator)."
+)
+_LAYERS_SHARED = (
     click.option(
-        "--watts", type=float, help="Power of a GPU, for the energy; by default its rated power."
+        "--tensor-parallel", default=1, show_default=True, help="GPUs that share each layer."
+    ),
+    click.option(
+        "--pipeline-parallel", default=1, show_default=True, help="Stages of the pipeline."
     ),
 )
-_LAYOUT_OPTIONS = (
+_JOB = (
     click.option(
         "--micro-batch", default=1, show_default=True, help="Sequences per micro-batch and GPU."
     ),
@@ -57,13 +86,25 @@ _LAYOUT_OPTIONS = (
     click.option("--accumulation", type=int, help="Micro-batches per step and pipeline."),
     click.option("--global-batch", type=int, help="Samples per step of the whole job."),
     click.option(
+        "--precision",
+        default=None,
+        help="Type of matrix products: bf16, fp16, fp8, mxfp8, nvfp4, … By default 16-bit.",
+    ),
+    click.option("--optimizer", default="adam", show_default=True, help="adam-8bit, galore, …"),
+    click.option("--lora-rank", type=int, help="Train only LoRA adapters of this rank."),
+    click.option(
+        "--attention", default="flash", help="flash, or materialised (scores are written out)."
+    ),
+    click.option(
+        "--fused-loss",
+        is_flag=True,
+        help="Compute the loss in place from 16-bit logits, as Liger or flash-attn do.",
+    ),
+    click.option("--cuda-graphs", is_flag=True, help="Launch whole CUDA graphs."),
+)
+_PARALLELISM = (
+    click.option(
         "--strategy", help="Sharding: ddp, zero1, zero2, shard_grad_op, full_shard, hybrid_shard."
-    ),
-    click.option(
-        "--tensor-parallel", default=1, show_default=True, help="GPUs that share each layer."
-    ),
-    click.option(
-        "--pipeline-parallel", default=1, show_default=True, help="Stages of the pipeline."
     ),
     click.option(
         "--virtual-stages", default=1, show_default=True, help="Interleaved parts of a stage."
@@ -79,11 +120,22 @@ _LAYOUT_OPTIONS = (
         help="GPUs that the experts are spread over.",
     ),
     click.option("--expert-tensor-parallel", type=int, help="GPUs that share an expert."),
+    click.option("--capacity", type=float, help="Tokens of an expert over its even share."),
     click.option(
         "--sequence-parallel/--no-sequence-parallel",
         default=None,
         help="Sequence parallelism with tensor parallelism.",
     ),
+    click.option(
+        "--overlap-tensor/--no-overlap-tensor",
+        default=None,
+        help="Overlap tensor-parallel transfers with compute.",
+    ),
+    click.option(
+        "--overlap-expert", is_flag=True, help="Overlap the experts' all-to-alls with compute."
+    ),
+)
+_MEMORY = (
     click.option(
         "--checkpointing",
         type=click.Choice(["none", "selective", "full"]),
@@ -94,34 +146,8 @@ _LAYOUT_OPTIONS = (
         help="Activations to recompute; full if no value is given.",
     ),
     click.option(
-        "--precision",
-        default=None,
-        help="Type of matrix products: bf16, fp16, fp8, mxfp8, nvfp4, … By default 16-bit.",
-    ),
-    click.option("--optimizer", default="adam", show_default=True, help="adam-8bit, galore, …"),
-    click.option("--lora-rank", type=int, help="Train only LoRA adapters of this rank."),
-    click.option("--capacity", type=float, help="Tokens of an expert over its even share."),
-    click.option(
         "--offload", default="none", help="State to keep on the host: optimizer or activations."
     ),
-    click.option("--kernels", default="fused", help="fused, or eager (one per operator)."),
-    click.option(
-        "--attention", default="flash", help="flash, or materialised (scores are written out)."
-    ),
-    click.option(
-        "--fused-loss",
-        is_flag=True,
-        help="Compute the loss in place from 16-bit logits, as Liger or flash-attn do.",
-    ),
-    click.option(
-        "--overlap-tensor/--no-overlap-tensor",
-        default=None,
-        help="Overlap tensor-parallel transfers with compute.",
-    ),
-    click.option(
-        "--overlap-expert", is_flag=True, help="Overlap the experts' all-to-alls with compute."
-    ),
-    click.option("--cuda-graphs", is_flag=True, help="Launch whole CUDA graphs."),
 )
 # What other tools call an option, and what it is here.
 _ELSEWHERE = {
@@ -134,32 +160,56 @@ _ELSEWHERE = {
     "--data-parallel": "--nodes (what tensor, pipeline and context parallelism leave)",
     "--dp": "--nodes (what tensor, pipeline and context parallelism leave)",
     "--fp8": "--precision fp8", "--lora": "--lora-rank", "--bandwidth": "--inter-gbps-per-gpu",
+    "--serve": "htk plan-serving",
 }  # fmt: skip
+_OTHER_KIND = {"plan": "plan-serving", "plan-serving": "plan"}
 
 
-class PlanCommand(click.Command):
+class PlanCommand(SectionedCommand):
     """Says which option does what another tool's option of that name does."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            here = _ELSEWHERE.get(error.option_name)
-            if here is None:
-                raise
-            raise UsageError(f"no option {error.option_name}; use {here}") from None
+            name = error.option_name
+            if name in _ELSEWHERE:
+                raise UsageError(f"no option {name}; use {_ELSEWHERE[name]}") from None
+            other = _OTHER_KIND[self.name or "plan"]
+            if any(name in option.opts for option in load_command(other).params):
+                raise UsageError(f"no option {name}: it belongs to htk {other}") from None
+            raise
 
 
-def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return all that describes a job; a model by name, sizes or file."""
-    named = click.option(
-        "--model",
-        required=True,
-        help="Model: llama3-70b, deepseek-v3, …, a config.json, or any name, with its sizes.",
-    )
-    for option in reversed((*_MODEL_OPTIONS, *_CLUSTER_OPTIONS, *_LAYOUT_OPTIONS)):
-        function = option(function)
-    return named(size_options(function))
+def model_options(function: Any) -> Any:
+    """Return how a model is described: by name, sizes or file."""
+    return section("Model", *_MODEL)(function)
+
+
+def training_options(function: Any) -> Any:
+    """Return all that describes a training job on its cluster."""
+    for heading, options in (
+        ("Cost", (price_option, run_tokens_option, _WATTS)),
+        ("Memory", _MEMORY),
+        ("Parallelism", (*_LAYERS_SHARED, *_PARALLELISM)),
+        ("Network", (*_NETWORK, *_PODS)),
+        ("GPUs", (_GPU, _NODES, _GPUS_PER_NODE, gpu_file_option, site_option)),
+        ("Job", (*_JOB, kernels_option)),
+    ):
+        function = section(heading, *options)(function)
+    return model_options(function)
+
+
+def replica_options(function: Any) -> Any:
+    """Return what a server's replica and a training job have in common."""
+    for heading, options in (
+        ("Cost", (price_option,)),
+        ("Parallelism", _LAYERS_SHARED),
+        ("Network", _NETWORK),
+        ("GPUs", (_GPU, _GPUS_PER_NODE, gpu_file_option)),
+    ):
+        function = section(heading, *options)(function)
+    return function
 
 
 def described(arguments: Fields) -> "PlannedJob":

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 BASES = {
     "plan": "--model gpt3-126m --gpu a100-80gb --nodes 2",
-    "plan as a server": "--model gpt3-126m --gpu h100 --gpus-per-node 1 --serve map",
+    "plan-serving": "--model gpt3-126m --gpu h100 --gpus-per-node 1 --show map",
     "goodput": "--gpus 1024 --gpu-mtbf 5e4h --restart 10min --checkpoint 30s",
     "job-time": "--samples 52k --global-batch 256 --step-time 1s",
     "claim": "--model llama2-13b --gpus 64xa100-80gb --mfu 50",
@@ -19,14 +19,14 @@ WRITING |= {"rank_pattern", "time_unit", "keep_unknown_arguments"}
 # What the model, or the answer, is already.
 ALREADY = {
     "plan": {"gated", "tied"},
-    "plan as a server": {"gated", "tied"},
+    "plan-serving": {"gated", "tied"},
     "claim": {"checkpointing"},
 }
 VALUES = ("2", "0.5", "20min", "roce-400", "512:0.5,2048:0.5")
 
 
 def command_of(case: str) -> click.Command:
-    name = case.split()[0].replace("-", "_")
+    name = case.replace("-", "_")
     command: click.Command = importlib.import_module(f"htk.faces.cli.commands.{name}").command
     return command
 

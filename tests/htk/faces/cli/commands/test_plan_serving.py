@@ -1,4 +1,4 @@
-"""`htk plan --serve`."""
+"""`htk plan-serving`."""
 
 import json
 
@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from htk.base.errors import UsageError
 from htk.faces.cli.main import htk
 
-PLAN = ["plan", "--model", "llama3-8b", "--gpu", "h100"]
+PLAN = ["plan-serving", "--model", "llama3-8b", "--gpu", "h100"]
 
 
 def run(*arguments: str) -> str:
@@ -18,7 +18,7 @@ def run(*arguments: str) -> str:
 
 
 def test_a_map_for_people_says_what_it_rests_on() -> None:
-    text = run("--serve", "--requests", "1,8", "--prompt", "100,2000", "--price", "2")
+    text = run("--requests", "1,8", "--prompt", "100,2000", "--price", "2")
     assert text.startswith("llama3-8b, 8.03 billion parameters, weights in bf16")
     for words in ("time/token", "first token", "per M tokens", "checked: hopper GPUs", "unchecked"):
         assert words in text
@@ -28,38 +28,38 @@ def test_a_map_for_people_says_what_it_rests_on() -> None:
 
 
 def test_limits_are_answered_with_what_holds_them() -> None:
-    text = run("--serve", "--slo-ttft", "300ms", "--slo-tpot", "12ms")
+    text = run("--slo-ttft", "300ms", "--slo-tpot", "12ms")
     assert "first tokens within 300 ms and tokens within 12.0 ms" in text
     assert "requests at once" in text and "in nineteen of twenty cases" in text
-    assert "not even 1 request" in run("--serve", "--slo-tpot", "1ms")
+    assert "not even 1 request" in run("--slo-tpot", "1ms")
 
 
 def test_json_has_rows_and_facts() -> None:
-    answer = json.loads(run("--serve", "layouts", "--format", "json"))
+    answer = json.loads(run("--show", "layouts", "--format", "json"))
     rows = answer["rows"] if isinstance(answer, dict) else answer
     assert {row["layout"] for row in rows} >= {"tp 1", "tp 2", "tp 4", "tp 8"}
 
 
 def test_parts_tell_prefill_and_decode() -> None:
-    text = run("--serve", "parts", "--requests", "4")
+    text = run("--show", "parts", "--requests", "4")
     assert "prefill" in text and "decode" in text and "attention" in text
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--serve", "--micro-batch", "2"], "--micro-batch is an option of training"),
-        (["--serve", "--search"], "is an option of training"),
-        (["--chunk", "512"], "--chunk needs --serve"),
-        (["--serve", "--requests", "1,x"], "whole numbers from 1"),
-        (["--serve", "--requests", "0"], "whole numbers from 1"),
-        (["--serve", "--prompt", "9" * 40], "at most 99999999"),
-        (["--serve", "--draft-tokens", "3"], "--draft-tokens and --acceptance"),
-        (["--serve", "--weights", "fp3"], "weights in 'fp3'"),
-        (["--serve", "--slo-ttft", "fast"], "is not a time"),
-        (["--serve", "--price", "nan"], "positive number"),
-        (["--serve", "--model", "llama3-405b"], "do not fit"),
-        (["--serve", "layouts", "--slo-tpot", "1us"], "holds these limits"),
+        (["--micro-batch", "2"], "no option --micro-batch: it belongs to htk plan"),
+        (["--search"], "no option --search: it belongs to htk plan"),
+        (["--show", "layouts", "--requests", "8"], "--show layouts finds --requests itself"),
+        (["--requests", "1,x"], "whole numbers from 1"),
+        (["--requests", "0"], "whole numbers from 1"),
+        (["--prompt", "9" * 40], "at most 99999999"),
+        (["--draft-tokens", "3"], "--draft-tokens and --acceptance"),
+        (["--weights", "fp3"], "weights in 'fp3'"),
+        (["--slo-ttft", "fast"], "is not a time"),
+        (["--price", "nan"], "positive number"),
+        (["--model", "llama3-405b"], "do not fit"),
+        (["--show", "layouts", "--slo-tpot", "1us"], "holds these limits"),
     ],
 )
 def test_what_cannot_be_planned_is_one_line(options: list[str], words: str) -> None:

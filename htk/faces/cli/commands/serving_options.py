@@ -1,7 +1,6 @@
-"""The options of `htk plan` that describe a server, and the server that they describe."""
+"""The options of `htk plan-serving`, and the server that they describe."""
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,86 +8,72 @@ from click.core import ParameterSource
 
 from htk.base.errors import UsageError
 from htk.base.mappings import Fields
-from htk.faces.cli.commands.options import refuse_unused
+from htk.faces.cli.commands.options import refuse_unused, section
+from htk.faces.cli.commands.plan_options import (
+    described_model,
+    kernels_option,
+    model_options,
+    network_options,
+    replica_options,
+)
 
 if TYPE_CHECKING:
     from htk.planning.serving.objectives import Objective
     from htk.planning.serving.server import Server
     from htk.planning.serving.steady import Load
 
-_OPTIONS = (
-    click.option(
-        "--serve",
-        type=click.Choice(["map", "layouts", "parts"]),
-        is_flag=False,
-        flag_value="map",
-        help="Plan an inference server: a map by length and requests, layouts, or parts.",
-    ),
+_LOAD = (
     click.option("--prompt", default="1024", help="Tokens per prompt, e.g. 1024 or 512,4096."),
     click.option("--generated", default=256, show_default=True, help="Tokens per answer."),
     click.option("--requests", help="Concurrent requests per replica, e.g. 1,8,64."),
-    click.option(
-        "--weights", default="bf16", show_default=True, help="Weights in bf16, fp8, int4, nvfp4, …"
-    ),
-    click.option("--kv-cache", default="bf16", help="Keys and values: bf16, fp8, fp4."),
+    click.option("--slo-ttft", help="Limit of the time to the first token, e.g. 500ms."),
+    click.option("--slo-tpot", help="Limit of the time per output token, e.g. 50ms."),
+)
+_ENGINE = (
     click.option("--chunk", default=8192, help="Maximum prompt tokens per iteration."),
     click.option("--draft-tokens", type=int, help="Tokens drafted for each iteration to verify."),
     click.option(
         "--acceptance", type=float, help="Share of drafted tokens that are accepted, e.g. 0.7."
     ),
     click.option("--draft-model", help="Draft model; by default one layer like the model's own."),
-    click.option("--slo-ttft", help="Limit of the time to the first token, e.g. 500ms."),
-    click.option("--slo-tpot", help="Limit of the time per output token, e.g. 50ms."),
     click.option(
         "--host-time", default="500us", help="Exposed host time per iteration, e.g. 500us."
     ),
 )
-SERVING = ("prompt", "generated", "requests", "weights", "kv_cache", "chunk", "draft_tokens",
-          "acceptance", "draft_model", "slo_ttft", "slo_tpot", "host_time")  # fmt: skip
-# What a server shares with a training job.
-_SHARED = ("serve", "model", "layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "experts",
-           "active_experts", "shared_ffn", "gated", "tied", "head_size", "gpu", "gpus_per_node",
-           "network", "inter_gbps_per_gpu", "intra_gbps", "domain", "tensor_parallel",
-           "pipeline_parallel", "kernels", "price", "gpu_file", "form", "output", "limit",
-           "raw")  # fmt: skip
+_MEMORY = (
+    click.option(
+        "--weights", default="bf16", show_default=True, help="Weights in bf16, fp8, int4, nvfp4, …"
+    ),
+    click.option("--kv-cache", default="bf16", help="Keys and values: bf16, fp8, fp4."),
+)
 _BETWEEN = ("network", "inter_gbps_per_gpu", "intra_gbps", "domain")  # GPUs that share a model
-_NEEDS = {
-    **dict.fromkeys(("sequence_parallel", "overlap_tensor"), ("tensor_parallel", "searching")),
-    "oversubscription": ("pod_gpus",),
-}
 _FOUND_BY_LAYOUTS = ("requests", "tensor_parallel")
 _MOST_LENGTHS = 64
 
 
-def serving_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
+def serving_options(function: Any) -> Any:
+    """Return all that describes an inference server and its requests."""
+    function = section("Memory", *_MEMORY)(function)
+    function = replica_options(function)
+    function = section("Server", *_ENGINE, kernels_option)(function)
+    return section("Requests", *_LOAD)(model_options(function))
 
 
-def check_options(context: click.Context, serves: bool) -> None:
-    """Refuse options of the other kind of plan."""
-    for name in context.params:
-        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
-            continue
-        flag = "--" + name.replace("_", "-")
-        if serves and name not in (*_SHARED, *SERVING):
-            raise UsageError(
-                f"{flag} is an option of training plans: leave out either it or --serve"
-            )
-        if not serves and name in SERVING:
-            raise UsageError(f"{flag} needs --serve")
-        if context.params["serve"] == "layouts" and name in _FOUND_BY_LAYOUTS:
-            raise UsageError(f"--serve layouts finds {flag} itself: leave it out, or ask for a map")
-    several = ("tensor_parallel", "pipeline_parallel")
-    is_alone = context.params["serve"] in ("map", "parts")
-    refuse_unused(_NEEDS | dict.fromkeys(_BETWEEN if is_alone else (), several))
+def check_options(context: click.Context) -> None:
+    """Refuse options that change nothing of what is shown."""
+    show = context.params["show"]
+    if show != "layouts":
+        refuse_unused(dict.fromkeys(_BETWEEN, ("tensor_parallel", "pipeline_parallel")))
+        return
+    for name in _FOUND_BY_LAYOUTS:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            flag = "--" + name.replace("_", "-")
+            raise UsageError(f"--show layouts finds {flag} itself: leave it out, or ask for a map")
 
 
 def described_server(arguments: Fields) -> "Server":
     """Return the server that the options describe."""
     from htk.base.core.humanize import parse_duration
-    from htk.faces.cli.commands.plan_options import described_model, network_options
     from htk.physics.hardware import gpu as of_catalogue
     from htk.planning.serving.server import Server
 

@@ -1,16 +1,22 @@
-"""`htk plan --serve`: latency, throughput, memory and cost of a described inference server."""
+"""`htk plan-serving`: latency, throughput, memory and cost of a described inference server."""
 
 import math
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from htk.base.core.humanize import format_bytes, format_duration
 from htk.base.errors import UsageError
 from htk.base.mappings import Fields
 from htk.faces.cli.commands.cells import NONE, Cell, cell_of, interval_of, print_rows
-from htk.faces.cli.commands.serve_options import (
+from htk.faces.cli.commands.common import writing_options
+from htk.faces.cli.commands.plan_options import PlanCommand
+from htk.faces.cli.commands.serving_options import (
+    check_options,
     described_loads,
     described_objective,
     described_server,
+    serving_options,
     whole_numbers,
 )
 
@@ -21,21 +27,40 @@ if TYPE_CHECKING:
     from htk.planning.serving.steady import Answering, Load
 
 
-def answer_serving(show: str, arguments: Fields, form: str, output: str | None, limit: int) -> None:
-    """Write what the options ask of a server: its map, layouts or parts."""
-    from htk.answers.output.render import print_table, write
+@click.command("plan-serving", cls=PlanCommand)
+@click.option(
+    "--show",
+    type=click.Choice(["map", "layouts", "parts"]),
+    default="map",
+    show_default=True,
+    help="What of the plan: a map by length and requests, layouts of GPUs, parts of an iteration.",
+)
+@serving_options
+@writing_options
+@click.pass_context
+def command(
+    context: click.Context,
+    /,
+    show: str,
+    form: str,
+    output: str | None,
+    limit: int,
+    **arguments: Any,
+) -> None:
+    """What would a server of this model reach: latency, throughput, memory, cost?
 
-    loads, objective = described_loads(arguments), described_objective(arguments)
-    counts = arguments["requests"]
-    requests = whole_numbers(counts, "--requests") if counts else []
-    server = described_server(arguments)
-    _check_memory(server, loads, show)
-    if show == "layouts":
-        answer = _layouts(server, loads, objective)
-        columns = _LAYOUTS
-    else:
-        answer = _map(server, loads, requests, objective, show)
-        columns = _MAP
+    Predicted without a trace, for one replica: the time to the first token and per output token,
+    by length of prompts and by requests at once; the requests that hold limits of latency, where
+    --slo-ttft or --slo-tpot give some; with --show layouts, the best division among the GPUs of a
+    node, prefill and decode together or apart. Training is planned by `htk plan`.
+    """
+    from htk.base.core.defer_imports import spare_pandas
+
+    spare_pandas()
+    check_options(context)
+    answer = _answer(show, arguments)
+    columns = _LAYOUTS if show == "layouts" else _MAP
+    from htk.answers.output.render import print_table, write
 
     def _print(file: Any) -> None:
         facts = answer.coverage
@@ -54,9 +79,18 @@ def answer_serving(show: str, arguments: Fields, form: str, output: str | None, 
     write(answer, form, output, limit=limit, printer=_print)
 
 
-def _check_memory(server: "Server", loads: "list[Load]", show: str) -> None:
+def _answer(show: str, arguments: Fields) -> "Result":
+    loads, objective = described_loads(arguments), described_objective(arguments)
+    counts = arguments["requests"]
+    requests = whole_numbers(counts, "--requests") if counts else []
+    server = described_server(arguments)
     if show == "layouts":
-        return
+        return _layouts(server, loads, objective)
+    _check_memory(server)
+    return _map(server, loads, requests, objective, show)
+
+
+def _check_memory(server: "Server") -> None:
     if server.kv_room_bytes <= 0:
         raise UsageError(
             f"the weights alone take {format_bytes(server.weight_bytes)} of a"
