@@ -1,7 +1,7 @@
 # The two commands of the README, and what they need.
 #   make demo   set up and analyse the sample that comes with htk
 #   make test   set up and pass the tests
-# Beside them: make lint, make docs, make menu, make mutation, make fuzz, make nightly;
+# Beside them: make lint, make docs, make menu, make mutation, make fuzz, make nightly, make wheels;
 # CONTRIBUTING.md says what each does.
 
 PYTHON ?= python3
@@ -14,7 +14,7 @@ SECONDS_OF_FUZZING ?= 30
 
 NIGHTLY := tests properties truth whatifs communication links fuzz mutation kills counts options soak licences pyright oldest newest
 
-.PHONY: demo test nightly quality $(NIGHTLY:%=nightly-%) lint style mypy types menu mutation fuzz bench docs clean
+.PHONY: demo test nightly quality $(NIGHTLY:%=nightly-%) lint style mypy types menu mutation fuzz bench docs wheels clean
 
 demo: $(VENV)/.base
 	$(BIN)/htk summary sample
@@ -105,6 +105,16 @@ mutation: $(VENV)/.dev  # how many small mistakes in the code that makes numbers
 docs: $(VENV)/.dev
 	PYTHONPATH=. $(BIN)/mkdocs build
 	@echo "Open build/site/index.html"
+
+# The source and the wheels of every platform into dist/, cross-compiled; tried where this machine can.
+wheels: build/wheels/.tools
+	build/wheels/bin/python .ci/wheels.py
+	.ci/try-wheels
+
+build/wheels/.tools: .ci/wheels.txt
+	$(PYTHON) -m venv build/wheels
+	build/wheels/bin/pip install --quiet --disable-pip-version-check -r .ci/wheels.txt
+	touch $@
 
 menu: $(VENV)/.dev
 	$(BIN)/python -m htk.analyses.menu

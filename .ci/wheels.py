@@ -142,13 +142,12 @@ def inspect(files: list[Path]) -> None:
     """Hold names, texts and symbols to what the index, the stable ABI and old systems allow."""
     run("-m", "twine", "check", "--strict", *files)
     wheels = [path for path in files if "-abi3-" in path.name]
-    run("-m", "abi3audit", "--strict", *(path for path in wheels if "win" not in path.name))
+    run("-m", "abi3audit", "--strict", *wheels)
     for wheel in wheels:
-        if "linux" not in wheel.name:
-            continue
-        shown = run("-m", "auditwheel", "show", wheel)
-        consistent = re.search(r'following\s+platform\s+tag:\s+"(\w+)"', shown)
-        print(f"auditwheel of {wheel.name}: {consistent[1] if consistent else shown}")
+        if "manylinux" in wheel.name:
+            shown = run("-m", "auditwheel", "show", wheel)
+            consistent = re.search(r'following\s+platform\s+tag:\s+"(\w+)"', shown)
+            print(f"auditwheel of {wheel.name}: {consistent[1] if consistent else shown}")
 
 
 def run(*command: object, **environment: str) -> str:

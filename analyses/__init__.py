@@ -7,6 +7,8 @@ May import base, physics and quantities. Questions of other packages stand in th
 """
 
 import importlib
+import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -131,3 +133,12 @@ def find(name: str) -> "Analysis[...]":
     if identifier not in ANALYSES:
         raise UnknownAnalysis(f"no analysis {name!r}; `htk analyses` lists them")
     return ANALYSES[identifier].load(identifier)
+
+
+def loaded() -> Iterator[tuple[str, "Analysis[...]"]]:
+    """Yield every question by name; one that cannot be imported is left out with a warning."""
+    for name, entry in sorted(ANALYSES.items()):
+        try:
+            yield name, entry.load(name)
+        except HtkError as error:
+            warnings.warn(str(error), stacklevel=2)

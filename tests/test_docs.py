@@ -131,6 +131,30 @@ def test_there_are_commands_in_the_docs() -> None:
     assert len(_commands()) > 20
 
 
+_VERBS = {  # what htk is said to do, where no command is meant
+    "answers", "asks", "does", "draws", "drew", "gate", "has", "import", "imports", "keeps",
+    "knows", "outside", "raises", "reads", "that", "trace", "trimmed", "would", "writes", "wrote",
+}  # fmt: skip
+
+
+def test_commands_that_texts_of_the_tool_name_exist() -> None:
+    commands = {name.replace("-", "_") for name in main.htk.list_commands(click.Context(main.htk))}
+    sources = [
+        file
+        for folder in ("htk", "parsers", "analyses", "dashboard")
+        for file in (ROOT / folder).rglob("*")
+        if file.suffix in (".py", ".toml", ".txt", ".js", ".pyi")
+    ]
+    assert len(sources) > 800
+    named = {
+        (word, str(file.relative_to(ROOT)))
+        for file in sources
+        for word in re.findall(r"\bhtk ([a-z][a-z_-]*[a-z])\b", file.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 100
+    assert not [(w, f) for w, f in named if w.replace("-", "_") not in commands | _VERBS]
+
+
 @pytest.mark.parametrize("name", sorted(ANALYSES))
 def test_every_analysis_is_documented(name: str) -> None:
     page, analysis = _generated()[f"analyses/{name}.md"], find(name)

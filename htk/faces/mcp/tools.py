@@ -4,10 +4,10 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any
 
-from htk.analyses import ANALYSES, find
+from htk.analyses import loaded
 from htk.answers.ask import ask
 from htk.answers.output.result import Result
-from htk.base.core.analysis import Option
+from htk.base.core.analysis import Analysis, Option
 from htk.base.mappings import Fields
 from htk.faces.mcp.answers import bounded
 from htk.faces.mcp.traces import Traces
@@ -34,13 +34,12 @@ def tools(traces: Traces) -> Iterator[tuple[str, str, Tool]]:
     """Yield name, description and function of each tool."""
     for tool in _commands(traces):
         yield tool.__name__, inspect.getdoc(tool) or "", tool
-    for name, entry in ANALYSES.items():
-        yield name, entry.question, _of_analysis(name, traces)
+    for name, analysis in loaded():
+        yield name, analysis.question, _of_analysis(name, analysis, traces)
 
 
-def _of_analysis(name: str, traces: Traces) -> Tool:
+def _of_analysis(name: str, analysis: Analysis[...], traces: Traces) -> Tool:
     """Return the tool of an analysis; its parameters are the analysis's options."""
-    analysis = find(name)
 
     def tool(**arguments: Any) -> str:
         options = {k: v for k, v in arguments.items() if k in analysis.options and v is not None}

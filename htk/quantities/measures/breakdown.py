@@ -37,7 +37,7 @@ def summed(
     who_ran = [numbers(windows[name], NONE) for name in ("rank", "device")]
     keys = np.stack([*who_ran, step_cycles(windows, step), step], axis=1).astype(np.int64)
     order = keys.copy()
-    order[:, 3] = np.where(step < 0, np.iinfo(np.int64).max, step)  # what has no number comes last
+    order[keys[:, 3] < 0, 3] = np.iinfo(np.int64).max  # what has no number comes last
     _, first, inverse = np.unique(order, axis=0, return_index=True, return_inverse=True)
     who = keys[first]
     complete = np.ones(len(first), bool)

@@ -208,7 +208,7 @@ class Trace:
 
     def _lacking(self, name: str) -> str:
         """Return the table to record: GPU work for step windows, where steps were recorded."""
-        if name != "step_windows":
+        if name not in ("step_windows", "step_window_times"):
             return name
         if any(map(is_server_range, self.tables["server_marks"]["name"].to_pylist())):
             return "server_steps"

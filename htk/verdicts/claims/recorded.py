@@ -51,7 +51,7 @@ def _without(part: str, asked: WhatIf) -> tuple[tuple[str, str], str]:
     except UsageError:
         raise UsageError(
             f"nothing of the step is named like {part!r}; name a kernel, operator or module that "
-            'htk kernel-top or htk op-top lists, e.g. "1.2x by aten::mul"'
+            'htk kernel-top or htk op-breakdown lists, e.g. "1.2x by aten::mul"'
         ) from None
     return edit, f"what is named {part}"
 

@@ -49,7 +49,7 @@ _CONFUSIONS = (
         "share of kernel time",
         "a share of kernel time is not lost time: kernels of communication run beside those of "
         "compute, and wait for peers while they run. What is lost is exposed communication "
-        "(htk time-breakdown), what is waited for is no transfer (htk comm-split)",
+        "(htk time-breakdown), what is waited for is no transfer (htk comm-wait)",
     ),
     (
         ((r"(fsdp|full_?shard|hybrid_?shard|shard_?grad|zero-?3)", r"(bucket|25\s*mi?b)"),),

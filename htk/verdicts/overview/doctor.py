@@ -8,7 +8,7 @@ from contextlib import suppress
 import numpy as np
 import pyarrow as pa
 
-from htk.analyses import ANALYSES
+from htk import analyses
 from htk.answers.output.result import Result
 from htk.base.columns.arrow import codes_of, numbers, texts, valid
 from htk.base.columns.groups import Groups
@@ -310,10 +310,13 @@ def _damage(trace: Trace) -> Iterator[Row]:
 
 def _missing(trace: Trace) -> Iterator[Row]:
     wanting: dict[str, list[str]] = defaultdict(list)
-    for name, entry in ANALYSES.items():
-        for need in entry.load(name).needs:
+    for name, question in analyses.loaded():
+        for need in question.needs:
             if not trace.tables[need].num_rows:
                 wanting[need].append(name)
     for need, names in wanting.items():
         text = f"not answerable: {', '.join(map(command_name, names))}"
-        yield "missing", need, "missing", text, trace.what_records(need)
+        how = trace.what_records(need)
+        if need == "step_windows" and trace.has_steps:
+            how = f"steps of the host were recorded: htk step-times; for those of the GPU, {how}"
+        yield "missing", need, "missing", text, how

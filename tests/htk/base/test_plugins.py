@@ -84,6 +84,12 @@ def test_one_that_is_broken_is_named_and_left_out(installed: Path, tmp_path: Pat
     assert "Traceback" not in said
     known = ran(tmp_path, "-m", "htk", "kernel-top", "sample", "--n", "1")
     assert "gemm" in known or "nccl" in known, "htk's own analysis stays"
+    for command in (("doctor", "sample"), ("help", "bubble")):
+        answer = ran(tmp_path, "-m", "htk", *command)
+        assert "'nothing' of the package broken-0.1 cannot be loaded" in answer
+    assert "pipeline-bubble" in answer
+    code = "from htk.faces.mcp.tools import tools; print(len(list(tools(None))))"
+    assert int(ran(tmp_path, "-W", "ignore", "-c", code)) > 60
 
 
 def test_the_page_shows_the_package_that_is_tested() -> None:

@@ -64,3 +64,11 @@ def test_no_message_names_a_table() -> None:
 def test_no_path_is_said_to_be_none(nothing: object) -> None:
     with pytest.raises(UsageError, match="a path or a list of paths is expected"):
         htk.open(nothing)  # type: ignore[arg-type]
+
+
+def test_steps_of_the_host_are_told_where_no_gpu_was_recorded(shared: Path) -> None:
+    trace = htk.open(shared / "traces/hta/cpu_only")
+    assert len(trace.step_times()) > 0
+    rows = {row["item"]: row for row in trace.doctor().to_pylist() if row["section"] == "missing"}
+    assert "steps of the host were recorded: htk step-times" in rows["step_windows"]["advice"]
+    assert "ProfilerActivity.CUDA" in rows["step_windows"]["advice"]
