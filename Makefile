@@ -16,12 +16,16 @@ NIGHTLY := tests properties truth whatifs communication links fuzz mutation kill
 
 .PHONY: demo test nightly quality $(NIGHTLY:%=nightly-%) lint style mypy types menu mutation fuzz bench docs wheels clean
 
-demo: $(VENV)/.base
-	$(BIN)/htk summary sample
-	@echo
-	@echo "Your own trace:  $(BIN)/htk summary PATH      (a file, or the folder with all ranks)"
-	@echo "The dashboard:   $(BIN)/htk dashboard PATH"
-	@echo "All questions:   $(BIN)/htk --help"
+demo:
+	@begun=$$(date +%s); \
+	echo "Setting up htk in $(VENV) (some 400 MB, once)"; \
+	$(MAKE) --silent $(VENV)/.base || exit 1; ready=$$(date +%s); \
+	echo "Analysing the sample: two ranks of a small training run ($(BIN)/htk summary sample)"; echo; \
+	$(BIN)/htk summary sample || exit 1; \
+	echo; \
+	echo "Your own traces:  $(BIN)/htk summary PATH    a file, or the folder with all ranks"; \
+	echo "In a browser:     $(BIN)/htk dashboard PATH; all questions: $(BIN)/htk --help"; \
+	echo "It took $$((ready - begun)) s to set up and $$(($$(date +%s) - ready)) s to analyse."
 
 test: $(VENV)/.dev
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n auto --dist loadfile  # a module's fixtures are made once
@@ -122,11 +126,17 @@ menu: $(VENV)/.dev
 clean:
 	rm -rf $(VENV) build dist *.egg-info htk/base/native/*.so
 
+# What pip says, its warnings too, is shown where it fails.
+define install
+$(BIN)/pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) $(1) >$(VENV)/install.log 2>&1 \
+	|| { cat $(VENV)/install.log; exit 1; }
+endef
+
 SOURCES := pyproject.toml setup.py MANIFEST.in $(CONSTRAINTS) $(wildcard native/*.cpp native/*.h native/*/*.cpp native/*/*.h)
 
 $(VENV)/.base: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[all]'
+	$(call install,-e '.[all]')
 	touch $@
 
 # torch records the sample traces and stands beside the tests that read its files; the CPU build
@@ -134,5 +144,5 @@ $(VENV)/.base: $(SOURCES)
 # modules most are never imported: the others are compiled as they are.
 $(VENV)/.dev: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c $(CONSTRAINTS) -e '.[all,dev,hta,torch,trainers]'
+	$(call install,--no-compile -e '.[all,dev,hta,torch,trainers]')
 	touch $(VENV)/.base $@

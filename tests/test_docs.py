@@ -14,6 +14,7 @@ import click
 import pytest
 
 from htk.analyses import ANALYSES, find
+from htk.base.errors import HtkError
 from htk.base.schema import DERIVED, TABLES
 from htk.faces.cli import main
 from htk.parsers import parsers
@@ -129,6 +130,18 @@ def test_the_readme_shows_what_the_summary_prints(
 
 def test_there_are_commands_in_the_docs() -> None:
     assert len(_commands()) > 20
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/reading.md", "docs/gate.md"])
+def test_each_table_of_exit_codes_is_whole(page: str) -> None:
+    rows = re.findall(
+        r"^\| (\d) \| [^|]+ \|$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert {*map(int, rows)} == {0, *_exit_codes(HtkError)}
+
+
+def _exit_codes(error: type[HtkError]) -> set[int]:
+    return {error.exit_code}.union(*map(_exit_codes, error.__subclasses__()))
 
 
 _VERBS = {  # what htk is said to do, where no command is meant

@@ -17,6 +17,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "plot": ("plotly",),
     "polars": ("polars",),
     "ray": ("ray",),
+    "sql": ("duckdb",),
     "torch": ("torch",),
     "xlsx": ("xlsxwriter",),
 }

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from htk.base.core.child_process import ChildProcess, start_child
+from htk.base.core.extras import require
 from htk.base.errors import HtkError, UsageError
 from htk.base.mappings import Facts, NamedTables
 
@@ -148,6 +149,7 @@ _workers_lock = threading.Lock()
 
 def worker_of(run: Any, memory_bytes: int, dataset: Mapping[str, str]) -> QueryWorker:
     """Return the worker of a run, whatever is selected of it; it ends with the run."""
+    require("sql", "SQL")
     key = id(run)
     with _workers_lock:
         worker = _workers.get(key)

@@ -7,8 +7,9 @@ import click
 
 from htk.base.core.version import DISTRIBUTION, VERSION
 
-_PACKAGES = ("pyarrow", "numpy", "duckdb", "msgspec", "isal", "zstandard", "fsspec")
+_PACKAGES = ("pyarrow", "numpy", "msgspec", "isal", "zstandard", "fsspec")
 _EXTRAS = {
+    "duckdb": "sql",
     "plotly": "plot",
     "pandas": "pandas",
     "dash": "dashboard",

@@ -23,6 +23,7 @@ BEHIND = {
     "htk/answers/output/rank_map.py": "htk/answers/output/figures.py",
     "htk/answers/output/step_bands.py": "htk/answers/output/figures.py",
     "htk/recording/triggers.py": "htk/recording/capture.py",
+    "htk/verdicts/query/engine.py": "htk/verdicts/query/worker.py",
 }
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 WITHOUT = """
@@ -100,6 +101,10 @@ def test_a_missing_package_is_one_clear_message(monkeypatch: pytest.MonkeyPatch)
             "htk: the dashboard needs dash, plotly: pip install 'htk-trace[dashboard]'\n",
         ),
         (
+            ["sql", "sample", "select 1"],
+            "htk: SQL needs duckdb: pip install 'htk-trace[sql]'\n",
+        ),
+        (
             ["report", "sample", "-o", "report.html"],
             "htk: a report in HTML needs plotly: pip install 'htk-trace[plot]'\n",
         ),
@@ -108,7 +113,7 @@ def test_a_missing_package_is_one_clear_message(monkeypatch: pytest.MonkeyPatch)
 def test_a_command_without_its_packages_says_so(
     words: list[str], line: str, tmp_path: Path
 ) -> None:
-    code = WITHOUT.format(names={"dash", "plotly", "pandas"})
+    code = WITHOUT.format(names={"dash", "duckdb", "plotly", "pandas"})
     code += f"from htk.faces.cli.main import run; sys.exit(run({words!r}))"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
@@ -120,7 +125,7 @@ def test_answers_need_no_optional_package(tmp_path: Path) -> None:
     code = WITHOUT.format(names=OPTIONAL | {"s3fs", "aiohttp", "viztracer"})
     code += (
         "from htk.faces.cli.main import run\n"
-        "for words in (['summary', 'sample'], ['sql', 'sample', 'select count(*) from kernels'],\n"
+        "for words in (['summary', 'sample'], ['doctor', 'sample'],\n"
         "              ['kernel_top', 'sample', '--format', 'md'],\n"
         "              ['report', 'sample', '--no-whatif', '-o', 'report.md']):\n"
         "    assert run(words) == 0, words\n"
