@@ -6,18 +6,11 @@ import dash_mantine_components as dmc
 from dash import html
 
 from htk.analyses import ANALYSES, find
+from htk.answers.output.one_sentence import state_answer
 from htk.base.errors import HtkError, MissingTable
 from htk.dashboard.components import control, coverage, empty, not_there, picture, problem
 from htk.dashboard.grids import grid
 from htk.dashboard.page import Visit
-
-
-def titles() -> dict[str, list[tuple[str, str]]]:
-    """Subjects, and the (page, title) of each question."""
-    subjects: dict[str, list[tuple[str, str]]] = {}
-    for name, entry in sorted(ANALYSES.items()):
-        subjects.setdefault(entry.subject, []).append((name, name.replace("_", " ")))
-    return subjects
 
 
 def names() -> set[str]:
@@ -26,21 +19,31 @@ def names() -> set[str]:
 
 
 def page(visit: Visit, name: str) -> Any:
-    """Return the page of an analysis: its question, controls, picture, table and coverage."""
+    """Return the page of an analysis: its answer in a sentence, its question, controls, picture,
+    table and coverage."""
     analysis = find(name)
-    head: list[Any] = [
-        html.H1(analysis.question),
-        html.P(analysis.doc.partition("\n")[2].strip(), className="doc"),
-    ]
+    head: list[Any] = [html.H1(analysis.question)]
+    method = _method(analysis.doc.partition("\n")[2].strip())
     try:
         options = visit.view.values(analysis.options)
         controls = [control(o, options.get(o.name, o.default)) for o in analysis.options.values()]
-        head.append(dmc.Group(controls, align="end", mb="sm"))
         result = visit.ask(name, **options)
+        if answered := state_answer(result):
+            head = [html.H1(answered), html.P(analysis.question, className="lead")]
+        head += [*method, dmc.Group(controls, align="end", mb="sm")]
     except MissingTable as error:
-        return html.Div([*head, empty(not_there(str(error)))])
+        return html.Div([*head, *method, empty(not_there(str(error)))])
     except HtkError as error:
-        return html.Div([*head, problem(str(error))])
+        return html.Div([*head, *method, problem(str(error))])
     table = grid(result, visit, options)
     body = html.Section([picture(result, dark=visit.dark), *coverage(result), table])
     return html.Div([*head, body])
+
+
+def _method(text: str) -> list[Any]:
+    """Return how an answer is found, folded away: names that it quotes in the type of code."""
+    if not text:
+        return []
+    pieces = text.split("`")
+    words = [html.Code(piece) if k % 2 else piece for k, piece in enumerate(pieces)]
+    return [html.Details([html.Summary("How this is found"), html.P(words)], className="coverage")]

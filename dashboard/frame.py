@@ -11,6 +11,7 @@ from htk.dashboard import derived
 from htk.dashboard.components import attributes
 from htk.dashboard.page import WAITING, Page, Visit
 from htk.dashboard.pages import composed
+from htk.dashboard.questions import menu_of
 from htk.dashboard.run_name import run_name
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
@@ -101,7 +102,8 @@ def _content() -> Any:
 
 
 def menu(visit: Visit) -> list[Any]:
-    """Return the links to the pages that the recording can fill, and to every question."""
+    """Return the links to the pages that the recording can fill, and to every question that it can
+    answer."""
     view = visit.view
     trace = visit.runs.trace(visit.view.run)
     entries: list[Any] = []
@@ -110,15 +112,18 @@ def menu(visit: Visit) -> list[Any]:
         if group and pages:
             entries.append(html.Div(group, className="heading"))
         entries += [_link(view, page.path, page.title) for page in pages]
+    asked = {}
+    if trace is not None:
+        asked = visit.runs.kept(view.run, trace.selection, "questions", lambda: menu_of(trace))
     subjects = [
         html.Details(
             [
-                html.Summary(subject, className="subject"),
-                *(_link(view, name, title) for name, title in questions),
+                html.Summary(wanted, className="subject"),
+                *(_link(view, name, words, whole) for name, words, whole in questions),
             ],
-            open=view.page in dict(questions),
+            open=view.page in [name for name, _, _ in questions],
         )
-        for subject, questions in derived.titles().items()
+        for wanted, questions in asked.items()
     ]
     every = html.Details(
         [html.Summary("Every question"), *subjects],
@@ -146,9 +151,9 @@ def _fits(page: Page, trace: Trace | None, runs: Runs) -> bool:
     return any(trace.tables[name].num_rows for name in page.needs)
 
 
-def _link(view: UrlState, page: str, title: str) -> Any:
+def _link(view: UrlState, page: str, title: str, whole: str = "") -> Any:
     here = "here" if view.page == page else ""
-    return dcc.Link(title, href=view.link(page), className=here)
+    return dcc.Link(title, href=view.link(page), className=here, title=whole)
 
 
 def trust(visit: Visit) -> list[Any]:

@@ -529,21 +529,15 @@
     }
 
     sayPath(found) {
-      const total = new Map();
+      const total = new Map(found.lead[1] ? [found.lead] : []);
       found.start.forEach((start, i) => {
         const word = found.kinds[found.kind[i]];
         total.set(word, (total.get(word) || 0) + Math.max(0, T.lasted(this.S.about, start, found.end[i])));
       });
       const rows = [...total].sort((a, b) => b[1] - a[1]).map(([word, ns]) => `${word} ${T.time(ns, 3)}`);
-      const { about } = this.S;
-      const first = found.start.indexOf(Math.min(...found.start));
-      const lane = found.lane[first] >= 0 ? about.lanes[found.lane[first]] : null;
-      const began = lane && about.steps.find((s) => s[0] === 0 && s[1] === lane[0] && s[2] === found.of_step);
-      const ahead = began ? T.lasted(about, began[3], found.start[first]) : 0;
-      const before = ahead > 0.01 * found.total ? ` Before it the step loads data, or the host does other work, for ${T.time(ahead, 3)}.` : "";
       const step = found.of_step === null || found.of_step === undefined ? "" : ` of step ${found.of_step}`;
       const verdict = found.verdict && !found.verdict.startsWith("trusted") ? ` ${found.verdict}.` : "";
-      T.trouble(this.P.panel, `Critical path${step}, ${T.time(found.total)}: ${rows.join(" · ")}.${before}${verdict}`);
+      T.trouble(this.P.panel, `Critical path${step}, ${T.time(found.total)}: ${rows.join(" · ")}.${verdict}`);
     }
 
     fold(row) {

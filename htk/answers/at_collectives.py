@@ -201,7 +201,8 @@ class _Rounds:
         result = judged(figures, edges, tested)
         if not result.replays:  # delays that nothing explains are found of all ranks at once
             return None
-        return StepPath(edges, events, tested.facts(figures, result))
+        facts = tested.facts(figures, result)
+        return StepPath(edges, events, facts, window[0], of_all.origin)
 
     def _step(self, step: int | None) -> StepOfAll:
         windows = self.parts[0].windows

@@ -13,6 +13,7 @@ from htk.dashboard import derived, plots
 from htk.dashboard.components import safely
 from htk.dashboard.page import Visit
 from htk.dashboard.pages import composed
+from htk.dashboard.questions import WANTED, in_short, menu_of
 from htk.dashboard.runs import Runs
 from htk.dashboard.table_view import grouped
 from htk.dashboard.url_state import UrlState
@@ -33,6 +34,32 @@ def test_every_question_has_a_page(runs: Runs) -> None:
     for name in ANALYSES:
         text = drawn(derived.page(Visit(runs, UrlState(name)), name))
         assert json.dumps(find(name).question) in text
+
+
+def test_the_menu_has_what_the_recording_can_answer(runs: Runs) -> None:
+    """The sample has no all-to-alls, no server, no counters, no rows of a whole job."""
+    trace = runs.trace("")
+    assert trace is not None
+    offered = {name for questions in menu_of(trace).values() for name, _, _ in questions}
+    assert {"kernel_top", "stragglers", "critical_path", "memory_peaks"} <= offered
+    absent = {"moe_balance", "serving_iterations", "kernel_metrics", "hang", "straggler_whatif"}
+    assert not absent & offered
+    assert {entry.subject for entry in ANALYSES.values()} == set(WANTED)
+
+
+def test_an_answer_begins_with_its_sentence(runs: Runs) -> None:
+    page = json.loads(drawn(derived.page(Visit(runs, UrlState("flops")), "flops")))
+    heading = page["props"]["children"][0]["props"]["children"]
+    assert heading.startswith("Highest mfu: rank 0, 25.0 %; lowest: rank 1")
+
+
+def test_words_of_a_question_in_the_menu_leave_out_what_it_asks_besides() -> None:
+    for whole, short in (
+        ("Which rank is late, in what, and how much?", "Which rank is late"),
+        ("Why is it idle: was the host late?", "Why is it idle"),
+        ("How does the time divide into data loading, forward and backward?", None),
+    ):
+        assert in_short(whole) == (short or whole.rstrip("?"))
 
 
 def test_every_part_of_every_page(runs: Runs) -> None:

@@ -16,7 +16,7 @@ NO_NAME = "–"
 _LETTERS = 50  # of a name beside its bar
 _MS, _US = (1e-6, "ms"), (1e-3, "µs")
 _SIZES = ((2**30, "GiB"), (2**20, "MiB"))  # the first that the largest reaches
-_CODES = ("cause", "how")  # columns whose values are codes: late_host
+CODES = ("cause", "how")  # columns whose values are codes: late_host
 _SHORT = re.compile(r"\bcomm\b")
 _SIZES_LEAST = (1 / 2**10, "KiB")
 
@@ -50,7 +50,7 @@ def _named(column: str, value: Any) -> str:
     word = "rank" if column.endswith("_rank") else column
     if column == "kind":  # of activities
         return written_out(str(value))
-    if column in _CODES:
+    if column in CODES:
         return str(value).replace("_", " ")
     return f"{word} {value}" if word in WITH_NUMBER else str(value)
 

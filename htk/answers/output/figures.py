@@ -39,7 +39,7 @@ _MOST_WORDS = 5  # marks that say "rank 3" and not 3
 def figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
     """Return the picture of an answer."""
     require("plot", "a picture")
-    chart = _recorded(chart, table)
+    chart = recorded_chart(chart, table)
     table = _single_ranks(table, chart)
     if isinstance(chart, Bar) and is_population(table, chart):
         return with_plain_names(draw_population(table, chart, dark=dark))
@@ -82,7 +82,7 @@ def _apart(marks: list[Any]) -> list[Any]:
     return kept
 
 
-def _recorded(chart: Chart, table: pa.Table) -> Chart:
+def recorded_chart(chart: Chart, table: pa.Table) -> Chart:
     """Return the bars that were recorded; on a trace without GPU work those of the host."""
     if not isinstance(chart, Bar) or not table.num_rows:
         return chart

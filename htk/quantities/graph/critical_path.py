@@ -28,6 +28,7 @@ WHAT = {
     "queue": "full queue",
     "capacity": "no room on the GPU",
 }
+LEAD = "host: before the first call"  # of the path, in its step: data loading, for one
 RUNS = ("compute", "communication", "memory")  # what an activity's own length is, by its kind
 _WHATS = (*RUNS, *(what for what in WHAT.values() if what not in RUNS))
 _INSIDE = ("run", "arrive", "transfer", "call")
@@ -51,10 +52,14 @@ _TABLES = ("kernels", "launches")
 
 
 def list_pieces(tables: NamedTables, graph: Graph, path: Ints) -> pa.Table:
-    """Return the pieces of a critical path, first to last; times are as recorded, not as
-    replayed."""
+    """Return the pieces of a critical path, first to last, from its step's start on; times are as
+    recorded, not as replayed."""
+    low = graph.window[0]
+    path = path[graph.time[graph.dst[path]] > low]
     pieces = PathPieces.of(graph, path)
-    start, end = graph.time[graph.src[path]], graph.time[graph.dst[path]]
+    end = graph.time[graph.dst[path]]
+    start = np.maximum(graph.time[graph.src[path]], low)
+    length = np.maximum(np.minimum(graph.weight[path], end - low), 0)
     rank = pieces.rank.astype(np.int64)
     start = start + graph.origin_ns
     shift = corrections(tables["rank_clocks"], rank, start)  # back to the rank's own clock
@@ -70,7 +75,7 @@ def list_pieces(tables: NamedTables, graph: Graph, path: Ints) -> pa.Table:
         number_or_null(before, INT64),
         number(start - shift, INT64),
         number(np.maximum(end + graph.origin_ns, start) - shift, INT64),
-        number(np.maximum(graph.weight[path], 0), INT64),
+        number(length, INT64),
         text(pieces.what, pa.array(_WHATS)),
         boolean(pieces.inside),
         boolean(graph.observed[path]),
@@ -181,6 +186,8 @@ class StepPath:
     edges: PathEdges
     events: PathEvents
     facts: Facts  # of the coverage
+    low: int  # when the step begins, in times of the edges
+    origin_ns: int  # what these count from
 
 
 def _came_from(pieces: PathPieces) -> Ints:

@@ -59,13 +59,15 @@ def step_path(tables: NamedTables, step: int | None = None) -> StepPath:
     judged_path = _path_of_step(tables, step)
     events = PathEvents.of(judged_path.graph, judged_path.path, event_numbers(tables))
     facts = judged_path.tested.facts(judged_path.figures, judged_path.gate)
-    return StepPath(judged_path.edges, events, facts)
+    graph = judged_path.graph
+    return StepPath(judged_path.edges, events, facts, graph.window[0], graph.origin_ns)
 
 
 class DrawnPath(NamedTuple):
     pieces: pa.Table
     step: int | None
     verdict: str
+    lead_ns: int  # from the step's start to the first piece
 
 
 def draw_path(tables: NamedTables, step: int | None = None) -> DrawnPath:
@@ -75,7 +77,9 @@ def draw_path(tables: NamedTables, step: int | None = None) -> DrawnPath:
     if verdict.startswith("refused"):
         raise UsageError(f"no critical path is drawn, its replay is {verdict}")
     graph = judged_path.graph
-    return DrawnPath(list_pieces(tables, graph, judged_path.path), graph.step, verdict)
+    begin = int(judged_path.edges.begin[0]) if len(judged_path.path) else graph.window[0]
+    lead_ns = max(begin - graph.window[0], 0)
+    return DrawnPath(list_pieces(tables, graph, judged_path.path), graph.step, verdict, lead_ns)
 
 
 def _path_of_step(tables: NamedTables, step: int | None) -> JudgedPath:

@@ -11,7 +11,7 @@ from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.core.spread import AtCollectives
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
-from htk.quantities.graph.critical_path import PathEdges, PathEvents, StepPath
+from htk.quantities.graph.critical_path import LEAD, StepPath
 from htk.quantities.graph.fidelity import step_path
 
 RETURNS = table(
@@ -21,15 +21,18 @@ RETURNS = table(
     count=(INT64, "Pieces of the path that it stands for."),
     path_ns=(INT64, "Their time on the path."),
     path_pct=(FLOAT64, "Of the whole path."),
-    first_ns=(INT64, "When the first of them begins, since the trace's first activity."),
-    last_ns=(INT64, "When the last of them ends."),
+    start_ns=(
+        INT64,
+        "When the first of them begins, on aligned clocks; the step's start at least.",
+    ),
+    end_ns=(INT64, "When the last of them ends."),
     event=(INT64, "Of pieces: row of the event in its rank's trace."),
     observed_pct=(FLOAT64, "Share of it on recorded, not inferred, dependencies."),
 )
 
 
 def _answer(path: StepPath, *, by: str, n: int, step: int | None = None) -> pa.Table:
-    rows = _rows(path.edges, path.events, by)
+    rows = _rows(path, by)
     if by == "event":
         rows = rows.slice(0, n or None)
     return with_coverage(rows, **path.facts)
@@ -37,7 +40,7 @@ def _answer(path: StepPath, *, by: str, n: int, step: int | None = None) -> pa.T
 
 @analysis(
     returns=RETURNS,
-    chart=Bar("what", ("path_ns",)),
+    chart=Bar("what", "path_ns", horizontal=True),
     needs=("kernels", "launches"),
     spread=AtCollectives(finish=_answer),
 )
@@ -66,36 +69,50 @@ def critical_path(
     """What bounds the step: which work lies on its critical path?
 
     The path ends with the step's last activity and goes back over whatever came last of what each
-    piece waited for, over CPU threads, streams and, where recorded, all ranks. Pieces are
-    all there, first to last; `htk overlay` draws them into the trace.
+    piece waited for, over CPU threads, streams and, where recorded, all ranks, as far as the
+    step's start. Where its first call begins later, what is before (data loading, for one) is a
+    piece of its own. Pieces are all there, first to last; `htk overlay` draws them into the trace.
     """
     arguments = locals()
     tables = {name: arguments[name] for name in critical_path.reads}
     return _answer(step_path(tables, step), by=by, n=n)
 
 
-def _rows(path: PathEdges, events: PathEvents, by: str) -> pa.Table:
-    length = np.maximum(path.weight, 0)
-    kinds, kind = np.unique(events.whats(), return_inverse=True)
-    names, name = np.unique(events.name, return_inverse=True)
+def _rows(path: StepPath, by: str) -> pa.Table:
+    edges = path.edges
+    pieces = np.flatnonzero(edges.end > path.low)
+    begin = np.maximum(edges.begin[pieces], path.low)
+    end = edges.end[pieces]
+    length = edges.within(path.low)[pieces]
+    what, event_name = path.events.whats()[pieces], path.events.name[pieces]
+    rank, event = path.events.rank[pieces], path.events.event[pieces]
+    observed = edges.observed[pieces]
+    if len(pieces) and begin[0] > path.low:
+        begin, end = np.append(path.low, begin), np.append(begin[0], end)
+        length = np.append(end[0] - begin[0], length)
+        what, event_name = np.append(LEAD, what), np.append(event_name[0], event_name)
+        rank, event = np.append(rank[0], rank), np.append(event[0], event)
+        observed = np.append(False, observed)
+    kinds, kind = np.unique(what, return_inverse=True)
+    names, name = np.unique(event_name, return_inverse=True)
     position = np.arange(len(length))
-    keys = {"kind": [kind], "event": [kind, name, events.rank], "piece": [position]}[by]
+    keys = {"kind": [kind], "event": [kind, name, rank], "piece": [position]}[by]
     groups = Groups.by_keys(keys)
     total = groups.sum(length)
-    seen = groups.sum(np.where(path.observed, length, 0))
+    seen = groups.sum(np.where(observed, length, 0))
     order = np.lexsort((groups.keys[:, 0], *([] if by == "piece" else [-total])))
     first = groups.first_row[order]
     one_rank = np.full(len(first), by != "kind")
-    rows = events.event[first]
+    rows = event[first]
     columns = [
         texts([str(kinds[k]) for k in kind[first]]),
         texts([str(names[k]) if by != "kind" else None for k in name[first]]),
-        number(events.rank[first], INT32, one_rank),
+        number(rank[first], INT32, one_rank),
         number(groups.count[order], INT64),
         number(total[order], INT64),
         number(total[order] * (100.0 / max(int(length.sum()), 1)), FLOAT64),
-        number(groups.min(path.begin)[order], INT64),
-        number(groups.max(path.end)[order], INT64),
+        number(groups.min(begin)[order] + path.origin_ns, INT64),
+        number(groups.max(end)[order] + path.origin_ns, INT64),
         number(rows, INT64, (rows >= 0) & (by == "piece")),
         number(100.0 * seen[order] / np.maximum(total[order], 1), FLOAT64),
     ]

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pyarrow as pa
 
 from htk.verdicts.causes.critical_path import critical_path
-from tests.htk.quantities.graph.small_step import step_tables
+from tests.htk.quantities.graph.small_step import rebuilt, step_tables
 from tests.tables import answer_of
 
 
@@ -26,8 +26,36 @@ def test_by_event_names_the_kernels() -> None:
 def test_pieces_run_from_the_first_to_the_last() -> None:
     rows = answer_of(critical_path, options={"step": 1, "by": "piece", "n": 1}, **_read())
     assert [r["name"] for r in rows if r["what"] == "compute"] == ["a", "b"]
-    assert all(b["first_ns"] == a["last_ns"] for a, b in pairwise(rows))
+    assert all(b["start_ns"] == a["end_ns"] for a, b in pairwise(rows))
     assert sum(r["path_pct"] for r in rows) == 100 and all(r["count"] == 1 for r in rows)
+
+
+def test_a_path_is_cut_to_its_step_and_says_what_precedes_its_first_call() -> None:
+    """The step before ends at 1170; this one's first call is at 1200, its last kernel ends at
+    1370."""
+    rows = answer_of(critical_path, options={"step": 1, "by": "piece"}, **_read())
+    assert (rows[0]["what"], rows[0]["path_ns"]) == ("host: before the first call", 30)
+    assert (rows[0]["start_ns"], rows[-1]["end_ns"]) == (1170, 1370)
+    assert sum(r["path_ns"] for r in rows) == 200
+
+
+def test_what_ran_before_the_step_has_no_share_of_it() -> None:
+    """Without marks the step is what the GPU ran, 150: launched 20 before it, which is no part."""
+    kernels = [
+        {"name": "a", "stream": 7, "start_ns": 1020, "end_ns": 1120, "correlation": 1},
+        {"name": "b", "stream": 7, "start_ns": 1120, "end_ns": 1170, "correlation": 2},
+    ]
+    launches = [
+        {"name": "cudaLaunchKernel", "start_ns": at, "end_ns": at + 10, "correlation": k}
+        for k, at in ((1, 1000), (2, 1015))
+    ]
+    tables = {k: v for k, v in rebuilt(kernels, launches).items() if k in critical_path.reads}
+    rows = answer_of(critical_path, options={"by": "piece"}, **tables)
+    assert sum(r["path_ns"] for r in rows) == 150
+    assert [(r["what"], r["path_ns"]) for r in rows if r["path_ns"]] == [
+        ("compute", 100),
+        ("compute", 50),
+    ]
 
 
 def _read() -> dict[str, pa.Table]:
