@@ -82,7 +82,7 @@ def busy_layers(
     start, end = (numbers(table[name]) - origin_ns for name in ("start_ns", "end_ns"))
     who = np.column_stack([read_keys(table[c]) for c in ("rank", "device")])
     lanes = Groups.by_keys(who)
-    gpu, gpus = lanes.group_ids, range(len(lanes))
+    gpu, gpus = lanes.group_ids, len(lanes)
     if span is None:  # of servers, whose captures are left out, from where they serve
         begins = numbers(ranks["start_ns"])[valid(ranks["start_ns"])] - origin_ns
         span = (min(begins.tolist(), default=0), int(end.max()))
@@ -94,24 +94,35 @@ def busy_layers(
     kinds = np.zeros(len(start), bool)
     for kind in _KINDS:  # each on top of those before: what runs while none of them does
         kinds |= matching(table["kind"], kind.__eq__)
-        total = np.zeros(slices)
-        for number in gpus:  # a few GPUs
-            chosen_spans = kinds & (gpu == number)
-            total += _covered(union(start[chosen_spans], end[chosen_spans]), edges)
-        layers[kind] = (100 * (total - upto) / width / len(gpus)).round(2).tolist()
+        total = _covered(_unions(gpu[kinds], start[kinds], end[kinds]), edges)
+        layers[kind] = (100 * (total - upto) / width / gpus).round(2).tolist()
         upto = total
-    held = np.zeros(slices)
-    for recorded in recorded_spans(ranks, table).values():
-        held += _covered(recorded, edges + origin_ns)
-    lost = np.clip(100 * (1 - held / width / len(gpus)), 0, 100)
+    recorded = [*recorded_spans(ranks, table).values()]
+    held = _covered(Spans(*map(np.concatenate, zip(*recorded, strict=True))), edges + origin_ns)
+    lost = np.clip(100 * (1 - held / width / gpus), 0, 100)
     layers["unrecorded"] = np.where(lost > _LEAST_LOST, lost, 0).round(2).tolist()
     return (edges / 1e6).tolist(), {k: v for k, v in layers.items() if any(v)}
 
 
-def _covered(spans: Spans, edges: Ints) -> Any:
-    """Time covered in each slice."""
-    sums = np.concatenate([[0], np.cumsum(spans.end - spans.start)])
-    position = np.searchsorted(spans.start, edges, side="right")
-    before = np.maximum(position - 1, 0)
-    ends = spans.end[before] if len(spans.end) else edges
-    return np.diff(sums[position] - np.where(position > 0, np.maximum(ends - edges, 0), 0))
+def _unions(gpu: Ints, start: Ints, end: Ints) -> Spans:
+    """Return the disjoint spans of each GPU, one GPU's behind the other's."""
+    if not len(start):
+        return Spans(start, end)
+    low = int(start.min())
+    apart = int(end.max()) - low + 1  # each on a stretch of its own
+    spans = union(start + gpu * apart, end + gpu * apart)
+    own = (spans.start - low) // apart * apart
+    return Spans(spans.start - own, spans.end - own)
+
+
+def _covered(spans: Spans, edges: Ints) -> Ints:
+    """Return the time covered in each slice, added up over spans that may lie over each other."""
+    return np.diff(_passed(spans.start, edges) - _passed(spans.end, edges))
+
+
+def _passed(moments: Ints, times: Ints) -> Ints:
+    """Return how long each time lies behind the moments before it, added up."""
+    moments = np.sort(moments)
+    sums = np.concatenate([[0], np.cumsum(moments - times[0])])
+    position = np.searchsorted(moments, times, side="right")
+    return position * (times - times[0]) - sums[position]

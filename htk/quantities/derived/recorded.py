@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import numbers, read_keys, read_times
+from htk.base.columns.groups import Groups
 from htk.base.columns.intervals import Spans, union
 from htk.base.columns.types import NO_TIME, NONE
 
@@ -31,14 +32,13 @@ def recorded_spans(ranks: pa.Table, activities: pa.Table) -> dict[tuple[int, int
     low = numbers(ranks["start_ns"], NO_TIME)
     high = numbers(ranks["end_ns"], NO_TIME)
     timed = (low != NO_TIME) & (high != NO_TIME)
-    keys = np.stack([read_keys(activities[c]) for c in ("rank", "device", "cycle")])
+    gpus = Groups.by_keys([read_keys(activities[c]) for c in ("rank", "device", "cycle")])
     start, end = read_times(activities)
-    gpus, recording = np.unique(keys, axis=1, return_inverse=True)
+    begins, ends = gpus.min(start).tolist(), gpus.max(end).tolist()
     spans: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for k, (rank, device, cycle) in enumerate(gpus.T.tolist()):  # a few recordings
-        own = recording.ravel() == k
+    for (rank, device, cycle), first, last in zip(gpus.keys.tolist(), begins, ends, strict=True):
         file = timed & (of_file[0] == rank) & (of_file[1] == cycle)
-        begin = min([int(start[own].min()), *low[file].tolist()])
-        finish = max([int(end[own].max()), *high[file].tolist()])
+        begin = min([first, *low[file].tolist()])
+        finish = max([last, *high[file].tolist()])
         spans.setdefault((rank, device), []).append((begin, finish))
     return {gpu: union(*np.array(times, np.int64).T) for gpu, times in spans.items()}
