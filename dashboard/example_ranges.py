@@ -20,6 +20,7 @@ class Instance:
     from_ns: int
     to_ns: int
     rank: int | None = None
+    gpu: int | None = None  # of a rank with several
 
 
 def link(visit: Visit, example: Instance) -> str:
@@ -104,13 +105,16 @@ def gaps(visit: Visit, most: int) -> list[Instance]:
     start, end = read_times(table)
     low, high = _window(visit)
     instances: list[Instance] = []
-    for who in np.unique(np.stack([rank, device], 1), axis=0).tolist():  # a few GPUs
+    gpus = np.unique(np.stack([rank, device], 1), axis=0).tolist()  # a few
+    several = len(gpus) > len(np.unique(rank))
+    for who in gpus:
         on_gpu = (rank == who[0]) & (device == who[1]) & (end > low) & (start < high)
         spans = union(start[on_gpu], end[on_gpu])
         length = spans.start[1:] - spans.end[:-1]
         for k in np.argsort(-length)[:most].tolist():
             a, b = (int(v) - visit.trace.origin_ns for v in (spans.end[k], spans.start[k + 1]))
-            instances.append(Instance(f"the longest gap (rank {who[0]})", a, b, who[0]))
+            gpu = who[1] if several else None
+            instances.append(Instance(f"the longest gap (rank {who[0]})", a, b, who[0], gpu))
     return sorted(instances, key=lambda g: g.from_ns - g.to_ns)[:most]
 
 

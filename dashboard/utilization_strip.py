@@ -90,7 +90,7 @@ def busy_layers(
     edges = np.linspace(low, high, slices + 1).astype(np.int64)
     width = np.maximum(np.diff(edges), 1)
     layers = {}
-    upto = np.zeros(slices)
+    upto = np.zeros(slices, np.int64)
     kinds = np.zeros(len(start), bool)
     for kind in _KINDS:  # each on top of those before: what runs while none of them does
         kinds |= matching(table["kind"], kind.__eq__)
@@ -117,7 +117,8 @@ def _unions(gpu: Ints, start: Ints, end: Ints) -> Spans:
 
 def _covered(spans: Spans, edges: Ints) -> Ints:
     """Return the time covered in each slice, added up over spans that may lie over each other."""
-    return np.diff(_passed(spans.start, edges) - _passed(spans.end, edges))
+    covered: Ints = np.diff(_passed(spans.start, edges) - _passed(spans.end, edges))
+    return covered
 
 
 def _passed(moments: Ints, times: Ints) -> Ints:
@@ -125,4 +126,5 @@ def _passed(moments: Ints, times: Ints) -> Ints:
     moments = np.sort(moments)
     sums = np.concatenate([[0], np.cumsum(moments - times[0])])
     position = np.searchsorted(moments, times, side="right")
-    return position * (times - times[0]) - sums[position]
+    passed: Ints = position * (times - times[0]) - sums[position]
+    return passed

@@ -91,7 +91,7 @@ def _gaps(visit: Visit) -> Any:
         html.Tr(
             [
                 html.Td(dcc.Link(format_duration(gap.to_ns - gap.from_ns), href=link(visit, gap))),
-                html.Td(f"rank {gap.rank}"),
+                html.Td(f"rank {gap.rank}" + ("" if gap.gpu is None else f" GPU {gap.gpu}")),
                 html.Td(format_duration(gap.from_ns)),
             ]
         )

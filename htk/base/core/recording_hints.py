@@ -9,6 +9,7 @@ _CONTENTS = {  # table -> what it holds
     "launches": "runtime calls",
     "annotations": "user ranges",
     "step_windows": "steps",
+    "step_window_times": "steps",
     "memory": "memory events",
     "python_calls": "Python calls",
     "syncs": "synchronisation events",
