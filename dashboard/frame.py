@@ -119,7 +119,7 @@ def menu(visit: Visit) -> list[Any]:
         html.Details(
             [
                 html.Summary(wanted, className="subject"),
-                *(_link(view, name, words, whole) for name, words, whole in questions),
+                *(_link(view, name, words, question) for name, words, question in questions),
             ],
             open=view.page in [name for name, _, _ in questions],
         )
@@ -151,9 +151,9 @@ def _fits(page: Page, trace: Trace | None, runs: Runs) -> bool:
     return any(trace.tables[name].num_rows for name in page.needs)
 
 
-def _link(view: UrlState, page: str, title: str, whole: str = "") -> Any:
+def _link(view: UrlState, page: str, title: str, question: str = "") -> Any:
     here = "here" if view.page == page else ""
-    return dcc.Link(title, href=view.link(page), className=here, title=whole)
+    return dcc.Link(title, href=view.link(page), className=here, title=question)
 
 
 def trust(visit: Visit) -> list[Any]:

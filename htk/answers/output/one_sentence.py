@@ -35,24 +35,24 @@ _LETTERS = 60  # of a name
 
 def state_answer(result: Result) -> str:
     """Return the answer in a sentence with its number; nothing where there are no rows."""
-    found = _found(result)
+    answer = _stated(result)
     modelled = result.coverage.get(_MODELLED)
-    if found and modelled is not None and modelled < _WHOLE_PCT:
-        return f"{found[:-1]}, of the {modelled:.1f} % of GPU time that is modelled."
-    return found
+    if answer and modelled is not None and modelled < _WHOLE_PCT:
+        return f"{answer[:-1]}, of the {modelled:.1f} % of GPU time that is modelled."
+    return answer
 
 
-def _found(result: Result) -> str:
-    said = result.coverage.get("verdict")
+def _stated(result: Result) -> str:
+    verdict = result.coverage.get("verdict")
     chart, table = result.analysis.chart, result.table
-    if isinstance(said, str) and said and chart is None:
-        return sentence(said)
+    if isinstance(verdict, str) and verdict and chart is None:
+        return sentence(verdict)
     if not table.num_rows:
         return ""
     if chart is None:
         rows = table.slice(0, 1).to_pylist()
-        found = next((str(rows[0][c]) for c in _SAID if rows[0].get(c)), "")
-        return sentence(found) if found else ""
+        finding = next((str(rows[0][c]) for c in _SAID if rows[0].get(c)), "")
+        return sentence(finding) if finding else ""
     match recorded_chart(chart, table):
         case Bar(stacked=True, y=tuple(ys)) if len(ys) > 1 and _are_parts(table, ys):
             return _state_shares([(words_of(y), _sum(table, [y])) for y in ys], ys[0])
@@ -104,8 +104,8 @@ def _state_shares(parts: Iterable[tuple[str, float]], column: str) -> str:
 
 
 def _amount(value: float, column: str) -> str:
-    whole = not unit_of(column) and float(value).is_integer()
-    return format_value(int(value) if whole else value, unit_of(column))
+    is_count = not unit_of(column) and float(value).is_integer()
+    return format_value(int(value) if is_count else value, unit_of(column))
 
 
 def _state_highest(table: pa.Table, column: str, named_by: Sequence[str]) -> str:
