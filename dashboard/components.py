@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import dash_mantine_components as dmc
+import pyarrow.compute as pc
 from dash import dcc, html
 
 from htk.answers.output.coverage_text import coverage_lines
@@ -48,6 +49,12 @@ def section(heading: Any, *children: Any, note: str = "") -> Any:
     """Return a panel of a page: what it shows, in what way, and the thing itself."""
     hint = [html.P(note, className="hint")] if note else []
     return html.Section([html.H2(heading), *hint, *children])
+
+
+def of_all_steps(visit: Visit) -> str:
+    """Return that figures are of the recording, where others beside them are of a step."""
+    steps = len(pc.unique(visit.trace.tables["step_windows"]["step"]))
+    return f"Added up over the recording: {steps} steps." if steps > 1 else ""
 
 
 def safely(make: Callable[[Visit], Any], visit: Visit, heading: Any = None) -> Any:

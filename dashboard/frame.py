@@ -1,5 +1,6 @@
 """The frame of every page: the menu, the coverage, the bar of filters."""
 
+from dataclasses import replace
 from typing import Any
 
 import dash_mantine_components as dmc
@@ -11,6 +12,7 @@ from htk.dashboard import derived
 from htk.dashboard.components import attributes
 from htk.dashboard.page import WAITING, Page, Visit
 from htk.dashboard.pages import composed
+from htk.dashboard.plan_of_run import fields_of_run
 from htk.dashboard.questions import menu_of
 from htk.dashboard.run_name import run_name
 from htk.dashboard.runs import Runs
@@ -111,7 +113,7 @@ def menu(visit: Visit) -> list[Any]:
         pages = [p for p in composed().values() if p.group == group and _fits(p, trace, visit.runs)]
         if group and pages:
             entries.append(html.Div(group, className="heading"))
-        entries += [_link(view, page.path, page.title) for page in pages]
+        entries += [_link(_begun(page, visit), page.path, page.title) for page in pages]
     asked = {}
     if trace is not None:
         asked = visit.runs.kept(view.run, trace.selection, "questions", lambda: menu_of(trace))
@@ -131,6 +133,15 @@ def menu(visit: Visit) -> list[Any]:
         className="every",
     )
     return [*entries, every]
+
+
+def _begun(page: Page, visit: Visit) -> UrlState:
+    """Return the view that a link of the menu leads on from: a plan begins with the run's GPUs."""
+    trace = visit.runs.trace(visit.view.run)
+    if page.path != "plan" or trace is None or visit.view.page == "plan":
+        return visit.view
+    fields = visit.runs.kept(visit.view.run, trace.selection, "plan", lambda: fields_of_run(trace))
+    return replace(visit.view, options=fields)
 
 
 def plain_menu(view: UrlState, runs: Runs) -> list[Any]:
@@ -153,7 +164,9 @@ def _fits(page: Page, trace: Trace | None, runs: Runs) -> bool:
 
 def _link(view: UrlState, page: str, title: str, question: str = "") -> Any:
     here = "here" if view.page == page else ""
-    return dcc.Link(title, href=view.link(page), className=here, title=question)
+    kept = view.options if page == "plan" else {}
+    href = "/" + page + replace(view, options=kept).search()
+    return dcc.Link(title, href=href, className=here, title=question)
 
 
 def trust(visit: Visit) -> list[Any]:

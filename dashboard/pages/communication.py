@@ -3,22 +3,35 @@
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from dash import html
 
 from htk.answers.output.figure_colours import colour_of
 from htk.answers.output.figure_frame import framed
+from htk.answers.output.figures import figure
 from htk.answers.output.rank_groups import condense_ranks
 from htk.answers.output.tokens import palette_of
 from htk.base.columns.arrow import numbers
 from htk.base.columns.order import ordered
+from htk.base.core.chart import Bar
 from htk.base.core.humanize import format_bytes, pluralize
 from htk.dashboard import hang_panels, headlines, plots
-from htk.dashboard.components import coverage, empty, picture, plot, section, select
+from htk.dashboard.components import (
+    coverage,
+    empty,
+    of_all_steps,
+    picture,
+    plot,
+    section,
+    select,
+)
 from htk.dashboard.grids import answered, grid
 from htk.dashboard.page import Page, Visit, panel
 
 _QUESTION = "What does communication cost?"
 _DEFAULTS = {"by": "size", "overlap": "total"}
+_BY_SIZE = ("exposed_ns", "shared_ns")
+_MOST_SIZES = 16  # that have a bar
 _LEAST_SIZES = 3  # through fewer no curve can be told from its point
 _HIGHEST = 340  # pixels of the rows of the heat map
 _MOST_COLUMNS = 400  # of the heat map; longer runs are shown by their worst collectives
@@ -65,7 +78,8 @@ def _pair(*names: str) -> Any:
 def _ratio(visit: Visit) -> Any:
     result = visit.ask("comm_compute_ratio")
     heading = "Communication beside compute"
-    return section(heading, picture(result, dark=visit.dark), grid(result, visit, {}, rows=4))
+    drawn = picture(result, dark=visit.dark)
+    return section(heading, drawn, grid(result, visit, {}, rows=4), note=of_all_steps(visit))
 
 
 def _overlap(visit: Visit) -> Any:
@@ -74,13 +88,15 @@ def _overlap(visit: Visit) -> Any:
     result = visit.ask("comm_compute_overlap", by=by)
     heading = "How much is hidden behind compute?"
     drawn = [picture(result, dark=visit.dark)] if by == _DEFAULTS["overlap"] else []
-    return section(heading, *drawn, grid(result, visit, asked, rows=5 if drawn else 16))
+    table = grid(result, visit, asked, rows=5 if drawn else 16)
+    return section(heading, *drawn, table, note=of_all_steps(visit))
 
 
 def _groups(visit: Visit) -> Any:
     result = visit.ask("comm_overlap_by_group")
     heading = "Which group's communication is exposed, and is it waiting or transfer?"
-    return section(heading, picture(result, dark=visit.dark), grid(result, visit, {}, rows=4))
+    drawn = picture(result, dark=visit.dark)
+    return section(heading, drawn, grid(result, visit, {}, rows=4), note=of_all_steps(visit))
 
 
 def _waits(visit: Visit) -> Any:
@@ -177,11 +193,33 @@ def _bandwidth(visit: Visit) -> Any:
 
 def _summary(visit: Visit) -> Any:
     by = visit.option("by", _DEFAULTS["by"])
+    parts = answered(visit, "comm_summary", by=by)
+    if by == "size":
+        parts[0] = _sizes(visit, parts[0])
     note = (
         "Sums over ranks. Shared: all its time, exposed or not; where several collectives run at "
         "once on a GPU, each has its share."
     )
-    return section(f"Communication by {by}", *answered(visit, "comm_summary", by=by), note=note)
+    return section(f"Communication by {by}", *parts, note=note)
+
+
+def _sizes(visit: Visit, otherwise: Any) -> Any:
+    """Return a bar for each size of each type, the smallest of a type first."""
+    table = visit.ask("comm_summary", by="size").table
+    if table["size_from_bytes"].null_count == table.num_rows or not table.num_rows:
+        return otherwise
+    kinds, sizes = table["type"].to_pylist(), table["size_from_bytes"].to_pylist()
+    rows = sorted(range(len(kinds)), key=lambda k: (kinds[k], sizes[k] or 0))
+    words = ["size not known" if size is None else f"from {format_bytes(size)}" for size in sizes]
+    labels = [f"{kinds[k]}, {words[k]}" for k in rows]
+    table = table.take(pa.array(rows))
+    columns = {"label": pa.array(labels), **{y: table[y] for y in _BY_SIZE}}
+    bars = Bar("label", _BY_SIZE, stacked=False, horizontal=True)
+    sums = pa.table(columns).group_by("label", use_threads=False)
+    added = sums.aggregate([(y, "sum") for y in _BY_SIZE]).rename_columns(["label", *_BY_SIZE])
+    height = 150 + 40 * min(added.num_rows, _MOST_SIZES)
+    drawn = figure(added, bars, dark=visit.dark)
+    return plot(drawn, "Communication by size", None, height)
 
 
 def _late(visit: Visit) -> Any:

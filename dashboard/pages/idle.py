@@ -118,7 +118,9 @@ def _launches(visit: Visit) -> Any:
 def _queue(visit: Visit) -> Any:
     result = visit.ask("queue_length")
     heading = "How much work waits in the streams?"
-    return section(heading, picture(result, dark=visit.dark), grid(result, visit, {}, rows=4))
+    drawn = picture(result, dark=visit.dark)
+    note = "Launches that have not started, a graph as one. Stream –: all of a device."
+    return section(heading, drawn, grid(result, visit, {}, rows=4), note=note)
 
 
 PAGE = Page(

@@ -27,6 +27,7 @@ from htk.dashboard.components import (
     empty,
     meter,
     not_there,
+    of_all_steps,
     picture,
     section,
     spark,
@@ -321,7 +322,13 @@ def _steps(visit: Visit) -> Any:
 
 def _pictured(name: str) -> Callable[[Visit], Any]:
     """Return the part that draws the answer to a question."""
-    return lambda visit: section(_title(visit, name), picture(visit.ask(name), dark=visit.dark))
+
+    def part(visit: Visit) -> Any:
+        drawn = picture(visit.ask(name), dark=visit.dark)
+        note = of_all_steps(visit) if name == "comm_compute_overlap" else ""
+        return section(_title(visit, name), drawn, note=note)
+
+    return part
 
 
 def _kernels(visit: Visit) -> Any:

@@ -50,7 +50,20 @@ def test_the_menu_has_what_the_recording_can_answer(runs: Runs) -> None:
 def test_an_answer_begins_with_its_sentence(runs: Runs) -> None:
     page = json.loads(drawn(derived.page(Visit(runs, UrlState("flops")), "flops")))
     heading = page["props"]["children"][0]["props"]["children"]
-    assert heading.startswith("Highest mfu: rank 0, 25.0 %; lowest: rank 1")
+    assert heading.startswith("Highest MFU: rank 0, 25.0 %; lowest: rank 1")
+
+
+def test_communication_by_size_has_a_bar_for_each_size() -> None:
+    """Both types of a sharded job have one size."""
+    folder = Path(__file__).parents[2] / "sample_traces/simulated/llama2-7b"
+    visit = Visit(Runs(trace=open_trace(folder, OpenOptions(cache=False))), UrlState())
+    table = visit.ask("comm_summary", by="size").to_pylist()
+    drawn_part = json.loads(drawn(composed()["communication"].parts["summary"](visit)))
+    exposed, shared = _figures(drawn_part)[0]["data"]
+    assert {name.split(",")[0] for name in exposed["y"]} == {row["type"] for row in table}
+    assert all("from 256 MiB" in name for name in exposed["y"])
+    seconds = sum(row["shared_ns"] for row in table) / 1e9
+    assert sum(shared["x"]) == pytest.approx(seconds)
 
 
 def test_words_of_a_question_in_the_menu_leave_out_what_it_asks_besides() -> None:

@@ -35,6 +35,7 @@ FEW_LINES = 4  # of ranks; more are drawn as their median, least and most
 _NO_SUM = re.compile(r"_(max|min|mean|pct|p\d\d|std)$|imbalance|slowness")
 _UNITS = {
     "µs": 1e3,
+    "s": 1e9,
     "ms": 1e6,
     "GiB": 2**30,
     "MiB": 2**20,

@@ -14,7 +14,8 @@ from htk.base.schema.columns import heading_of, unit_of
 WITH_NUMBER = ("rank", "step", "device", "stage")  # axes whose marks say what they are
 NO_NAME = "–"
 _LETTERS = 50  # of a name beside its bar
-_MS, _US = (1e-6, "ms"), (1e-3, "µs")
+_S, _MS, _US = (1e-9, "s"), (1e-6, "ms"), (1e-3, "µs")
+_FROM_S = 2e9  # ns: an axis to 2000 ms reads worse than one to 2 s
 _SIZES = ((2**30, "GiB"), (2**20, "MiB"))  # the first that the largest reaches
 CODES = ("cause", "how")  # columns whose values are codes: late_host
 _SHORT = re.compile(r"\bcomm\b")
@@ -97,8 +98,10 @@ def scale_of(table: pa.Table, name: str) -> tuple[float | None, str]:
         names = [f.name for f in table.schema if unit_of(f.name) == "ns"]
         lengths = [table[each] for each in names if each not in ABSOLUTE_TIMES]
         ends = [end for column in lengths for end in pc.min_max(column).as_py().values() if end]
-        is_short = name not in ABSOLUTE_TIMES and 0 < max(map(abs, ends), default=0) < 1e6
-        return _US if is_short else _MS
+        longest = max(map(abs, ends), default=0)
+        if name in ABSOLUTE_TIMES or not longest:
+            return _MS
+        return _US if longest < 1e6 else _S if longest >= _FROM_S else _MS
     return None, unit
 
 

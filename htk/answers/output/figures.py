@@ -31,7 +31,7 @@ _MOST_POINTS = 2000
 _MOST_CELLS = 50_000  # of a heat map; points of lines
 _MOST_BARS = 16  # that lie: each has its name
 _MOST_MARKS = 20  # of an axis
-_MOST_LONG = 12  # of three digits and more
+_MOST_LONG = 12  # of two digits and more
 _MOST_ACROSS = 6  # columns of a map that are named
 _MOST_WORDS = 5  # marks that say "rank 3" and not 3
 
@@ -143,7 +143,7 @@ def _arrange(fig: Any, table: pa.Table, chart: Bar) -> None:
     if not all(isinstance(name, str) for name in order):
         numbers = sorted(n for n in order if isinstance(n, int))
         if 0 < len(numbers) <= _MOST_MARKS:  # names of things, not amounts: streams, matches
-            marks = _MOST_LONG if len(str(numbers[-1])) > 2 else None  # all of them run together
+            marks = _MOST_LONG if len(str(numbers[-1])) > 1 else None  # all of them run together
             axis(type="category", categoryorder="array", categoryarray=numbers, nticks=marks)
             fig.update_layout(bargap=max(0.2, 0.9 - 0.1 * len(numbers)))
         return

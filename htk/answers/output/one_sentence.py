@@ -30,6 +30,8 @@ _REST = "others"  # a table's row for all names that it does not list
 _ADD_UP = ("_ns", "_bytes", "_ms")  # no median or highest of them
 _MODELLED = "modelled_pct_of_time_launched_here_less_communication"
 _WHOLE_PCT = 90  # of the GPU time: a figure of less says of how much
+_WORDS = {"mfu_pct": "MFU"}
+_ROUNDED = 0.1  # % of a whole
 _LETTERS = 60  # of a name
 
 
@@ -61,6 +63,10 @@ def _stated(result: Result) -> str:
         ):
             parts = series_of(table, y, color)
             return _state_shares([(n, _sum(table.take(rows), [y])) for n, rows, _ in parts], y)
+        case Bar(y=str(y), color=None, x=x) if _is_whole(table, y):
+            names = [str(name) for name in table[x].to_pylist()]
+            amounts = [float(value or 0) for value in table[y].to_pylist()]
+            return _state_shares(zip(names, amounts, strict=True), y)
         case Bar(x=x, y=y, color=color):
             first = y if isinstance(y, str) else y[0]
             return _state_highest(table, first, [c for c in (x, color) if c])
@@ -78,6 +84,12 @@ def _are_parts(table: pa.Table, columns: Sequence[str]) -> bool:
     """Return whether columns hold what adds up: amounts, none below zero."""
     kinds = (c.endswith(_ADD_UP) or _is_count(table, c) for c in columns)
     return all(kinds) and all((pc.min(table[c]).as_py() or 0) >= 0 for c in columns)
+
+
+def _is_whole(table: pa.Table, column: str) -> bool:
+    """Return whether the rows are all of something, as their shares of it say."""
+    share = f"{column.removesuffix('_ns')}_pct"
+    return share in table.column_names and abs(_sum(table, [share]) - 100) < _ROUNDED
 
 
 def _is_count(table: pa.Table, column: str) -> bool:
@@ -119,7 +131,7 @@ def _state_highest(table: pa.Table, column: str, named_by: Sequence[str]) -> str
     rows.sort(key=lambda r: -r[column])
     names = _names(rows, kept)
     values = [_amount(r[column], column) for r in rows]
-    what = words_of(column)
+    what = _WORDS.get(column, words_of(column))
     if len(set(values)) == 1 and len(rows) > 1:
         return f"All {len(rows):,} rows have the same {what}: {values[0]}."
     first = f"Highest {what}: {names[0]}, {values[0]}"

@@ -43,6 +43,13 @@ def test_medians_are_no_parts_of_a_whole() -> None:
     assert said == "Highest elapsed p50: decode, 1.00 ms."
 
 
+def test_rows_whose_shares_add_up_are_all_of_it() -> None:
+    rows = {"what": ["compute", "memory"], "path_ns": [3 * MS, MS], "path_pct": [75.0, 25.0]}
+    assert stated(Bar("what", "path_ns", horizontal=True), **rows) == (
+        "Of 4.00 ms in all: compute 75.0 %, memory 25.0 %."
+    )
+
+
 def test_of_names_the_first_two_are_told_and_what_is_left_over_is_none() -> None:
     said = stated(
         Bar("name", "total_ns", horizontal=True),
@@ -70,7 +77,7 @@ def test_names_of_several_ranks_say_whose() -> None:
 def test_a_figure_of_a_part_of_the_time_says_of_how_much(modelled: float, said: bool) -> None:
     facts = {"modelled_pct_of_time_launched_here_less_communication": modelled}
     text = stated(Bar("rank", "mfu_pct"), facts, rank=[0], mfu_pct=[0.8])
-    assert text.startswith("Highest mfu: rank 0, 0.8 %")
+    assert text.startswith("Highest MFU: rank 0, 0.8 %")
     assert ("of the 3.9 % of GPU time that is modelled" in text) is said
 
 
