@@ -54,6 +54,8 @@ def _commands() -> list[tuple[str, str]]:
         for block in _BLOCK.findall(page.read_text(encoding="utf-8")):
             for line in re.sub(r"\\\n\s*", "", block).splitlines():
                 bare = line.removeprefix("$ ").partition("  #")[0].partition(" > ")[0].strip()
+                if page.name == "slower.md":  # whose commands run one after another
+                    continue
                 if bare.startswith("htk ") and bare.split()[1] not in _OF_OTHERS:
                     found.append((page.name, bare))
     return list(dict.fromkeys(found))
@@ -89,6 +91,22 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("study")
     assert main.run([*shlex.split(line)[1:-1], str(folder)]) == 0
     return folder
+
+
+def test_the_page_of_slower_jobs_prints_what_it_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    asked = 0
+    for block in _BLOCK.findall((DOCS / "slower.md").read_text(encoding="utf-8")):
+        for part in re.sub(r"\\\n\s*", "", block).split("$ ")[1:]:
+            command, *shown = part.splitlines()
+            assert main.run(shlex.split(command)[1:]) == 0
+            printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+            assert set(shown) <= set(printed), command
+            asked += len(shown)
+    assert asked == 8
 
 
 @pytest.mark.parametrize(("page", "command"), _commands(), ids=lambda text: str(text)[:70])
