@@ -122,6 +122,7 @@ build/wheels/.tools: .ci/wheels.txt
 
 menu: $(VENV)/.dev
 	$(BIN)/python -m htk.analyses.menu
+	$(BIN)/python docs/site/pages.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info htk/base/native/*.so

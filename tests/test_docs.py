@@ -150,6 +150,16 @@ def test_there_are_commands_in_the_docs() -> None:
     assert len(_commands()) > 20
 
 
+def test_links_of_the_pages_lead_somewhere_in_the_repository() -> None:
+    dead = [
+        (page.name, link)
+        for page in PAGES
+        for link in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
+        if "://" not in link and not (page.parent / link).exists()
+    ]
+    assert dead == []
+
+
 @pytest.mark.parametrize("page", ["README.md", "docs/reading.md", "docs/gate.md"])
 def test_each_table_of_exit_codes_is_whole(page: str) -> None:
     rows = re.findall(
@@ -215,8 +225,14 @@ def test_every_command_and_option_is_documented() -> None:
                 assert option.help or option.name == "form", (name, option.name)
 
 
+@pytest.mark.parametrize("page", ["questions.md", "edits.md", "tables.md", "formats.md"])
+def test_reference_pages_are_those_of_the_tree(page: str) -> None:
+    shown = (DOCS / page).read_text(encoding="utf-8")
+    assert shown == _site().written()[page], "make menu writes them"
+
+
 def test_edits_tables_and_formats_are_documented() -> None:
-    pages = _generated()
+    pages = _site().written()
     assert all(f"`--{e.NAME.replace('_', '-')}`" in pages["edits.md"] for e in EDITS)
     assert all(f"\n## {name}\n" in pages["tables.md"] for name in {**TABLES, **DERIVED})
     assert all(f"\n## {parser.NAME}\n" in pages["formats.md"] for parser in parsers())

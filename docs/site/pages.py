@@ -18,6 +18,7 @@ from htk.analyses import ANALYSES, find
 from htk.answers.ask import ask
 from htk.answers.output.render import print_table
 from htk.base.core.analysis import Analysis
+from htk.base.core.humanize import command_name
 from htk.base.errors import HtkError
 from htk.base.schema import DERIVED, TABLES, doc_of, index_of
 from htk.faces.cli.main import htk as program
@@ -51,14 +52,21 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
+def written() -> dict[str, str]:
+    """Return the reference pages that lie in docs/ too, for those who read there, by name."""
+    return {
+        "questions.md": questions_page(),
+        "edits.md": edits_page(),
+        "tables.md": tables_page(),
+        "formats.md": formats_page(),
+    }
+
+
 def generated() -> dict[str, str]:
     """Every generated page by its name."""
     pages = {f"analyses/{name}.md": analysis_page(find(name)) for name in ANALYSES}
     pages["analyses/index.md"] = analyses_page()
     pages["commands.md"] = commands_page()
-    pages["edits.md"] = edits_page()
-    pages["tables.md"] = tables_page()
-    pages["formats.md"] = formats_page()
     for notebook in sorted((DOCS / "notebooks").glob("*.ipynb")):
         pages[f"notebooks/{notebook.stem}.md"] = notebook_page(notebook)
     return pages
@@ -102,6 +110,29 @@ def analyses_page() -> str:
                 lines.append(f"| [`{name}`]({name}.md) | {_cell(entry.question)} |")
         lines.append("")
     return "\n".join(lines)
+
+
+def questions_page() -> str:
+    """Every question with its options and the columns of its answer, on one page."""
+    lines = ["# Questions and their columns", ""]
+    lines += ["Each is a command (`htk NAME PATH`), a method (`trace.NAME()`), a page of the"]
+    lines += ["dashboard and a view in [SQL](sql.md). [Reading the answers](reading.md) says what"]
+    lines += ["words mean. Times (`_ns`) are nanoseconds, shares (`_pct`) percent.", ""]
+    for subject, title in _SUBJECTS.items():
+        lines += [f"## {title}", ""]
+        for name, entry in sorted(ANALYSES.items()):
+            if entry.subject != subject:
+                continue
+            analysis = find(name)
+            lines += [f"### {command_name(name)}", "", analysis.question, ""]
+            lines += ["| column | meaning |", "| --- | --- |"]
+            lines += [f"| `{field.name}` | {_cell(doc_of(field))} |" for field in analysis.returns]
+            options = [
+                f"`--{command_name(o.name)}` ({_cell(o.doc).rstrip('.')})"
+                for o in analysis.options.values()
+            ]
+            lines += ["", *([f"Options: {', '.join(options)}.", ""] if options else [])]
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def commands_page() -> str:
@@ -317,3 +348,8 @@ def _type(kind: Any) -> str:
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+if __name__ == "__main__":
+    for page, content in written().items():
+        (DOCS / page).write_text(content, encoding="utf-8")
