@@ -14,10 +14,11 @@ from htk.base.columns.types import Mask
 from htk.base.errors import UsageError
 from htk.physics.network import LATENCY_NS
 from htk.whatif.fsdp_units import Region, backward_layers, compute_lane, layers, position_on
+from htk.whatif.group_kinds import described_as
 from htk.whatif.host_cost import delayed, usual_ns
 from htk.whatif.network_tiers import network
 from htk.whatif.operator_shapes import operator_shapes
-from htk.whatif.parallelism import owned, replicating, sharded, shared_tokens
+from htk.whatif.parallelism import GRADIENTS, owned, replicating, sharded, shared_tokens
 from htk.whatif.products import products
 from htk.whatif.shapes import inputs
 from htk.whatif.step_model import StepFacts, StepModel
@@ -62,9 +63,11 @@ def of_activations(model: StepModel) -> Mask:
 
 
 def tensor_reduces(model: StepModel) -> Mask:
-    """Return all-reduces of activations: some of their group's run in the forward pass."""
-    large = model.is_collective("all_reduce") & (model.facts.in_bytes >= 1 << 20)
-    return large & ~replicating(model)
+    """Return all-reduces of activations: of groups that are described so, and large ones of groups
+    that also reduce in the forward pass."""
+    reduces = model.is_collective("all_reduce")
+    large = reduces & (model.facts.in_bytes >= GRADIENTS) & ~replicating(model)
+    return large | (reduces & described_as(model, "tensor"))
 
 
 def tensor_degree(model: StepModel) -> int:

@@ -12,6 +12,7 @@ from htk.physics.collective_latency import hops_ns
 from htk.whatif.edit_arguments import positive_integer
 from htk.whatif.edits.no_skew import even_compute
 from htk.whatif.from_one_rank import is_of_one_rank, with_replicas
+from htk.whatif.group_kinds import described_degree
 from htk.whatif.host_cost import removed
 from htk.whatif.link_tails import slowest_link
 from htk.whatif.missing_ranks import partial
@@ -140,7 +141,7 @@ def _hops(model: StepModel, group: tuple[int, int]) -> Floats:
 def _groups(model: StepModel) -> tuple[int, Mask, int]:
     """Return the ranks of the job; the collectives whose group grows with them, and its size."""
     layout: Sharded | None = sharded(model) or replicated(model)
-    split = model.tensor or tensor_degree(model)
+    split = (model.tensor or tensor_degree(model)) * (described_degree(model, "pipeline") or 1)
     if layout is None:
         now = int(model.facts.group_size.max(initial=-1))
         if now < 2:

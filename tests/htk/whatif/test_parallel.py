@@ -106,6 +106,12 @@ def test_reductions_of_activations_and_of_gradients() -> None:
     assert tensor_degree(small_model(STEP)) == 1
 
 
+def test_small_reductions_of_a_described_group_are_of_activations() -> None:
+    small = {"lane": "tp", "in_bytes": MIB // 2, "group": 2, "per_node": 2}
+    step = [*STEP, comm("t0", K, "all_reduce", waits=("a0",), group_kind="mesh_tensor", **small)]
+    assert tensor_degree(small_model(step)) == 2
+
+
 def test_kernels_on_whole_activations() -> None:
     """1024 tokens by 512: norms and the like. Attention has as many elements, and is split."""
     model = small_model([*STEP, Act("half", K, family="elementwise", dims="[[1024, 256], []]")])

@@ -60,6 +60,16 @@ def test_as_many_as_now() -> None:
     assert (world.apply(model, "8").weight == model.weight).all()
 
 
+def test_stages_of_a_pipeline_are_ranks_too() -> None:
+    # Four replicas of two stages: 8 ranks are as many as now, 16 are eight replicas.
+    stages = comm("sent", K, "send", group=2, group_kind="mesh_pipeline", waits=("a",))
+    model = small_model([*reduced(4, 4), stages], gpus_per_node=8)
+    assert length(world.apply(model, "8"), "r") == length(model, "r")
+    more = world.apply(model, "16")
+    assert (more.samples, more.devices) == (2, 2)
+    assert int(more.facts.group_size.max()) == 8
+
+
 def test_one_rank_needs_nobody() -> None:
     found = world.apply(small_model(reduced(8, 8)), "1")
     assert length(found, "r") == 0  # it has no hops
