@@ -135,13 +135,7 @@ def _name_launching(
 
 def _gain(replayed: ReplayedRecording, fused: Mapping[Key, FusedTime]) -> Fields:
     gain = replayed.gain((without_chains(fused),))
-    if gain is None:
-        return {}
-    return {
-        "step_gain_ns": gain.ns,
-        "step_gain_ns_lo90": gain.low,
-        "step_gain_ns_hi90": gain.high,
-    }
+    return {} if gain is None else gain.columns
 
 
 def _instance(kernels: pa.Table, chain: Ints) -> Fields:

@@ -150,10 +150,4 @@ def _gain(replayed: ReplayedRecording, hidden: Ints) -> Fields:
     if replayed.is_refused:
         return {}
     gain = replayed.gain((CauseEdit("overlap", lambda model: hide(model, hidden)),))
-    if gain is None:
-        return {}
-    return {
-        "step_gain_ns": gain.ns,
-        "step_gain_ns_lo90": gain.low,
-        "step_gain_ns_hi90": gain.high,
-    }
+    return {} if gain is None else gain.columns

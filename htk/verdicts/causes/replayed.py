@@ -19,7 +19,7 @@ from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.types import NONE, Ints, take_or
 from htk.base.core.humanize import format_int_ranges
 from htk.base.errors import HtkError, MissingTable, UsageError
-from htk.base.mappings import NamedTables
+from htk.base.mappings import Fields, NamedTables
 from htk.quantities.graph.build import StepEvents, build_of, step_events, steps_at_hand
 from htk.quantities.graph.exposed import computing
 from htk.quantities.graph.fidelity import gate
@@ -53,6 +53,15 @@ class Gain(NamedTuple):
     ns: int
     low: int
     high: int
+
+    @property
+    def columns(self) -> Fields:
+        """Return the gain as columns of an answer."""
+        return {
+            "step_gain_ns": self.ns,
+            "step_gain_ns_lo90": self.low,
+            "step_gain_ns_hi90": self.high,
+        }
 
 
 @dataclass(frozen=True)
