@@ -223,11 +223,7 @@ def _row(ranked: RankedCause, gpus: int, window: int) -> Fields:
         row["gain_pct"] = 100.0 * cause.recorded_ns / max(window, 1)
     if gain is not None and cause.change is not None:
         row["edit"] = cause.change.option or None
-        row |= {
-            "step_gain_ns": gain.ns,
-            "step_gain_ns_lo90": gain.low,
-            "step_gain_ns_hi90": gain.high,
-        }
+        row |= gain.columns
     if example is not None:
         row["rank"] = example.rank if example.rank >= 0 else None
         row |= {"start_ns": example.start_ns, "end_ns": example.end_ns}
