@@ -249,13 +249,13 @@ def test_the_site_builds_with_strict_links(tmp_path: Path) -> None:
 # What a page on extending says is done, in a copy of the project.
 
 
-def _blocks(page: str) -> dict[str, str]:
-    """Code blocks that begin with the path they belong to."""
-    text = (DOCS / "extending" / page).read_text(encoding="utf-8")
+def _blocks(folder: str) -> dict[str, str]:
+    """Code blocks that begin with the path they belong to, below a folder."""
+    text = (DOCS / "extending.md").read_text(encoding="utf-8")
     found = {}
     for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
         first, _, rest = block.partition("\n")
-        if first.startswith("# ") and first.endswith(".py"):
+        if first.startswith(f"# {folder}/") and first.endswith(".py"):
             found[first[2:]] = rest
     return found
 
@@ -278,7 +278,7 @@ def _run(copy: Path, *words: str) -> str:
 
 
 def test_a_parser_is_added_as_its_page_says(copy: Path) -> None:
-    for name, code in _blocks("parser.md").items():
+    for name, code in _blocks("parsers").items():
         (copy / name).write_text(code)
     index = copy / "parsers/__init__.py"
     before = '    "flight_recorder",\n'
@@ -295,7 +295,7 @@ def test_a_parser_is_added_as_its_page_says(copy: Path) -> None:
 
 
 def test_an_analysis_is_added_as_its_page_says(copy: Path) -> None:
-    for name, code in _blocks("analysis.md").items():
+    for name, code in _blocks("analyses").items():
         (copy / name).write_text(code)
     _run(copy, "htk.analyses.menu")
     assert "How long does each stream pause" in _run(copy, "htk", "--help")
@@ -307,7 +307,7 @@ def test_an_analysis_is_added_as_its_page_says(copy: Path) -> None:
 
 
 def test_an_edit_is_added_as_its_page_says(copy: Path) -> None:
-    for name, code in _blocks("edit.md").items():
+    for name, code in _blocks("htk/whatif/edits").items():
         (copy / name).write_text(code)
     index = copy / "htk/whatif/edits/__init__.py"
     text = index.read_text()

@@ -17,11 +17,8 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 # Pages whose Python another file runs.
 ELSEWHERE = {
-    "analysis.md": "tests/test_docs.py",
-    "edit.md": "tests/test_docs.py",
-    "parser.md": "tests/test_docs.py",
+    "extending.md": "tests/htk/base/test_plugins.py",
     "plan.md": "tests/htk/planning/plan/test_guide.py",
-    "plugins.md": "tests/htk/base/test_plugins.py",
     "serving.md": "tests/htk/planning/serving/test_guide.py",
     "whatif.md": "tests/htk/whatif/test_guide.py",
 }
