@@ -1,9 +1,9 @@
 """Pipeline parallelism: stages hold a part of the layers each, and wait to be filled.
 
-With p stages a step of m micro-batches takes (m + (p-1)/v) · t: the bubble is (p-1)/v of the time
-that a stage needs for one. All ranks work on the same samples as before, so each pipeline has p
-times as many micro-batches, each of which takes a pth of the layers' time on a stage. Output and
-loss are on the last stage alone, for which the others wait.
+With p stages a step of m micro-batches takes m · t_last + (p-1)/v · t: the last stage, which alone
+holds output and loss, works on all of them, once the first has come through the stages before it
+and until the last has gone back. All ranks work on the same samples as before, so each pipeline has
+p times as many micro-batches, each of which takes a pth of the layers' time on a stage.
 """
 
 from dataclasses import replace
@@ -44,9 +44,9 @@ def apply(model: StepModel, value: str) -> StepModel:
     whole_ns = micro_batch(model).ns
     more = round(model.added.get(MICRO_BATCHES, 0) / whole_ns) if whole_ns else 0
     output = _outside_layers(model) * whole_ns
-    each = (whole_ns - output) / stages + output
+    stage_ns = (whole_ns - output) / stages
     uneven = (many + more) * (stages - 1) * output
-    bubble = (stages - 1) / chunks * each
+    bubble = (stages - 1) / chunks * stage_ns
     filling = 2 * (stages - 1) * sent
     changed = fewer_replicas(model, stages)
     return (
@@ -60,9 +60,10 @@ def apply(model: StepModel, value: str) -> StepModel:
         .with_uncertainty("communication", 0.3)
         .with_assumption(
             f"{stages} stages of equally many layers, {(many + more) * stages} micro-batches in a "
-            f"pipeline, each {each / 1e6:.2f} ms on the last stage, which holds output and loss "
-            f"({output / 1e6:.2f} ms); the bubble is {(stages - 1) / chunks:g} of them; "
-            "activations pass on unseen but for filling and draining",
+            f"pipeline, each {stage_ns / 1e6:.2f} ms on a stage, and {output / 1e6:.2f} ms more on "
+            "the last one, which holds output and loss; the bubble is "
+            f"{(stages - 1) / chunks:g} times the former; activations pass on unseen but for "
+            "filling and draining",
         )
     )
 
