@@ -2,13 +2,13 @@
 
 import re
 
-from htk.analyses import ANALYSES, find
+from htk.analyses import ANALYSES, Added, find
 from htk.base.columns.arrow import codes_of
 from htk.base.names.server_ranges import form_of
 from htk.base.schema import TABLES
 from htk.traces.trace.trace import Trace
 
-# What one wants to know, by the folder that its questions lie in; those of plugins come last.
+# What one wants to know, by the folder that its questions lie in; other packages' come last.
 WANTED = {
     "causes": "What should change first?",
     "time": "Where does the time go?",
@@ -39,9 +39,12 @@ def menu_of(trace: Trace) -> dict[str, list[tuple[str, str, str]]]:
     subjects: dict[str, list[tuple[str, str, str]]] = {words: [] for words in WANTED.values()}
     facts = _Facts(trace)
     for name, entry in ANALYSES.items():
-        if facts.can_answer(name):
-            words = WANTED.get(entry.subject, _OTHERS)
-            subjects.setdefault(words, []).append((name, in_short(entry.question), entry.question))
+        if isinstance(entry, Added):  # of another package, which is imported when it is asked
+            of_plugin = (name, name.replace("_", " "), entry.question)
+            subjects.setdefault(_OTHERS, []).append(of_plugin)
+        elif facts.can_answer(name):
+            wanted = subjects[WANTED[entry.subject]]
+            wanted.append((name, in_short(entry.question), entry.question))
     return {words: questions for words, questions in subjects.items() if questions}
 
 

@@ -50,7 +50,7 @@ RETURNS = table(
 
 @analysis(
     returns=RETURNS,
-    chart=Bar("phase", ("cpu_ns", "device_busy_ns"), stacked=False, horizontal=True),
+    chart=Bar("phase", ("cpu_ns", "device_busy_ns"), stacked=False),
     null_without={
         "kernels": ("device_busy_ns", "device_ns", "kernels"),
         "cpu_ops": ("cpu_ns",),

@@ -50,11 +50,12 @@ def test_its_analysis_is_a_command(installed: Path) -> None:
 
 def test_its_analysis_is_in_a_notebook_and_in_the_dashboard(installed: Path) -> None:
     code = (
-        "import htk; from htk.dashboard.derived import names; t = htk.open('laps.txt');"
-        "print(t.slowest_lap(handicap_ns=1).to_pylist(), 'slowest_lap' in dir(t), names())"
+        "import htk; from htk.dashboard.questions import menu_of; t = htk.open('laps.txt');"
+        "print(t.slowest_lap(handicap_ns=1).to_pylist(), 'slowest_lap' in dir(t),"
+        " menu_of(t)['Others'])"
     )
     said = ran(installed, "-c", code)
-    assert "[{'slowest_ns': 10}] True" in said and "'slowest_lap'" in said
+    assert "[{'slowest_ns': 10}] True" in said and "('slowest_lap', 'slowest lap'," in said
 
 
 def test_its_format_is_read_and_its_edit_known(installed: Path) -> None:
