@@ -116,9 +116,9 @@ wheels: build/wheels/.tools
 	.ci/try-wheels
 
 build/wheels/.tools: .ci/wheels.txt
-	$(PYTHON) -m venv build/wheels
-	build/wheels/bin/pip install --quiet --disable-pip-version-check -r .ci/wheels.txt
-	touch $@
+	@$(PYTHON) -m venv build/wheels
+	@build/wheels/bin/pip install -qq --disable-pip-version-check -r .ci/wheels.txt
+	@touch $@
 
 menu: $(VENV)/.dev
 	$(BIN)/python -m htk.analyses.menu
