@@ -127,6 +127,8 @@ menu: $(VENV)/.dev
 clean:
 	rm -rf $(VENV) build dist *.egg-info htk/base/native/*.so
 
+ALL_EXTRAS := .[all,dev,hta,torch,trainers]  # by name: commas would part the arguments of call
+
 # What pip says, its warnings too, is shown where it fails.
 define install
 $(BIN)/pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) $(1) >$(VENV)/install.log 2>&1 \
@@ -145,5 +147,5 @@ $(VENV)/.base: $(SOURCES)
 # modules most are never imported: the others are compiled as they are.
 $(VENV)/.dev: $(SOURCES)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(call install,--no-compile -e '.[all,dev,hta,torch,trainers]')
+	$(call install,--no-compile -e '$(strip $(ALL_EXTRAS))')
 	touch $(VENV)/.base $@
