@@ -1,8 +1,8 @@
 """LoRA: the weights of a model are frozen, products of its layers get adapters, two thin matrices.
 
 Products that make gradients of weights go; those of layers that repeat get an adapter each, whose
-products and passes over its result take their place. Gradients of the adapters alone are reduced
-and updated. What is in no layer (embedding, output) is frozen without an adapter.
+products, passes over its result and launches take their place. Gradients of the adapters alone are
+reduced and updated. What is in no layer (embedding, output) is frozen without an adapter.
 """
 
 import math
@@ -15,6 +15,7 @@ from htk.base.errors import UsageError
 from htk.physics.hardware import Gpu
 from htk.whatif.edit_arguments import positive_integer
 from htk.whatif.fsdp_units import compute_lane, gradients
+from htk.whatif.host_cost import delayed, operator_ns
 from htk.whatif.micro_batch_count import micro_batches
 from htk.whatif.operator_shapes import matrices
 from htk.whatif.parallel import smaller
@@ -30,6 +31,7 @@ _BYTES = 2  # of an element, in half precision
 _TILE = 64  # the narrowest of matrix units
 _MOST = 512  # of a rank
 _FORWARD, _BACKWARD = (2, 5), (4, 2)  # thin products, and passes over the result
+_LAUNCHES = 8  # of an adapter, forward and backward, beside the one whose place it takes
 
 
 def apply(model: StepModel, value: str) -> StepModel:
@@ -47,7 +49,8 @@ def apply(model: StepModel, value: str) -> StepModel:
     least = float(model.lengths()[model.is_compute & (model.lengths() > 0)].min())
     many = max(micro_batches(model), 1)
     length, changed = model.lengths().astype(np.float64), np.zeros(len(model.graph.start), bool)
-    adapted, added = 0, 0.0
+    adapters: list[int] = []
+    adapted, forward_ns = 0, 0.0
     for kernels in of_weights:
         shapes = Counter(_weight(model, kernel) for kernel, _ in kernels)
         adapted = 0
@@ -58,27 +61,30 @@ def apply(model: StepModel, value: str) -> StepModel:
                 length[kernel] = 0.0
                 continue
             adapted += rank * (out + into)
-            length[kernel], forward = (
+            backward, forward = (
                 _adapter_ns(gpu, tokens, rank, (out, into), least, way)
                 for way in (_BACKWARD, _FORWARD)
             )
-            added += forward / len(of_weights)
+            length[kernel] = backward + forward
+            forward_ns += forward / len(of_weights)
+            adapters.append(kernel)
     layout = sharded(model) or replicated(model)
     every = layout.reduced_bytes / _BYTES if layout else sum(n for _, n in of_weights[0]) / many
     share = min(adapted / many / max(every, 1.0), 1.0)
-    thin = owned(model.with_lengths(changed, length), share)
+    launching = model.graph.activities.call[adapters]
+    held = delayed(model, launching, _LAUNCHES * operator_ns(model))
+    thin = owned(held.with_lengths(changed, length), share)
     reduces = replicating(model) | (model.is_collective("reduce_scatter") & ~shared_tokens(model))
     thin = thin.with_lengths(reduces, rescaled(thin, reduces, share))
     smallest = int(thin.facts.in_bytes[reduces].min(initial=GRADIENTS))
     less = min(1 / share, max(smallest / GRADIENTS, 1.0))  # seen as gradients by further edits
     thin = replace(thin, facts=smaller(thin.facts, reduces, less), work=math.nan)
     return (
-        thin.add_step_time("adapters", added)
-        .with_uncertainty("compute", 0.2)
+        thin.with_uncertainty("compute", 0.2)
         .with_uncertainty("structure", 0.02)
         .with_assumption(
             f"adapters of rank {rank}, {100 * share:.2g} % of the parameters, on every product of "
-            f"layers; their forward passes take {added / 1e6:.2f} ms of a step"
+            f"layers; their forward passes take {forward_ns / 1e6:.2f} ms of a step"
         )
     )
 
