@@ -10,7 +10,6 @@ libraries prefetch. Only the optimizer needs gradients: their reduction could ru
 from the bucket before it to the optimizer. Activations are needed at once.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -20,7 +19,7 @@ from htk.base.columns.arrow import numbers
 from htk.base.columns.groups import Groups
 from htk.base.columns.intervals import Spans, covered, subtract, union
 from htk.base.columns.order import ordered
-from htk.base.columns.types import NONE, Ints, Mask, take_or
+from htk.base.columns.types import NONE, Ints, take_or
 from htk.whatif.parallel import of_activations
 from htk.whatif.parallelism import replicating, sharded, shared_tokens
 from htk.whatif.step_model import StepModel
@@ -59,6 +58,7 @@ def find_hideable(model: StepModel, time: Ints) -> HideableTransfers:
     hideable = exposed.copy()
     free = {}
     devices = graph.activities.device
+    steps = _step_numbers(model)
     for device in np.unique(devices).tolist():  # a few
         on_device = devices == device
         computing = np.flatnonzero(on_device & model.is_compute)
@@ -67,19 +67,20 @@ def find_hideable(model: StepModel, time: Ints) -> HideableTransfers:
         busy = union(moving.start[calls], moving.end[calls])
         free[device] = subtract(compute, busy)
         exposed[calls] = _exposed_ns(moving, calls, subtract(busy, compute))
-        for of_step in _steps(model, on_device):
-            rows = np.flatnonzero(on_device & of_step)
+        for step in np.unique(steps[on_device]).tolist():  # a few
+            rows = np.flatnonzero(on_device & (steps == step))
             rows = rows[ordered(moving.start[rows])]
             gathers = rows[carried[rows] == Payload.PARAMETERS]
             reduces = rows[carried[rows] == Payload.GRADIENTS]
             _open_windows(window, moving.start, gathers, reduces, _backward(model, time, rows))
-            room = covered(free[device], window.end) - covered(free[device], window.start)
-            hideable[gathers] = np.minimum(exposed[gathers], room[gathers])
+            room = _free_ns(free[device], window, gathers)
+            hideable[gathers] = np.minimum(exposed[gathers], room)
             later = [
                 int(hideable[gathers[window.start[gathers] >= k]].sum())
                 for k in window.start[reduces].tolist()
             ]
-            hideable[reduces] = _share_room(exposed[reduces], room[reduces] - later)
+            room = _free_ns(free[device], window, reduces) - later
+            hideable[reduces] = _share_room(exposed[reduces], room)
     hideable = _on_all_ranks(model, np.flatnonzero((carried != NONE) & (run >= 0)), hideable)
     return HideableTransfers(carried, moving, exposed, window, hideable, free)
 
@@ -94,15 +95,13 @@ def _carried(model: StepModel) -> Ints:
     return carried
 
 
-def _steps(model: StepModel, on_device: Mask) -> Iterator[Mask]:
-    """Return the activities of each step; one of all, where the graph is of one."""
+def _step_numbers(model: StepModel) -> Ints:
+    """Return the step of each activity; of a graph that is of one step, the same for all."""
+    rows = model.graph.activities.row
     if model.graph.step is not None:
-        yield on_device
-        return
+        return np.zeros(len(rows), np.int64)
     step = numbers(model.facts.tables["kernel_links"]["step"], NONE)
-    of_step = take_or(step, model.graph.activities.row, NONE)
-    for number in np.unique(of_step[on_device]).tolist():  # a few
-        yield of_step == number
+    return take_or(step, rows, NONE).astype(np.int64)
 
 
 def _exposed_ns(moving: Spans, calls: Ints, alone: Spans) -> Ints:
@@ -126,6 +125,11 @@ def _open_windows(
     window.end[reduces] = np.maximum(backward[1], window.start[reduces])
 
 
+def _free_ns(free: Spans, window: Spans, rows: Ints) -> Ints:
+    """Return how much free compute lies in the windows of some transfers."""
+    return covered(free, window.end[rows]) - covered(free, window.start[rows])
+
+
 def _share_room(exposed: Ints, room: Ints) -> Ints:
     """Return how much of each transfer fits into rooms that end at one time, each with that of
     the next one in it."""
@@ -143,7 +147,7 @@ def _backward(model: StepModel, time: Ints, rows: Ints) -> tuple[int, int]:
     if not len(backward):
         return 0, 0
     begin = int(time[graph.start[backward]].min())
-    optimizer = time[graph.start[rows[model.facts.family.isin("optimizer")[rows]]]]
+    optimizer = time[graph.start[rows[model.facts.family.rows(rows).isin("optimizer")]]]
     optimizer = optimizer[optimizer > begin]
     end = optimizer.min() if len(optimizer) else time[graph.end[backward]].max()
     return begin, int(end)

@@ -142,10 +142,10 @@ def _names_with_directions(columns: Columns) -> tuple[NDArray[np.int32], pa.Arra
     the direction and the kinds of memory that some profilers write beside the name."""
     codes, names = columns.codes("name")
     ways, directions = columns.codes("copy_way")
+    if not len(directions):
+        return codes, names
     texts = names.to_pylist()
     bare = np.array([*(name == _BARE_COPY for name in texts), False])[codes] & (ways >= 0)
-    if not bare.any():
-        return codes, names
     spaces = [columns.codes(end) for end in ("copy_source", "copy_target")]
     ends = np.stack([ways, *(code for code, _ in spaces)], 1)[bare]
     kinds, kind = np.unique(ends, axis=0, return_inverse=True)
