@@ -60,7 +60,7 @@ def check_once(names: Sequence[str]) -> None:
 
 def apply_edits(start: Baseline, asked: Sequence[tuple[str, str]]) -> tuple[StepModel, Replay]:
     """Return the step after the edits, which are in their order, and its replay."""
-    asked = with_own_batch(start.job, asked)
+    asked = with_own_batch(start.job, _with_wrapper(start, asked))
     model = placed(start.model, dict(asked).get("world", ""))
     before = edited = prompt(model, start.waits)
     recorded = np.ones(1) if start.curves is None else start.curves.ratios
@@ -90,6 +90,16 @@ def apply_edits(start: Baseline, asked: Sequence[tuple[str, str]]) -> tuple[Step
             "tenth is taken for waiting; it may be transfer"
         )
     return settled(edited, start.contention, start.concurrent_share)
+
+
+def _with_wrapper(start: Baseline, asked: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
+    """Return the edits, and with the neighbours of a lone rank the sharding that it is wrapped
+    for."""
+    wrapped_for = start.job.strategy
+    names = dict(asked)
+    if start.job.ranks != 1 or "world" not in names or "sharding" in names:
+        return asked
+    return asked if wrapped_for in (None, "ddp") else ordered([*asked, ("sharding", wrapped_for)])
 
 
 def find_micro_batch(start: Baseline, asked: Sequence[tuple[str, str]]) -> float:

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from htk.base.core.humanize import format_bytes
 from htk.physics.hardware import Gpu
 from htk.physics.memory import SIGMA, Layout, Memory, ModelSize, allocated, memory, p_oom
 from htk.physics.training_job import TrainingJob
@@ -22,6 +23,8 @@ _HALF, _SINGLE = 2.0, 4.0  # bytes of an activation
 _MOMENTS, _SMALL_MOMENTS, _COPY = 8.0, 2.0, 4.0
 _MEASURED_SIGMA = 0.03
 _CHANGED_SIGMA = 0.08
+_FSDP = ("full_shard", "shard_grad_op", "hybrid_shard")
+_NINE_TENTHS = 1.645  # standard deviations
 _FROM_SHAPES_SIGMA = 0.1  # what shapes leave open of a model, beside the uncertainty of any peak
 
 
@@ -65,15 +68,38 @@ class PredictedPeak:
     total: float  # with what the allocator loses, context, libraries and communicators
     p_oom: float | None  # None: no GPU is known
     sigma: float  # one standard deviation of the logarithm of what is allocated
+    words: tuple[str, ...] = ()  # what it assumes
 
 
 def after(before: Held, job: TrainingJob, kept: float) -> PredictedPeak | None:
-    """Return the peak of an edited job.
+    """Return the peak of an edited job; where nothing tells whether its ranks share parameters,
+    that of ranks that do not, no surer than both are alike.
 
     `kept`: tokens of a rank's micro-batch, over the recorded. None where experts move, whose
     parameters a recording does not tell from others, or other stages of a pipeline; where it does
     not tell whether there are any, more than the batch must stay.
     """
+    peak = _peak(before, job, kept)
+    is_told = job.strategy is not None or before.layout.shards * before.layout.replicas > 1
+    if peak is None or is_told or not job.data_ranks or job.data_ranks < 2:
+        return peak
+    sharded = replace(job, strategy="full_shard", shards=job.data_ranks)
+    least = _peak(before, sharded, kept)
+    if least is None:
+        return peak
+    apart = math.log(peak.allocated / least.allocated) / _NINE_TENTHS
+    return replace(
+        peak,
+        sigma=math.hypot(peak.sigma, apart),
+        words=(
+            "one rank does not tell its sharding; memory is of ranks that share nothing, and "
+            f"{format_bytes(round(least.allocated))} would be allocated with --sharding full_shard",
+        ),
+    )
+
+
+def _peak(before: Held, job: TrainingJob, kept: float) -> PredictedPeak | None:
+    """Return the peak of an edited job whose sharding is known."""
     if before.layout.pipeline not in (1, job.pipeline or 1):
         return None
     if (job.expert or 1) != before.layout.expert and not before.size.expert_parameters:
@@ -114,12 +140,22 @@ def _change(before: Held, job: TrainingJob, now: Memory, then: Memory, kept: flo
     several = (job.micro_batches or 1) > 1 or job.captured
     was = before.layout.micro_batches > 1
     return PeakChange(
-        state=then.state - now.state,
+        state=then.state
+        + _copied_alone(before.size, layout_of(job, before.layout))
+        - now.state
+        - _copied_alone(before.size, before.layout),
         growing=1 + share * (ratio - 1),
         optimizer=then.optimizer / now.optimizer if now.optimizer else 1.0,
         casts=0.0 if job.is_single_precision else 1.0,
         accumulates=None if several == was else several,
     )
+
+
+def _copied_alone(size: ModelSize, layout: Layout) -> float:
+    """Return the bytes that FSDP gathers of the parameters of one rank, which has them all."""
+    if layout.strategy not in _FSDP or layout.shards * layout.replicas > 1:
+        return 0.0
+    return memory(size, replace(layout, shards=2)).gathered
 
 
 def layout_of(job: TrainingJob, like: Layout, kept: float = 1.0) -> Layout:

@@ -124,6 +124,7 @@ class _Outcome:
         if 0 < abs(self.change_ns) <= within:
             verdict = f"{verdict}; the change is {INDISTINGUISHABLE}"
         trained = start.rates.tokens_per_s(edited.samples, step)
+        peak = None if held is None else after(held, self.job, edited.activation_scale)
         return Answer(
             edits=self.asked,
             measured_ns=self.measured_ns,
@@ -138,7 +139,7 @@ class _Outcome:
             mfu_pct=mfu_pct,
             limits=self.find_limits(mfu_pct, exposed),
             is_bound=self.is_bound,
-            peak=None if held is None else after(held, self.job, edited.activation_scale),
+            peak=peak,
             gpus=start.rates.gpus * edited.devices,
             watts=start.rates.watts,
             effective=tuple(edited.touched),
@@ -147,7 +148,7 @@ class _Outcome:
             launch_bound=self.host_share > LAUNCH_BOUND,
             under_a_wave=under_a_wave(edited, each),
             waterfall=waterfall(edited, before_ns, self.change_ns, self.scale, here),
-            assumptions=edited.assumptions,
+            assumptions=(*edited.assumptions, *(peak.words if peak else ())),
             narrow=narrowing(self.asked, sigmas),
         )
 

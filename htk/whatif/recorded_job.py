@@ -7,6 +7,7 @@ import numpy as np
 from htk.base.columns.arrow import numbers
 from htk.physics.training_job import TrainingJob
 from htk.quantities.graph.left_out import left_out_of
+from htk.whatif.from_one_rank import is_of_one_rank
 from htk.whatif.group_kinds import described_degree
 from htk.whatif.micro_batch_count import micro_batches
 from htk.whatif.number_format import recorded_format
@@ -14,6 +15,7 @@ from htk.whatif.operator_shapes import operator_shapes
 from htk.whatif.parallel import tensor_degree
 from htk.whatif.parallelism import Sharded, replicated, sharded, shared_tokens
 from htk.whatif.shapes import inputs
+from htk.whatif.sharding_wrapper import read_wrapper
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import gpus_of_a_node
 
@@ -40,7 +42,7 @@ def _recorded_job(model: StepModel) -> TrainingJob:
         context=context,
         expert=described_degree(model, "expert"),
         sequence_parallel=bool(shared_tokens(model).any()),
-        strategy=layout.strategy if layout else None,
+        strategy=layout.strategy if layout else _lone_strategy(model),
         shards=_shards(layout),
         micro_batch=seen.batch,
         micro_batches=micro_batches(model) or None,
@@ -61,6 +63,13 @@ def job_ranks(model: StepModel) -> int:
     left_out = left_out_of(tables)
     recorded = len(model.graph.ranks) if left_out is None else left_out.ranks
     return max(int(model.facts.group_size.max(initial=1)), world_size, recorded)
+
+
+def _lone_strategy(model: StepModel) -> str | None:
+    """Return the strategy that the one rank of a job is wrapped for; None: not known."""
+    if not is_of_one_rank(model):
+        return None
+    return read_wrapper(model.facts.tables["annotations"]["name"].to_pylist())
 
 
 def _shards(layout: Sharded | None) -> int | None:

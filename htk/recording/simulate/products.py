@@ -54,6 +54,8 @@ class ProductTimes:
         self._persistent = config.device.architecture in _PERSISTENT
         self._fill_ns = float(rng.uniform(500, 1400))  # of a block's pipeline
         self._ramp = float(rng.uniform(180, 420))  # inner length at which half the rate is reached
+        if config.precision == "fp32":  # vector units get less far while a block loads its first
+            self._ramp *= rate / (1e3 * config.device.achievable_half_tflops)
         self._bend = float(rng.uniform(0.75, 1.15))  # how sharply it is reached
         self._lone = float(rng.uniform(0.55, 0.90))  # of a wave, the time of one with few blocks
         self._swath = int(rng.integers(4, 13))  # tiles side by side whose operands stay cached

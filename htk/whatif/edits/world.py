@@ -1,4 +1,8 @@
-"""More or fewer ranks of data parallelism, each with the work it has."""
+"""More or fewer ranks of data parallelism, each with the work it has.
+
+Of one rank alone, what FSDP or DDP records of it tells the sharding. Where neither is seen none is
+assumed, and the interval of memory holds both.
+"""
 
 from dataclasses import replace
 from statistics import NormalDist

@@ -18,6 +18,7 @@ from htk.whatif.recorded_step import Baseline
 JOBS: dict[str, dict[str, Any]] = {
     "plain": {},
     "alone": {"gpus_per_node": 1},
+    "alone in FSDP": {"gpus_per_node": 1, "strategy": "full_shard"},
     "two micro-batches": {"accumulation": 2},
     "eight micro-batches": {"accumulation": 8},
     "cp 2": {"context_parallel": 2},

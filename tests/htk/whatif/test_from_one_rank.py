@@ -1,12 +1,14 @@
 """One GPU's step on several: held to the jobs simulated so."""
 
+import math
+
 import numpy as np
 import pytest
 
 from htk.base.errors import UsageError
 from htk.whatif.from_one_rank import is_of_one_rank, parameter_gradients, placed, with_replicas
 from htk.whatif.predict import predict
-from tests.htk.whatif.named_jobs import started
+from tests.htk.whatif.named_jobs import hold_to_twin, started
 from tests.htk.whatif.small_step_model import Act, comm, small_model
 
 
@@ -27,6 +29,18 @@ def test_one_gpu_tells_what_several_take(edits: list[tuple[str, str]], job: str)
     memory = truth.memory
     assert memory is not None and memory.peaks is not None and answer.peak is not None
     assert answer.peak.allocated == pytest.approx(memory.peaks.highest, rel=0.1)
+
+
+def test_a_rank_in_fsdp_shares_its_parameters_with_others() -> None:
+    hold_to_twin(started("alone in FSDP"), ("world", "4"), started("sharded"), step_rel=0.06)
+
+
+def test_memory_of_a_rank_that_tells_no_sharding_spans_both() -> None:
+    answer, truth = predict(started("alone"), [("world", "4")]), started("sharded").memory
+    assert answer.peak is not None and truth is not None and truth.peaks is not None
+    least = answer.peak.allocated * math.exp(-1.65 * answer.peak.sigma)
+    assert 0.8 * truth.peaks.highest < least <= truth.peaks.highest
+    assert any("--sharding full_shard" in words for words in answer.assumptions)
 
 
 def test_all_gradients_are_reduced_as_one_job_of_several_reduces_them() -> None:
