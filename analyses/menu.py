@@ -13,32 +13,39 @@ from typing import Any
 
 import htk
 from htk import analyses
-from htk.analyses import MenuEntry
 from htk.base.core.analysis import Analysis
+from htk.base.schema import TABLES
 
 ROOMS = ("htk.analyses", "htk.verdicts.causes")  # those that answer questions by name
+_OF_EACH_RANK = {"ranks", "parse_issues", "events"}  # tables which every recording has
 _STUB = Path(htk.__file__).parent / "faces/notebook" / "questions.pyi"
 _MENU = re.compile(r"ANALYSES: dict\[str, MenuEntry\] = \{.*?\}\n", re.DOTALL)
 
 
-def collected() -> dict[str, tuple[str, str]]:
-    """Return every analysis of the rooms that answer questions: its module and its question."""
+def collected() -> dict[str, Analysis[...]]:
+    """Return every analysis of the rooms that answer questions, by name."""
     entries = {}
     for room in map(importlib.import_module, ROOMS):
         for info in pkgutil.walk_packages(room.__path__, room.__name__ + "."):
             for value in vars(importlib.import_module(info.name)).values():
                 if isinstance(value, Analysis) and value.function.__module__ == info.name:
-                    entries[value.name] = (info.name.removeprefix("htk."), value.question)
+                    entries[value.name] = value
     return dict(sorted(entries.items()))
 
 
 def text() -> str:
     """Return the menu as source."""
-    lines = [
-        f'    "{name}": MenuEntry("{module}", "{question}"),\n'
-        for name, (module, question) in collected().items()
-    ]
+    lines = [f'    "{name}": {_entry(analysis)},\n' for name, analysis in collected().items()]
     return "ANALYSES: dict[str, MenuEntry] = {" + ("\n" if lines else "") + "".join(lines) + "}\n"
+
+
+def _entry(analysis: Analysis[...]) -> str:
+    """Return the line of an analysis: with the tables that it needs, else those that it reads."""
+    module = analysis.function.__module__.removeprefix("htk.")
+    read = tuple(t for t in analysis.reads if t in TABLES and t not in _OF_EACH_RANK)
+    tables = f", needs={analysis.needs!r}" if analysis.needs else f", reads={read!r}"
+    tables = tables.replace("'", '"') if analysis.needs or read else ""
+    return f'MenuEntry("{module}", "{analysis.question}"{tables})'
 
 
 _STUB_HEAD = '''"""Every analysis as a method, written by `python -m htk.analyses.menu`."""
@@ -55,13 +62,14 @@ class Questions:
 def stub() -> str:
     """Return the methods of a session, as a type checker reads them."""
     methods = []
-    for name, (module, question) in collected().items():
-        analysis = MenuEntry(module, question).load(name)
+    for name, analysis in collected().items():
         options = [
             f"{o.name}: {_spelled(o.type)} = {o.default!r}" for o in analysis.options.values()
         ]
         signature = ", ".join(["self", *(["*", *options] if options else [])])
-        methods.append(f'    def {name}({signature}) -> Result:\n        """{question}"""\n')
+        methods.append(
+            f'    def {name}({signature}) -> Result:\n        """{analysis.question}"""\n'
+        )
     return _STUB_HEAD + "\n".join(methods)
 
 

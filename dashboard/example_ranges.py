@@ -7,7 +7,9 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import matching, numbers, read_times
+from htk.base.columns.groups import Groups
 from htk.base.columns.intervals import union
+from htk.base.columns.order import ordered
 from htk.base.errors import HtkError
 from htk.dashboard.page import Visit
 
@@ -100,15 +102,16 @@ def gap(visit: Visit) -> Instance | None:
 def gaps(visit: Visit, most: int) -> list[Instance]:
     """Return the longest times that a GPU stood still between activities."""
     table = visit.trace.tables["activities"]
-    rank = numbers(table["rank"], -1)
-    device = numbers(table["device"], -1)
     start, end = read_times(table)
     low, high = _window(visit)
+    rows = np.flatnonzero((end > low) & (start < high))
+    gpus = Groups.by_keys([numbers(table[column], -1)[rows] for column in ("rank", "device")])
+    several = len(gpus) > len(np.unique(gpus.keys[:, 0]))
+    rows = rows[ordered(gpus.group_ids)]
+    last = np.cumsum(gpus.count).tolist()
     instances: list[Instance] = []
-    gpus = np.unique(np.stack([rank, device], 1), axis=0).tolist()  # a few
-    several = len(gpus) > len(np.unique(rank))
-    for who in gpus:
-        on_gpu = (rank == who[0]) & (device == who[1]) & (end > low) & (start < high)
+    for who, count, after in zip(gpus.keys.tolist(), gpus.count.tolist(), last, strict=True):
+        on_gpu = rows[after - count : after]
         spans = union(start[on_gpu], end[on_gpu])
         length = spans.start[1:] - spans.end[:-1]
         for k in np.argsort(-length)[:most].tolist():

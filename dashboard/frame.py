@@ -18,7 +18,7 @@ from htk.dashboard.run_name import run_name
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
 from htk.traces.trace.trace import Trace
-from htk.verdicts.overview.doctor import doctor
+from htk.verdicts.overview.doctor import find_footing
 
 FOLLOW_MS = 2000  # between two looks at the files of a run that is followed
 GROUPS = ("", "Dig into", "Ask")
@@ -176,7 +176,7 @@ def trust(visit: Visit) -> list[Any]:
         return []
     try:
         rows = visit.runs.kept(
-            visit.view.run, trace.selection, "fitness", lambda: doctor(trace).to_pylist()
+            visit.view.run, trace.selection, "footing", lambda: find_footing(trace)
         )
     except HtkError:
         return []

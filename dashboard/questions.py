@@ -2,10 +2,9 @@
 
 import re
 
-from htk.analyses import ANALYSES, Added, find
+from htk.analyses import ANALYSES, Added, MenuEntry
 from htk.base.columns.arrow import codes_of
 from htk.base.names.server_ranges import form_of
-from htk.base.schema import TABLES
 from htk.traces.trace.trace import Trace
 
 # What one wants to know, by the folder that its questions lie in; other packages' come last.
@@ -21,7 +20,6 @@ WANTED = {
 }
 _OTHERS = "Others"
 _BESIDES = re.compile(r":|, (?=(?:and|as|at|how|in|is|layer|of|on|one|over|who)\b)")
-_OF_EACH_RANK = {"ranks", "parse_issues", "events"}  # which every recording has
 # What else a question needs than rows of what it reads: types of collectives, sources, ranges.
 _TYPES = {
     "alltoall_balance": {"all_to_all"},
@@ -42,7 +40,7 @@ def menu_of(trace: Trace) -> dict[str, list[tuple[str, str, str]]]:
         if isinstance(entry, Added):  # of another package, which is imported when it is asked
             of_plugin = (name, name.replace("_", " "), entry.question)
             subjects.setdefault(_OTHERS, []).append(of_plugin)
-        elif facts.can_answer(name):
+        elif facts.can_answer(name, entry):
             wanted = subjects[WANTED[entry.subject]]
             wanted.append((name, in_short(entry.question), entry.question))
     return {words: questions for words, questions in subjects.items() if questions}
@@ -59,8 +57,7 @@ class _Facts:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
 
-    def can_answer(self, name: str) -> bool:
-        analysis = find(name)
+    def can_answer(self, name: str, entry: MenuEntry) -> bool:
         if name == "hang" and "flight_recorder" in self._values("collectives", "source"):
             return True
         if name in _READ_FIRST:
@@ -69,10 +66,9 @@ class _Facts:
             return False
         if name in _OF_SERVERS and not any(map(form_of, self._values("annotations", "name"))):
             return False
-        if analysis.needs:
-            return all(map(self._has, analysis.needs))
-        read = [t for t in analysis.reads if t in TABLES and t not in _OF_EACH_RANK]
-        return not read or any(map(self._has, read))
+        if entry.needs:
+            return all(map(self._has, entry.needs))
+        return not entry.reads or any(map(self._has, entry.reads))
 
     def _has(self, table: str) -> bool:
         return bool(self._trace.tables[table].num_rows)

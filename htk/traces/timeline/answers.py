@@ -56,7 +56,7 @@ class TraceTimeline:
         self.lanes, places = moved.with_added([*node_lanes, *counter_lanes(counters)])
         self.nodes = dict(zip(places, nodes, strict=False))
         self.counters = dict(zip(places[len(nodes) :], counters, strict=True))
-        self.detail = Detail(self.lanes, self.nodes)
+        self.detail = Detail(self.lanes, self.nodes).indexed()
         self.facts = Facts(trace, self.lanes, rows)
 
     def about(self) -> Fields:

@@ -10,7 +10,7 @@ from htk.base.columns.groups import hosts, unpaired
 from htk.base.columns.order import ordered
 from htk.base.columns.types import Floats, Ints
 from htk.base.mappings import Fields
-from htk.quantities.measures.counter_series import CounterSeries, counter_series, recorded_series
+from htk.quantities.measures.counter_series import counter_series, recorded_series
 from htk.traces.timeline.cuts import TimeCuts
 from htk.traces.timeline.lanes import Lane
 from htk.traces.timeline.sources import DisplayClock
@@ -71,11 +71,15 @@ def counters_of(trace: Trace, aligned: bool, cuts: TimeCuts) -> list[Counter]:
         for rank, part in zip(ranks.tolist(), every, strict=True)
     ]
     ends = _ends(trace)
-    points = [_until_the_end(part, ends.get(part.host)) for part in every]
-    size = [len(time) for time, _ in points]
-    time, value = (np.concatenate(columns) for columns in zip(*points, strict=True))
-    time = DisplayClock(trace, aligned)(np.repeat(ranks, size), time) - trace.origin_ns
-    counter = np.repeat(number, size)
+    # The last value of a counter holds until the recording ends.
+    ended = [k for k, p in enumerate(every) if p.host in ends and ends[p.host] >= p.time[-1]]
+    until = np.array([ends[every[k].host] for k in ended], np.int64)
+    time = np.concatenate([*(part.time for part in every), until])
+    value = np.concatenate([*(part.value for part in every), np.full(len(ended), np.nan)])
+    size = [len(part.time) for part in every]
+    part_of = np.append(np.repeat(np.arange(len(every)), size), np.array(ended, np.int64))
+    time = DisplayClock(trace, aligned)(ranks[part_of], time) - trace.origin_ns
+    counter = np.array(number)[part_of]
     order = ordered(counter, time)
     position = cuts.position_of(time[order])
     edges = np.searchsorted(counter[order], np.arange(len(named) + 1)).tolist()
@@ -83,14 +87,6 @@ def counters_of(trace: Trace, aligned: bool, cuts: TimeCuts) -> list[Counter]:
         Counter(*name, position[first:after], value[order[first:after]])
         for name, first, after in zip(named, edges, edges[1:], strict=False)
     ]
-
-
-def _until_the_end(series: CounterSeries, end: int | None) -> tuple[Ints, Floats]:
-    """Return times and values, the last of which holds until the recording ends."""
-    value = series.value.astype(np.float64)
-    if end is None or end < series.time[-1]:
-        return series.time, value
-    return np.append(series.time, end), np.append(value, np.nan)
 
 
 def counter_lanes(counters: Sequence[Counter]) -> list[Lane]:
@@ -107,14 +103,13 @@ def counter_lanes(counters: Sequence[Counter]) -> list[Lane]:
 def described(counters: Mapping[int, Counter]) -> list[Fields]:
     """Return what the picture needs of each counter: its lane, name, unit and scale, the same scale
     for the same counter of all ranks."""
-    tops: dict[str, tuple[float, float]] = {}
+    values_of: dict[str, list[Floats]] = {}
     for counter in counters.values():
-        low, high = tops.get(counter.name, (0.0, 0.0))
-        values = counter.value[~np.isnan(counter.value)]
-        tops[counter.name] = (
-            min(low, float(values.min(initial=0))),
-            max(high, float(values.max(initial=0))),
-        )
+        values_of.setdefault(counter.name, [np.zeros(1)]).append(counter.value)
+    every = {name: np.concatenate(values) for name, values in values_of.items()}
+    tops = {
+        name: (float(np.nanmin(values)), float(np.nanmax(values))) for name, values in every.items()
+    }
     return [
         {
             "lane": lane,

@@ -73,7 +73,7 @@ class Detail:
         return np.array([lane.section in ("busy", NODE) for lane in self.lanes.lanes], bool)
 
     @cached_property
-    def _busy_nodes(self) -> list[tuple[int, int, MeanBusy]]:
+    def busy_nodes(self) -> list[tuple[int, int, MeanBusy]]:
         """The lane of each node, a kind of work, and how busy its ranks are with it."""
         if not self.nodes:
             return []
@@ -90,6 +90,11 @@ class Detail:
         )
         lanes = list(self.nodes)
         return [(lanes[number], kind, spent) for number, kind, spent in busy]
+
+    def indexed(self) -> "Detail":
+        """Return it with what several first views at once would each make."""
+        _ = self._sums, self.offset, self.part_keys, self.busy_nodes
+        return self
 
     def positions(self, parts: Ints, edges: Ints) -> Ints:
         """Return how many spans begin up to each edge, for each of some parts."""
@@ -193,7 +198,7 @@ class Detail:
             lane, kind = self.part_keys[parts[k]].tolist()
             stripe = strips.index(int(line[lane])), STRIPES.index(KINDS[kind])
             stack[stripe] = np.rint(share[k] * 255)
-        for lane, kind, spent in self._busy_nodes:
+        for lane, kind, spent in self.busy_nodes:
             if line[lane] >= 0:
                 stripe = strips.index(int(line[lane])), STRIPES.index(KINDS[kind])
                 stack[stripe] = np.rint(np.clip(spent.between(edges) / cell, 0, 1) * 255)

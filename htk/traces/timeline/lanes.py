@@ -97,12 +97,14 @@ class Lanes:
     def with_added(self, added: Sequence[Lane]) -> tuple["Lanes", list[int]]:
         """Return these with lanes that hold no spans, and the place of each of those."""
         every = [*self.lanes, *added]
-        order = sorted(
-            range(len(every)), key=lambda k: (every[k].rank, SECTIONS.index(every[k].section))
+        sections = {section: number for number, section in enumerate(SECTIONS)}
+        order = ordered(
+            np.array([lane.rank for lane in every], np.int64),
+            np.array([sections[lane.section] for lane in every], np.int64),
         )
         position = np.empty(len(every), np.int32)
         position[order] = np.arange(len(every))
-        moved = replace(self, lanes=[every[k] for k in order], lane=position[self.lane])
+        moved = replace(self, lanes=[every[k] for k in order.tolist()], lane=position[self.lane])
         return moved, position[len(self.lanes) :].tolist()
 
     def spans_of(self, table: str, rows: Narrow) -> Ints:

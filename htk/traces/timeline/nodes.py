@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.types import Floats, Ints
 from htk.quantities.measures.hosts import Hosts
@@ -53,11 +54,14 @@ def mean_busy(
 ) -> Iterator[tuple[int, int, MeanBusy]]:
     """Yield node, kind and how busy it is, of spans whose node and kind are told; `ranks` says how
     many each node has."""
-    key = np.stack([owner, kind], 1)
-    for node, number in np.unique(key, axis=0).tolist():  # three a node
-        own = (owner == node) & (kind == number)
-        time = np.concatenate([start[own], end[own]])
-        order = ordered(time)
-        level = np.cumsum(np.repeat([1, -1], int(own.sum()))[order])
-        passed = np.cumsum(level[:-1] * np.diff(time[order]))
-        yield node, number, MeanBusy(time[order], np.append(0.0, passed) / ranks[node])
+    work = Groups.by_keys([owner, kind])  # three a node
+    ends_of = np.concatenate([work.group_ids, work.group_ids])
+    time = np.concatenate([start, end])
+    order = ordered(ends_of, time)
+    time = time[order]
+    # As many spans end as begin, so that one sum runs through all nodes and kinds.
+    level = np.cumsum(np.repeat([1, -1], len(start))[order])
+    passed = np.append(0.0, np.cumsum(level[:-1] * np.diff(time)))[: len(time)]
+    first = np.append(0, np.cumsum(2 * work.count)).tolist()
+    for (node, number), a, b in zip(work.keys.tolist(), first, first[1:], strict=False):
+        yield node, number, MeanBusy(time[a:b], (passed[a:b] - passed[a]) / ranks[node])

@@ -213,12 +213,19 @@ def _groups(trace: Trace, clock: DisplayClock) -> SpanSource:
 
 
 def _group_labels(table: pa.Table, rows: Ints, noted: str = "") -> tuple[Ints, list[str]]:
-    groups = table["group"].to_pylist()
-    descriptions = table["group_desc"].to_pylist()
-    group_names = [descriptions[r] or groups[r] for r in rows.tolist()]
-    labels = [(f"group {name}" if name else "collectives") + noted for name in group_names]
-    unique, track_of_row = np.unique(np.array(labels, object), return_inverse=True)
-    return track_of_row.ravel().astype(np.int64), [str(u) for u in unique]
+    (groups, names), (descriptions, words) = (
+        codes_of(table[column]) for column in ("group", "group_desc")
+    )
+    pairs = Groups.by_keys([groups[rows].astype(np.int64), descriptions[rows].astype(np.int64)])
+    labels = []
+    for group, description in pairs.keys.tolist():
+        name = (description >= 0 and words[description].as_py()) or (
+            group >= 0 and names[group].as_py()
+        )
+        labels.append((f"group {name}" if name else "collectives") + noted)
+    unique = sorted(set(labels))
+    track = np.array([unique.index(label) for label in labels], np.int64)
+    return track[pairs.group_ids], unique
 
 
 def _flight_records(trace: Trace, clock: DisplayClock) -> SpanSource:

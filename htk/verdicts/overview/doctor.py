@@ -15,6 +15,7 @@ from htk.base.columns.groups import Groups
 from htk.base.core.engine import SLOW_READER, core
 from htk.base.core.humanize import command_name, format_bytes, format_duration, pluralize
 from htk.base.core.label import Label
+from htk.base.mappings import Fields
 from htk.base.schema import TABLES, TEXT, table
 from htk.quantities.graph.gate import LATE_NS, describe_late_start
 from htk.traces.trace.coverage import coverage, gpu_coverage
@@ -56,6 +57,12 @@ def doctor(trace: Trace) -> Result:
     columns = zip(*rows, strict=True)
     table_ = pa.table([texts(list(column)) for column in columns], schema=RETURNS)
     return Result(LABEL, table_, coverage(trace, ()))
+
+
+def find_footing(trace: Trace) -> list[Fields]:
+    """Return what `doctor` says of ranks, links, clocks and damage: all numbers rest on them."""
+    rows = [*_ranks(trace), *_links(trace), *_clocks(trace), *_damage(trace)]
+    return [dict(zip(RETURNS.names, row, strict=True)) for row in rows]
 
 
 def _files(trace: Trace) -> Iterator[Row]:
