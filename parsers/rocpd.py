@@ -45,12 +45,15 @@ def sniff(head: Head) -> bool:
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
-    issues = Issues()
+    issues = Issues(options.keep_overruns)
     with open_database(source, issues, options.progress) as database:
         suffixes = {m[1] for name in database.columns if (m := _SUFFIX.match(name))}
         sets = [_Set.of(database, suffix, issues) for suffix in sorted(suffixes)]
     recordings = [
-        parsed for of in sets for pid in of.processes() if (parsed := of.recording(pid)) is not None
+        parsed
+        for of in sets
+        for pid in of.processes()
+        if (parsed := of.recording(pid, options)) is not None
     ]
     if not recordings:
         raise MalformedTrace(
@@ -126,14 +129,16 @@ class _Set:
                 return [int(p) for p in np.unique(owners).tolist()]
         return []
 
-    def recording(self, owner: int) -> Parsed | None:
+    def recording(self, owner: int, options: ParseOptions) -> Parsed | None:
         process = self.owners.get(owner, {})
         pid = whole_number(process.get("pid")) or owner
         calls = self._calls(_of(self.regions, owner))
         kernels = self._kernels(_of(self.dispatches, owner))
         copies = self._copies(_of(self.copies, owner))
         rank, facts = self._facts(process)
-        parsed = one_process(NAME, pid, kernels, copies, calls, facts, rank, Issues())
+        parsed = one_process(
+            NAME, pid, kernels, copies, calls, facts, rank, Issues(options.keep_overruns)
+        )
         return parsed if parsed.tables["events"].num_rows else None
 
     def _kernels(self, rows: pa.Table) -> GpuWork:

@@ -112,9 +112,12 @@ def sniff(head: Head) -> bool:
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
-    issues = Issues()
+    issues = Issues(options.keep_overruns)
     processes = _decoded(read_whole(source, issues, options.progress), source.name, issues)
-    recordings = [_recording(p, issues if not k else Issues()) for k, p in enumerate(processes)]
+    recordings = [
+        _recording(p, issues if not k else Issues(options.keep_overruns))
+        for k, p in enumerate(processes)
+    ]
     if not any(sum(t.num_rows for t in r.tables.values()) for r in recordings):
         raise MalformedTrace(
             f"{source.name}: no kernel, copy, call or range was recorded; record with: "

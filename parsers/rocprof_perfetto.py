@@ -151,7 +151,7 @@ class _Reader:
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
-    issues = Issues()
+    issues = Issues(options.keep_overruns)
     reader = _Reader(read_whole(source, issues, options.progress), issues)
     reader.read()
     timed = {sort: list(_timed(events, sort, issues)) for sort, events in reader.events.items()}

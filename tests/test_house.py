@@ -105,6 +105,7 @@ OPTIONS: dict[str, tuple[str, object]] = {
     "inter_gbps_per_gpu": ("Rate of a GPU to other nodes", None),
     "intra_gbps": ("Rate between GPUs of a node, GB/s one way", None),
     "job": ("One of several jobs", None),
+    "keep_overruns": ("Keep GPU activities that last over those that follow", False),
     "keep_unknown_arguments": ("Keep event arguments that no table has a column for", False),
     "kernels": ("fused, or eager", "fused"),
     "kv_heads": ("Key-value heads", None),

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, matching, numbers, read_lengths
 from htk.base.columns.groups import Groups
+from htk.base.columns.nesting import Threads
 from htk.base.columns.types import NO_TIME, NONE, Floats, Ints, Mask
 from htk.base.mappings import Facts, NamedTables
 from htk.base.names.counters import RANGE_PROFILER
@@ -50,6 +51,8 @@ def name_doubtful(tables: NamedTables, facts: Facts, seen: list[Impossible]) -> 
     kernels = tables["kernels"]
     text = "copy faster than any link or memory: its size or its length is wrong"
     report(seen, kernels, _fast_copies(kernels), "impossible_copy", text)
+    text = "activity of a context that has others on another GPU: one of them is wrong"
+    report(seen, kernels, _split_contexts(kernels), "split_context", text)
     launches = tables.get("launches")
     is_launched = np.zeros(kernels.num_rows, bool)
     if launches is not None and launches.num_rows:
@@ -61,6 +64,8 @@ def name_doubtful(tables: NamedTables, facts: Facts, seen: list[Impossible]) -> 
     cpu_ops = tables.get("cpu_ops")
     if cpu_ops is None or not cpu_ops.num_rows:
         return
+    if launches is not None and launches.num_rows:
+        _name_other_threads(launches, cpu_ops, seen)
     operator = _operators(kernels, cpu_ops)
     begins = numbers(cpu_ops["start_ns"])[operator]
     is_later = ~is_launched & (operator != NONE)
@@ -70,6 +75,26 @@ def name_doubtful(tables: NamedTables, facts: Facts, seen: list[Impossible]) -> 
     text = "matrix product beyond the GPU's peak: its shapes or the times of its kernels are wrong"
     fast = _fast_products(kernels, cpu_ops, np.where(is_later, NONE, operator), facts)
     report(seen, cpu_ops, fast, "impossible_product", text)
+
+
+def _split_contexts(kernels: pa.Table) -> Ints:
+    """Return the activities of contexts that have several GPUs, of which each has one."""
+    context = numbers(kernels["context"], NONE)
+    pairs = Groups.by_keys([context, numbers(kernels["device"], NONE)])
+    contexts, gpus = np.unique(pairs.keys[:, 0], return_counts=True)
+    return np.flatnonzero((context > 0) & np.isin(context, contexts[gpus > 1]))
+
+
+def _name_other_threads(launches: pa.Table, cpu_ops: pa.Table, seen: list[Impossible]) -> None:
+    """Add calls that by their ids are of operators of another thread, if they are many."""
+    threads = Threads()
+    of_calls, of_operators = threads.of(launches), threads.of(cpu_ops)
+    operator = _operators(launches, cpu_ops)
+    is_named = operator != NONE
+    apart = np.flatnonzero(is_named & (of_operators[operator] != of_calls))
+    if _is_much(apart, is_named):
+        text = "call that by its id is of an operator of another thread: not linked to it"
+        report(seen, launches, apart, "other_thread", text)
 
 
 def _fast_copies(kernels: pa.Table) -> Ints:
@@ -139,11 +164,11 @@ def _is_much(lost: Ints, of: Mask) -> bool:
     return len(lost) >= _FEWEST and 100 * len(lost) >= _LOST_PCT * int(of.sum())
 
 
-def _operators(kernels: pa.Table, cpu_ops: pa.Table) -> Ints:
-    """Return the operator that each activity is of by its id."""
+def _operators(spans: pa.Table, cpu_ops: pa.Table) -> Ints:
+    """Return the operator that each activity or call is of by its id."""
     ids = numbers(cpu_ops["external_id"])
     usable = np.flatnonzero(ids > 0)
-    wanted = numbers(kernels["external_id"])
+    wanted = numbers(spans["external_id"])
     operators: Ints = np.where(wanted > 0, look_up(ids[usable], usable, wanted), NONE)
     return operators
 

@@ -24,9 +24,10 @@ _KEPT_ISSUES = 1000  # one by one; the others are counted
 
 
 class Issues:
-    """The losses of one file, for the table `parse_issues`."""
+    """The losses of one file, for the table `parse_issues`, and which of them are kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep_overruns: bool = False) -> None:
+        self.keep_overruns = keep_overruns
         self._rows: list[tuple[str, int | None, str, int]] = []
         self._more: Counter[str] = Counter()
 

@@ -159,7 +159,9 @@ def recording(
     tables: NamedTables, facts: Mapping[str, object], rank: int | None, issues: Issues
 ) -> Parsed:
     """Return one process: its events numbered in order of time, and when it was recorded."""
-    numbered, impossible = mend_impossible(_numbered(tables), facts)
+    numbered, impossible = mend_impossible(
+        _numbered(tables), facts, keep_overruns=issues.keep_overruns
+    )
     for seen in impossible:
         issues.add(seen.kind, seen.text, count=seen.times)
     events = numbered["events"]

@@ -7,7 +7,6 @@ Not read: the viewer's own metadata events (names and order of rows).
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -34,6 +33,7 @@ from htk.parsers.kineto.sorting import (
     DAY_NS,
     PROFILER_RANGE,
     Columns,
+    Rows,
     Sorted,
     sort_events,
     unread_events,
@@ -93,7 +93,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     alone = len(recorded) == 1
     chosen = {BY_ACTIVITY: True} if any(BY_ACTIVITY in cut.facts for cut in cuts) else {}
     first, *others = [
-        _recording(raw, cycle, chosen, not position, alone, process, options.keep)
+        _recording(raw, cycle, chosen, not position, alone, process, options)
         for position, (process, cycle) in enumerate(recorded)
     ]
     if len(cuts) == len(recorded):
@@ -119,13 +119,15 @@ def _recording(
     first: bool,
     whole_file: bool,
     process: int,
-    keep: Callable[[pa.Table], pa.Table],
+    options: ParseOptions,
 ) -> Parsed:
     """Return one cycle of a process; damage to the file as a whole is told with the first."""
     events, header = cycle.process.events, cycle.process.header
     facts = {**header_facts.facts(header), **chosen}
     base_ns = header_facts.base_ns(raw.header)
-    parsed, impossible = mend_impossible(tables(raw, events, base_ns, keep), facts)
+    parsed, impossible = mend_impossible(
+        tables(raw, events, base_ns, options.keep), facts, keep_overruns=options.keep_overruns
+    )
     parsed["comm_groups"] = comm_groups(header)
     parsed["collectives"] = collectives(
         parsed["kernels"],
@@ -177,6 +179,9 @@ def _issues(
         if bad.any():
             first = int(events.complete[np.argmax(bad)])
             rows.append((kind, None, first, text, int(bad.sum())))
+    if len(empty := _lengthless(raw, events)):
+        text = "GPU activity of no length, though times are told in ns"
+        rows.append(("no_length", None, int(empty[0]), text, len(empty)))
     if len(events.untimed):
         rows.append(
             ("no_time", None, int(events.untimed[0]), "event without ts", len(events.untimed))
@@ -192,6 +197,16 @@ def _issues(
         text = "step numbers begin anew, too often to tell cycles apart: equal numbers are added up"
         rows.append(("repeated_steps", None, None, text, uncut))
     return _issue_table(rows)
+
+
+def _lengthless(raw: RawEvents, events: Sorted) -> Rows:
+    """Return GPU work whose length is told as 0 by a clock that tells shorter ones."""
+    activities = Columns(raw, events.of["kernels"], 0)
+    length, there = activities.values("dur")
+    start, _ = activities.values("ts")
+    is_coarse = not (start % 1000 != 0).any()
+    empty: Rows = activities.rows[:0] if is_coarse else activities.rows[there & (length == 0)]
+    return empty
 
 
 def _without_phase(raw: RawEvents) -> list[tuple[str, int | None, int | None, str, int]]:

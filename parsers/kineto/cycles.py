@@ -13,7 +13,7 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import SegmentTimes
 from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
-from htk.parsers.common.impossible import are_inner_steps
+from htk.parsers.common.host_order import are_inner_steps
 from htk.parsers.kineto.processes import Process, chosen
 from htk.parsers.kineto.raw import RawEvents
 from htk.parsers.kineto.sorting import Columns, Sorted, is_any

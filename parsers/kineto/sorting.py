@@ -104,7 +104,9 @@ def _strays(raw: RawEvents, rows: Rows, base_ns: int) -> Rows:
     cluster = np.append(0, np.cumsum(apart > np.uint64(DAY_NS)))
     size = np.bincount(cluster, times[order] != 0)  # times of zero were never written
     lonely = (size * _MANY <= size.max()) | ((size == 1) & (size.max() > 1))
-    damaged[order] |= lonely[cluster]
+    last = np.flatnonzero(np.diff(cluster, append=cluster[-1] + 1))
+    is_negative = times[order][last] < 0  # before the clock began to count that told the others
+    damaged[order] |= (lonely | (is_negative & ~is_negative[-1]))[cluster]
     return rows[damaged]
 
 

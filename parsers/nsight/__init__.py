@@ -39,7 +39,7 @@ def sniff(head: Head) -> bool:
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
-    issues = Issues()
+    issues = Issues(options.keep_overruns)
     with open_database(source, issues, options.progress) as database:
         if not database.columns:
             raise MalformedTrace(f"{source.name}: an SQLite database without tables")
@@ -65,7 +65,15 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     launcher = Launcher.of(machine)
     ranks = launcher.ranks(len(processes))
     recordings = [
-        _recording(report, machine, metrics, launcher, process, rank, issues if not k else Issues())
+        _recording(
+            report,
+            machine,
+            metrics,
+            launcher,
+            process,
+            rank,
+            issues if not k else Issues(options.keep_overruns),
+        )
         for k, (process, rank) in enumerate(zip(processes, ranks, strict=True))
     ]
     first, *others = recordings

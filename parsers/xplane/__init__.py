@@ -59,7 +59,7 @@ def _past_length(data: bytes) -> int:
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
-    issues = Issues()
+    issues = Issues(options.keep_overruns)
     space = read_space(read_whole(source, issues, options.progress), issues)
     base = _base_ns(space)
     calls, operators = with_operators(space.calls, space.on_gpu, space.host)

@@ -41,6 +41,7 @@ class ParseOptions:
     """What a reader may ask of a parser."""
 
     keep_unknown_arguments: bool = False
+    keep_overruns: bool = False  # GPU activities that last over their followers, as they are
     progress: Callable[[int], None] | None = None  # told the stored bytes read so far
     time_unit: str | None = None  # of times whose file does not say it: s, ms, us or ns
     keep: Callable[[pa.Table], pa.Table] = lambda table: table  # what is ready, out of memory

@@ -82,6 +82,7 @@ class Store:
             os.environ.get("HTK_ENGINE", ""),  # which of the two readers is asked for
             options.keep_unknown_arguments,
             options.time_unit,
+            options.keep_overruns,
         ]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:40]
 

@@ -328,6 +328,7 @@ def open(
     rank_pattern: str | None = None,
     job: str | None = None,
     keep_unknown_arguments: bool = False,
+    keep_overruns: bool = False,
     cache_by_content: bool = False,
     time_unit: str | None = None,
     on: str | None = None,
@@ -343,6 +344,8 @@ def open(
         rank_pattern: a regular expression whose group finds the rank in each file's name.
         job: which of several jobs whose files lie together, by its name.
         keep_unknown_arguments: keep event arguments that no table has a column for.
+        keep_overruns: keep GPU activities that last over those that follow on their stream; else
+            they are cut.
         cache_by_content: name cache entries by a hash of the bytes, not by size and time.
         time_unit: unit of operation-level rows that do not say it: "s", "ms", "us" or "ns".
         on: who reads files and answers rank by rank: "threads", "processes" or "ray".
@@ -359,6 +362,7 @@ def open(
         rank_pattern,
         job,
         keep_unknown_arguments,
+        keep_overruns,
         cache_by_content,
         time_unit,
         on=on,

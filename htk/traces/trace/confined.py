@@ -244,6 +244,7 @@ def _request(
         "size": source.size,
         "path": None if source.path is None else os.fspath(source.path),
         "keep_unknown": options.keep_unknown_arguments,
+        "keep_overruns": options.keep_overruns,
         "time_unit": options.time_unit,
         "entry": options.entry,
         "key": key,

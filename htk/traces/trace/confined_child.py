@@ -101,7 +101,13 @@ class _Reading:
             packed = Path(request["path"])
             with naming_damage(request["name"]):
                 return parsed_entry(packed, request["entry"], packed.parent)
-        options = ParseOptions(request["keep_unknown"], self._progress, request["time_unit"], keep)
+        options = ParseOptions(
+            request["keep_unknown"],
+            request["keep_overruns"],
+            self._progress,
+            request["time_unit"],
+            keep,
+        )
         return request["name"], parse(self._source(), options)
 
     def _source(self) -> Source:

@@ -68,6 +68,7 @@ class OpenOptions:
     rank_pattern: str | None = None  # a regular expression whose group finds it in each name
     job: str | None = None  # which of several jobs' files
     keep_unknown_arguments: bool = False
+    keep_overruns: bool = False  # GPU activities that last over their followers, as they are
     cache_by_content: bool = False  # a hash of the bytes instead of size and time
     time_unit: str | None = None  # of rows whose columns do not say it: s, ms, us or ns
     within: tuple[Path, ...] = ()  # folders that files must lie in, links followed; none: anywhere
@@ -286,7 +287,9 @@ def _entries(
 def parse_options(
     options: OpenOptions, progress: Callable[[int], None] | None = None
 ) -> ParseOptions:
-    return ParseOptions(options.keep_unknown_arguments, progress, options.time_unit)
+    return ParseOptions(
+        options.keep_unknown_arguments, options.keep_overruns, progress, options.time_unit
+    )
 
 
 def key_of(store: Store, source: Source, options: ParseOptions) -> str | None:

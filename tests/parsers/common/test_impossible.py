@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from htk.answers.ask import ask
 from htk.base.errors import MalformedTrace
-from htk.parsers.common.impossible import are_inner_steps
+from htk.parsers.common.host_order import are_inner_steps
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 from htk.verdicts.overview.summary import verdict
@@ -100,7 +100,7 @@ def test_one_early_activity_is_no_clock(tmp_path: Path) -> None:
     events[3]["ts"] = -20
     trace = of_events(tmp_path, events)
     assert issues(trace) == {"early_activity": 1}
-    assert min(trace.tables["kernels"]["start_ns"].to_pylist()) == -20_000
+    assert min(trace.tables["kernels"]["start_ns"].to_pylist()) == 5_000  # as its launch
 
 
 def test_a_file_merged_with_itself_counts_once(tmp_path: Path) -> None:
@@ -168,10 +168,57 @@ def test_an_operator_that_outlasts_all_else_ends_with_its_caller(tmp_path: Path)
     events = many()
     events[8]["dur"] = 9e6  # the third operator; its caller ends at 1990
     trace = of_events(tmp_path, events)
-    assert issues(trace) == {"endless": 1}
+    assert issues(trace) == {"long_call": 1}
     ends = {row["start_ns"]: row["end_ns"] for row in trace.tables["cpu_ops"].to_pylist()}
     assert ends[205_000] == 1_990_000
     assert max(trace.tables["events"]["end_ns"].to_pylist()) == 3_990_000
+
+
+def test_a_long_last_kernel_is_kept_unless_a_call_saw_its_end(tmp_path: Path) -> None:
+    """A kernel of 5 s, recorded to its end by a profiler that waited for it outside."""
+    long = [launch(98, 3990), kernel("scan", 4000, 5e6, 98)]
+    wait = {**launch(99, 4010, 90), "name": "cudaDeviceSynchronize"}
+    trace = of_events(tmp_path, [*many(), *long], "true.json")
+    assert issues(trace) == {"outlasting": 1}
+    assert max(trace.tables["kernels"]["end_ns"].to_pylist()) == 5_004_000_000
+    assert ask(trace, "time_breakdown").to_pylist()[0]["busy_ns"] == 5_000_000_000 + 40 * 30_000
+    trace = of_events(tmp_path, [*many(), *long, wait], "cut.json")
+    assert issues(trace) == {"endless": 1}
+    assert max(trace.tables["kernels"]["end_ns"].to_pylist()) == 4_100_000
+
+
+def test_overruns_are_kept_if_asked_and_both_ways_are_told(tmp_path: Path) -> None:
+    events = work()
+    events[6]["dur"] = 1030  # from 150 on, over six that follow: 0.98 ms too long
+    path = write(tmp_path / "t.json", *events, **of_rank(0))
+    for keeps, kind, busy_ns, fate in (
+        (False, "overrun", 310_000, "cut at the next of its stream"),
+        (True, "overrun_kept", 1_060_000, "kept"),
+    ):
+        for options in ({"cache": False}, {"cache": False, "confined": True}, {}):
+            trace = open_trace(path, OpenOptions(keep_overruns=keeps, **options))
+            answer = ask(trace, "time_breakdown")
+            assert answer.to_pylist()[0]["busy_ns"] == busy_ns
+            assert answer.coverage["issues"] == {kind: 1}
+        assert verdict(trace).headline.endswith(f"damaged: 1 overlong GPU event {fate}")
+
+
+def test_a_step_that_goes_on_in_the_next_is_cut(tmp_path: Path) -> None:
+    marked = [(1, 0, 5000), (2, 400, 5000), (3, 800, 200)]
+    trace = of_events(tmp_path, [*work()[1:], *(step(*at) for at in marked)])
+    assert issues(trace) == {"long_step": 1, "inner_step": 1}
+
+
+def test_what_many_operators_outlast_is_the_operator_that_called_them(tmp_path: Path) -> None:
+    """One too long seems to hold what follows its caller, which must not be cut for that."""
+    events = many()
+    for number in (2, 5, 11):  # the first, second and fourth inner operators
+        events[number]["dur"] = 3e6
+    trace = of_events(tmp_path, events)
+    assert issues(trace) == {"long_call": 3}
+    ends = {row["start_ns"]: row["end_ns"] for row in trace.tables["cpu_ops"].to_pylist()}
+    assert (ends[5_000], ends[105_000], ends[305_000]) == (1_990_000,) * 3
+    assert ends[205_000] == 245_000
 
 
 def test_two_that_end_together_vouch_for_each_other(tmp_path: Path) -> None:
@@ -288,10 +335,97 @@ def endless_kernel(events: list[dict[str, Any]]) -> int:
     return 1
 
 
+def operators(events: list[dict[str, Any]], are_called: bool) -> list[dict[str, Any]]:
+    """Return the operators that others call, or all others, of the busiest thread."""
+    threads: dict[Any, list[dict[str, Any]]] = {}
+    for event in events:
+        if event.get("cat") == "cpu_op":
+            threads.setdefault(event["tid"], []).append(event)
+    busiest = sorted(
+        max(threads.values(), key=len), key=lambda e: (float(e["ts"]), -float(e["dur"]))
+    )
+    reach, chosen = -1.0, []
+    for event in busiest:
+        start = float(event["ts"])
+        if (start < reach) == are_called:
+            chosen.append(event)
+        reach = max(reach, start + float(event["dur"]))
+    return chosen
+
+
 def endless_operator(events: list[dict[str, Any]]) -> int:
-    operators = [e for e in events if e.get("cat") == "cpu_op"]
-    operators[len(operators) // 2]["dur"] = 100e6
+    alone = operators(events, are_called=False)
+    alone[len(alone) // 2]["dur"] = 100e6
     return 1
+
+
+def long_operator(events: list[dict[str, Any]]) -> int:
+    called = operators(events, are_called=True)
+    called[len(called) // 2]["dur"] = 100e6
+    return 1
+
+
+def ahead(events: list[dict[str, Any]]) -> int:
+    for event in events:
+        if event.get("cat") in (*GPU, "gpu_user_annotation"):
+            event["ts"] = float(event["ts"]) + 900_000
+    return 0
+
+
+def late_kernel(events: list[dict[str, Any]]) -> int:
+    launched = {e["args"].get("correlation") for e in events if e.get("cat") in CALLS}
+    late = next(e for e in of_gpu(events) if e["args"]["correlation"] in launched)
+    late["ts"] = float(late["ts"]) + 5e6
+    return 1
+
+
+def early_kernel(events: list[dict[str, Any]]) -> int:
+    launched = {e["args"].get("correlation") for e in events if e.get("cat") in CALLS}
+    early = [e for e in of_gpu(events) if e["args"]["correlation"] in launched][-1]
+    early["ts"] = float(early["ts"]) - 5e6
+    return 1
+
+
+def twice_with_other_ids(events: list[dict[str, Any]]) -> int:
+    again = [copy.deepcopy(e) for e in events if e.get("ph") == "X" and float(e["dur"]) > 1]
+    for event in again:
+        for name in {"correlation", "External id"} & event.get("args", {}).keys():
+            event["args"][name] = int(event["args"][name]) + 1_000_000
+    events += again
+    return 0
+
+
+def twice_a_little_later(events: list[dict[str, Any]]) -> int:
+    again = [copy.deepcopy(e) for e in of_gpu(events) if float(e["dur"]) > 2]
+    for event in again:
+        event["ts"] = float(event["ts"]) + 1
+    events += again
+    return len(again)
+
+
+def without_lengths(events: list[dict[str, Any]]) -> None:
+    for event in of_gpu(events)[::3]:
+        event["dur"] = 0
+
+
+def on_one_stream_at_once(events: list[dict[str, Any]]) -> None:
+    last = of_gpu(events)[-9:]
+    for number, event in enumerate(last):
+        event["ts"] = float(last[-1]["ts"]) + 0.01 * number
+        event["dur"] = 20.0 + number
+        event["args"]["stream"] = event["tid"] = 7
+
+
+def on_other_gpus(events: list[dict[str, Any]]) -> None:
+    for number, event in enumerate(of_gpu(events)):
+        event["args"]["context"] = 1
+        event["args"]["device"] = event["pid"] = number % 3
+
+
+def on_other_threads(events: list[dict[str, Any]]) -> None:
+    for event in events:
+        if event.get("cat") == "cpu_op":
+            event["tid"] = 999
 
 
 def without_kernels(events: list[dict[str, Any]]) -> int:
@@ -315,6 +449,12 @@ MUTATIONS: dict[str, Mutation] = {
     "repeated_call": twice_on_the_host,
     "endless": endless_kernel,
     "endless ": endless_operator,
+    "long_call": long_operator,
+    "gpu_clock ": ahead,
+    "late_activity": late_kernel,
+    "early_activity": early_kernel,
+    "repeated_activity ": twice_with_other_ids,
+    "repeated_activity  ": twice_a_little_later,
     "lost_activity": without_kernels,
     "lost_launch": without_launches,
 }
@@ -343,6 +483,25 @@ def test_mutated_recordings_are_told_and_answer_as_before(
             assert mended[0] == counts, mutate
             tolerance_ns = 1_000_000 if kind in ("overrun", "endless") else 1_000
             assert abs(mended[1] - busy_ns) < tolerance_ns, mutate
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_mutations_that_nothing_mends_are_named(shared: Path, tmp_path: Path, name: str) -> None:
+    with gzip.open(shared / "traces" / name) as file:
+        whole = file.read()
+    for kind, mutate in {
+        "no_length": without_lengths,
+        "crowded_stream": on_one_stream_at_once,
+        "split_context": on_other_gpus,
+        "other_thread": on_other_threads,
+    }.items():
+        content = json.loads(whole)
+        mutate(content["traceEvents"])
+        broken = tmp_path / f"{mutate.__name__}.pt.trace.json"
+        broken.write_text(json.dumps(content))
+        # Its clock tells whole µs, its calls have no ids of operators.
+        is_silent = "dlrm" in name and kind in ("no_length", "other_thread")
+        assert (kind in issues(opened(broken))) != is_silent, mutate
 
 
 def figures(trace: Trace) -> tuple[dict[str, int], int, list[int]]:

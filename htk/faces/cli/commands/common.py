@@ -77,13 +77,18 @@ _UNKNOWN_ARGUMENTS = click.option(
     is_flag=True,
     help="Keep event arguments that no table has a column for.",
 )
+_OVERRUNS = click.option(
+    "--keep-overruns",
+    is_flag=True,
+    help="Keep GPU activities that last over those that follow on their stream; else they are cut.",
+)
 _TIME_UNIT = click.option(
     "--time-unit",
     type=click.Choice(["s", "ms", "us", "ns"]),
     help="Unit of operation-level rows that do not name one.",
 )
 # What decides what a file's tables hold; the others say how a recording is made of files.
-_PARSING = (_PATHS, store_key_option, _UNKNOWN_ARGUMENTS, _TIME_UNIT)
+_PARSING = (_PATHS, store_key_option, _UNKNOWN_ARGUMENTS, _OVERRUNS, _TIME_UNIT)
 _OPENING = (
     _PATHS,
     gpu_file_option,
@@ -97,6 +102,7 @@ _OPENING = (
         help="Name cache entries by a hash of the bytes, not by size and time.",
     ),
     _UNKNOWN_ARGUMENTS,
+    _OVERRUNS,
     click.option(
         "--strict", is_flag=True, help="Fail where a file is damaged, unread or incomplete."
     ),
@@ -284,6 +290,7 @@ def open_options(arguments: Facts) -> OpenOptions:
         rank_pattern=arguments["rank_pattern"],
         job=arguments["job"],
         keep_unknown_arguments=arguments["keep_unknown_arguments"],
+        keep_overruns=arguments["keep_overruns"],
         cache_by_content=arguments["cache_by_content"],
         time_unit=arguments["time_unit"],
         confined=arguments.get("confined", False),

@@ -15,7 +15,7 @@ BASES = {
 }
 # How an answer is written and files are read: none of these is about the job.
 WRITING = {"form", "output", "limit", "raw", "store_key", "no_cache", "cache_by_content", "strict"}
-WRITING |= {"rank_pattern", "time_unit", "keep_unknown_arguments"}
+WRITING |= {"rank_pattern", "time_unit", "keep_unknown_arguments", "keep_overruns"}
 # What the model, or the answer, is already.
 ALREADY = {
     "plan": {"gated", "tied"},
