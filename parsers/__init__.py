@@ -18,6 +18,7 @@ from htk.base.core.parser import Parser
 
 ORDER = (
     "rocpd",
+    "ascend_db",
     "nsight",
     "rocprof_json",
     "rocprof_perfetto",

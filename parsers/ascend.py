@@ -18,6 +18,7 @@ import msgspec
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
 from htk.base.mappings import Fields
+from htk.parsers.common.ascend_tasks import CALL, COPIES, TASKS_QUEUE, WAITS
 from htk.parsers.common.log_records import Issues, list_of, read_json, whole_number
 from htk.parsers.kineto.retold import parse_retold
 
@@ -29,14 +30,10 @@ _SNIFF = re.compile(
 )
 _HARDWARE, _CANN = "Ascend Hardware", "CANN"
 _HCCL = ("HCCL", "Communication")
-_WAITS = re.compile(r"WAIT|RECORD|NOTIFY", re.IGNORECASE)
-_COPIES = re.compile(r"MEMCPY|SDMA|PCIE_DMA", re.IGNORECASE)
-_TASKS_QUEUE = ("enqueue", "dequeue")  # between the thread of Python and the one that launches
 _RANK_FILE = "profiler_info"
 _RANK = re.compile(_RANK_FILE + r"_(\d{1,6})\.json")
 _SUMS = "Overlap Analysis"
 _ID_OF_ARROW = {"HostToDevice": "correlation", "async_npu": "External id"}
-_CALL = "privateuse1_runtime"
 
 
 def sniff(head: Head) -> bool:
@@ -117,7 +114,7 @@ class _Timeline:
         for arrow in self._launched:
             if _place(arrow) not in places:  # CANN's own calls were not recorded
                 when = {key: arrow.get(key) for key in ("pid", "tid", "ts")}
-                call = {"ph": "X", "dur": 0, "cat": _CALL, "name": "HostToDevice"}
+                call = {"ph": "X", "dur": 0, "cat": CALL, "name": "HostToDevice"}
                 yield {**when, **call, "args": self._ids[_place(arrow)]}
 
     def _retold(self, event: Fields, process: str) -> Fields | None:
@@ -129,14 +126,14 @@ class _Timeline:
         ids = self._ids.get(_place(event), {})
         if process == _HARDWARE or (process in _HCCL and "Communication" in thread):
             task = str(arguments.get("Task Type") or "")
-            category = "cuda_sync" if _WAITS.search(task) else "kernel"
-            category = "gpu_memcpy" if _COPIES.search(task) else category
+            category = "cuda_sync" if WAITS.search(task) else "kernel"
+            category = "gpu_memcpy" if COPIES.search(task) else category
             owner = str(event.get("pid"))
             device = self._devices.index(owner) if owner in self._devices else 0
             stream = whole_number(arguments.get("Stream Id", event.get("tid")))
             return {"cat": category, "args": {"device": device, "stream": stream, **ids}}
-        if process == _CANN or category in _TASKS_QUEUE:
-            category = _CALL
+        if process == _CANN or category in TASKS_QUEUE:
+            category = CALL
         return {"cat": category, "args": {**arguments, **ids}} if category else None
 
 

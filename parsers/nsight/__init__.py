@@ -35,7 +35,8 @@ _MARKS = ("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS", "META_DATA_EXPORT", "ANALYSIS_D
 
 
 def sniff(head: Head) -> bool:
-    return head.data.startswith(MAGIC) and b"rocpd_" not in head.data
+    others = (b"rocpd_", b"STRING_IDS")  # of rocprofv3 and of Ascend
+    return head.data.startswith(MAGIC) and not any(mark in head.data for mark in others)
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:

@@ -50,6 +50,7 @@ FILES = [(name, file) for name, files in TEXTS.items() for file in files]
 BINARY = sorted(
     path
     for name in (
+        "ascend_db",
         "rocpd",
         "rocprof_perfetto",
         "nsight",

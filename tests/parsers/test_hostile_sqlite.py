@@ -11,7 +11,11 @@ from htk.base.errors import TraceError
 from htk.traces.trace.opening import OpenOptions, open_trace
 
 SAMPLES = Path(__file__).parents[2] / "sample_traces"
-FILES = {"nsight/two_ranks.sqlite": "kernels", "rocpd/two_steps.db": "kernels"}
+FILES = {
+    "ascend_db/ascend_pytorch_profiler_3.db": "kernels",
+    "nsight/two_ranks.sqlite": "kernels",
+    "rocpd/two_steps.db": "kernels",
+}
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x"
 RENAME = "ALTER TABLE {t} RENAME TO old; CREATE "
 ATTACKS = {
