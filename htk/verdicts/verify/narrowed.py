@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from htk.base.columns.types import NONE
 from htk.base.core.humanize import format_duration
 from htk.traces.trace.trace import Trace
 from htk.verdicts.verify.reading import EventsByKind, Span
@@ -24,11 +25,12 @@ class Choice:
 
     def holds(self, file: File, row: int) -> bool:
         """Return whether a GPU activity was launched in it; by its start, if that is unknown."""
-        moment = file.moments[row]
         if self.steps is not None:
-            return file.step_at(moment) in self.steps
+            return file.step_at(file.moments[row]) in self.steps
         low, high = self.time
-        return low <= (file.gpu[row].start if moment is None else moment) < high
+        call = file.call_of[row]
+        launched = file.gpu[row] if call == NONE else file.calls[call]
+        return low <= launched.start < high
 
     def host(self, file: File) -> Intervals:
         """Return when the host is looked at."""

@@ -231,3 +231,15 @@ def test_a_file_of_two_processes_is_not_read_once_for_each(tmp_path: Path) -> No
     assert subject.trace.ranks == [0, 1]
     assert "several ranks" in only(subject, "kernels").finding
     assert not differing(subject)
+
+
+def test_times_choose_by_start_what_no_call_launched(tmp_path: Path) -> None:
+    """Operators that are told by ids alone begin earlier than what they launched."""
+    events = []
+    for number in range(1, 11):
+        operator = op("aten::mm", 100 * number, 40)
+        activity = kernel("gemm", 100 * number + 70, 20, 0)
+        operator["args"]["External id"] = number
+        activity["args"] = {"device": 0, "stream": 7, "External id": number}
+        events += [operator, activity]
+    assert not differing(Subject(str(write(tmp_path / "t.json", *events))))
