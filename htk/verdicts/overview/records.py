@@ -32,6 +32,9 @@ def describe_emptiness(trace: Trace) -> str:
     unread = sum(issue["count"] for issue in issues if issue["kind"] == "unread_events")
     if unread:
         return f"{pluralize(unread, 'event')}, all of kinds that htk does not read (htk doctor)"
+    if trace.tables["launches"].num_rows:
+        calls = pluralize(trace.tables["launches"].num_rows, "launching call")
+        return f"{calls}, and nothing that they launched; record what the device did"
     return "no events; did the profiler run while the program worked?"
 
 
