@@ -16,7 +16,7 @@ def graph(correlation: int, ts: float, dur: float) -> Event:
 
 
 EVENTS = [
-    op("aten::mm", 0, 50),
+    op("aten::mm", 0, 90),
     launch(1, 10, 4),  # ends at 14; gemm starts at 20: 6 later
     launch(2, 20, 60),  # longer than 50: an outlier; gemm starts at 30, before its end
     graph(3, 100, 5),  # ends at 105; a starts at 300: 195 later
