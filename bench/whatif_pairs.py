@@ -19,10 +19,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bench.gpu.score import RECORDED, list_pairs, predict_pair
+from bench.scorecard.jobs import Job
 from htk.base.errors import UsageError
 from htk.planning.plan.job import PlannedJob
 from htk.planning.plan.step import plan
-from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.config import checked
 from htk.recording.simulate.job import simulate
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.whatif.baseline import baseline
@@ -30,7 +31,7 @@ from htk.whatif.predict import predict
 from htk.whatif.recorded_step import Baseline
 
 PAGE = Path(__file__).parents[1] / "docs/whatif_scorecard.md"
-BASE = Config(
+BASE = Job(
     model="pairs", layers=8, hidden=2048, heads=16, ffn=8192, vocab=32000, gpu="a100-80gb",
     nodes=1, gpus_per_node=8, strategy="ddp", micro_batch=4, seq=2048, steps=3, stacks=False,
 )  # fmt: skip
@@ -39,6 +40,7 @@ FOUR_TO_A_NODE = {"nodes": 2, "gpus_per_node": 4}
 TP_BESIDE = FOUR_TO_A_NODE | {"tensor_parallel": 2}
 PP_BESIDE = FOUR_TO_A_NODE | {"pipeline_parallel": 2, "accumulation": 4}
 SLOW_NODES = SIZED | {"nodes": 2, "inter_gbps": 25.0}
+LAUNCH_BOUND = {"hidden": 512, "heads": 8, "ffn": 2048, "micro_batch": 1, "seq": 512}
 JOBS: dict[str, dict[str, Any]] = {
     "ddp": {},
     "fsdp": {"strategy": "full_shard"},
@@ -98,6 +100,16 @@ JOBS: dict[str, dict[str, Any]] = {
     "8 micro-batches, each reduced": {"accumulation": 8, "no_sync": False},
     "wide ddp, 4 micro-batches": SLOW_NODES | {"accumulation": 4},
     "wide ddp, 4 micro-batches, each reduced": SLOW_NODES | {"accumulation": 4, "no_sync": False},
+    "wide ddp, two slow nodes, buckets of 100 MB": SLOW_NODES | {"bucket_bytes": 100 << 20},
+    "wide ddp, two slow nodes, buckets of 10 MB": SLOW_NODES | {"bucket_bytes": 10 << 20},
+    "wide ddp, two slow nodes, 8-bit gradients": SLOW_NODES | {"gradients_sent": 0.5},
+    "wide fsdp, two slow nodes, one ahead": SLOW_NODES
+    | {"strategy": "full_shard", "gathers_ahead": 1},
+    "wide fsdp, two slow nodes, none ahead": SLOW_NODES
+    | {"strategy": "full_shard", "gathers_ahead": 0},
+    "starved": {"plants": ("starved_loader:ms=120",)},
+    "launch-bound": LAUNCH_BOUND,
+    "launch-bound, graphs": LAUNCH_BOUND | {"graphs": True},
     "experts over 2": {"experts": 8, "active_experts": 2, "ffn": 2048, "expert_parallel": 2},
     "experts over 4": {"experts": 8, "active_experts": 2, "ffn": 2048, "expert_parallel": 4},
 }
@@ -172,6 +184,14 @@ PAIRS = (
     "4 micro-batches, each reduced > accumulation=8 > 8 micro-batches, each reduced",
     "wide ddp, 4 micro-batches, each reduced > no_sync=on > wide ddp, 4 micro-batches",
     "wide ddp, 4 micro-batches > no_sync=off > wide ddp, 4 micro-batches, each reduced",
+    "wide ddp, two slow nodes > bucket=100MB > wide ddp, two slow nodes, buckets of 100 MB",
+    "wide ddp, two slow nodes > bucket=10MB > wide ddp, two slow nodes, buckets of 10 MB",
+    "wide ddp, two slow nodes > gradients=0.5x > wide ddp, two slow nodes, 8-bit gradients",
+    "wide fsdp, two slow nodes > prefetch_depth=1 > wide fsdp, two slow nodes, one ahead",
+    "wide fsdp, two slow nodes > prefetch_depth=0 > wide fsdp, two slow nodes, none ahead",
+    "wide fsdp, two slow nodes, none ahead > prefetch_depth=2 > wide fsdp, two slow nodes",
+    "starved > workers=2x > ddp", "starved > no_data_wait=on > ddp",
+    "launch-bound > graphs=on > launch-bound, graphs",
     *(f"{name}, in turn > overlap=realistic > {name}" for name in IN_TURN),
     "experts over 2 > ep=4 > experts over 4", "experts over 4 > ep=2 > experts over 2",
 )  # fmt: skip

@@ -36,6 +36,7 @@ class Job(Config):
     passes: tuple[Pass, ...] = ()  # of a norm; none: the simulator's own
     optimizer_ranks: float | None = None
     bucket_bytes: int = 25 << 20  # pyright: ignore[reportIncompatibleMethodOverride]
+    gradients_sent: float = 1.0  # pyright: ignore[reportIncompatibleMethodOverride]
     gathers_ahead: int = 2  # pyright: ignore[reportIncompatibleMethodOverride]
 
     @property

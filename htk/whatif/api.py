@@ -25,7 +25,7 @@ from htk.whatif.predictions import note_prediction, read_prediction
 from htk.whatif.rates import MFU
 from htk.whatif.recorded_step import Baseline
 from htk.whatif.representatives import representatives
-from htk.whatif.server_edits import NOT_TRIED
+from htk.whatif.server_edits import SERVED_ORDER
 from htk.whatif.sweep import bounds, memory_edge, recommended, swept
 from htk.whatif.table import DEFAULT, Terms, rows
 from htk.whatif.traffic import traffic
@@ -265,7 +265,7 @@ class WhatIf:
         return replace(self, terms=replace(self.terms, **terms))
 
     def recommend(self) -> "WhatIf":
-        """Rank what can be changed without other hardware, by gain over uncertainty."""
+        """Rank what can be changed by gain over uncertainty, of a server by tokens of a GPU."""
         return replace(self, wants_advice=True)
 
     def answers(self) -> list[Answer]:
@@ -322,9 +322,9 @@ class WhatIf:
             return "the prediction's edits are among these; changes are from its recording"
         if self._gives_advice:
             but = ", without what needs all ranks" if self.shared.of_few else ""
-            if self.stage.served is not None:
-                but += f"; not tried: {NOT_TRIED}"
-            return f"what can be changed, largest gain for its uncertainty first{but}"
+            by_gain = "largest gain for its uncertainty first"
+            first = by_gain if self.stage.served is None else SERVED_ORDER
+            return f"what can be changed, {first}{but}"
         if self.all_edits or self.sweeps:
             return None
         but = ", but those that need all ranks" if self.shared.of_few else ""

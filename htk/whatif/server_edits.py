@@ -64,8 +64,11 @@ _LEAST_CHUNK = 256  # tokens of prompts that are worth cutting
 _NEWER = {True: ("mi325x", "mi355x"), False: ("h200", "b200")}  # GPUs of AMD, and of NVIDIA
 
 
-# What cannot be tried unasked, and how to ask.
-NOT_TRIED = "tp and ep, which need the model's name (--serving model=NAME,tp=2)"
+# How advice is ordered, what cannot be tried unasked, and how to ask for that.
+SERVED_ORDER = (
+    "most tokens a second of a GPU first, other GPUs (of another price) last; not tried: tp and "
+    "ep, which need the model's name (--serving model=NAME,tp=2)"
+)
 
 
 def server_actions(served: ServedIteration, device: Gpu | None) -> list[tuple[str, str]]:

@@ -87,8 +87,8 @@ def bounds(start: Baseline, measured_ns: int | None = None) -> list[Answer]:
 
 
 def recommended(start: Baseline, measured_ns: int | None = None) -> list[Answer]:
-    """Return the edits that can be made and should win, by gain over uncertainty; those that do not
-    fit in memory are left out."""
+    """Return the edits that can be made and should win, by gain over uncertainty, of a server by
+    tokens a second of a GPU; those that do not fit in memory are left out."""
     if start.refused:
         return [predict(start, [], measured_ns)]
     asked = [*ACTIONS] if start.served is None else server_actions(start.served, start.model.device)
@@ -96,7 +96,14 @@ def recommended(start: Baseline, measured_ns: int | None = None) -> list[Answer]
         asked.append(("fix_rank", "all"))
     answers = [tried(start, (pair,), measured_ns) for pair in asked]
     worth = [a for a in answers if _wins(a) and (a.p_oom or 0.0) <= LIKELY_FITS]
+    if start.served is not None:
+        return sorted(worth, key=_by_tokens_for_money)
     return sorted(worth, key=lambda a: -(a.gain_over_sigma or 0.0))
+
+
+def _by_tokens_for_money(answer: Answer) -> tuple[bool, float]:
+    """Return what puts most tokens a second of a GPU first, and GPUs of another price last."""
+    return "hardware" in answer.names, -(answer.tokens_per_s or 0.0) / answer.gpus
 
 
 def _wins(answer: Answer) -> bool:

@@ -173,6 +173,11 @@ class Config(Options):
         return 25 * 1024 * 1024
 
     @property
+    def gradients_sent(self) -> float:
+        """The bytes of gradients that ranks reduce, in times of those there are."""
+        return 1.0
+
+    @property
     def gathers_ahead(self) -> int:
         """The number of FSDP2 units whose parameters are gathered before they are used; 0: none."""
         return 2

@@ -1,5 +1,7 @@
 """The work of each strategy around a unit: gather its parameters, reduce its gradients."""
 
+from dataclasses import replace
+
 from htk.recording.simulate.host import SimulatedHost
 from htk.recording.simulate.instructions import (
     COMPUTE,
@@ -86,10 +88,22 @@ class DataParallel(Strategy):
     def _send(self, group: str) -> None:
         reduces = self.last or not self.host.config.no_sync
         if self._filled[group] and reduces and self.host.groups[group].size > 1:
-            self.host.order(COMPUTE, REDUCE)
-            self.host.collective("all_reduce", self._filled[group], group, REDUCE)
+            self._reduce_compressed(group)
             self._sent = self.host.record(REDUCE)
         self._filled[group] = 0
+
+    def _reduce_compressed(self, group: str) -> None:
+        """Reduce a bucket, in as many bytes as are sent: packed before and unpacked after."""
+        elements = self._filled[group]
+        share = self.host.config.gradients_sent
+        moved = round(self.size * elements * (1 + share))
+        passed = Activity("pack_gradients", "compute", COMPUTE, self.host.times.elementwise(moved))
+        if share < 1:
+            self.host.launch(passed)
+        self.host.order(COMPUTE, REDUCE)
+        self.host.collective("all_reduce", round(share * elements), group, REDUCE)
+        if share < 1:
+            self.host.launch(replace(passed, name="unpack_gradients", stream=REDUCE))
 
 
 class FullyShard(Strategy):

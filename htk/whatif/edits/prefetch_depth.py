@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints
 from htk.base.errors import UsageError
-from htk.whatif.fsdp_units import compute_lane
+from htk.whatif.fsdp_units import all_waited_for, compute_lane
 from htk.whatif.step_model import StepModel
-from htk.whatif.synthetic_ops import linked
+from htk.whatif.synthetic_ops import forget_removed, linked
 
 NAME = "prefetch_depth"
 HELP = "Units that FSDP gathers ahead of the one that computes: 0, 1, 2."
@@ -40,6 +40,10 @@ def apply(model: StepModel, value: str) -> StepModel:
         position = {int(a): k for k, a in enumerate(lane.tolist())}
         gathers, users = _used(model, rank, lane)
         freed |= _holding(model, gathers[1:], lane)
+        turned, first, second = _turned(model, lane, gathers, users, depth)
+        freed |= turned
+        tails += graph.end[first].tolist()
+        heads += graph.start[second].tolist()
         for k in range(1, len(gathers)):  # some tens of units
             gather, user = gathers[k], users[max(k - depth, 0)]
             before = lane[position[user] - 1] if position[user] else -1
@@ -54,7 +58,7 @@ def apply(model: StepModel, value: str) -> StepModel:
                 heads.append(int(graph.start[gather]))
     if not freed.any():
         raise UsageError(f"{NAME}: no all-gathers that compute waits for are seen in the step")
-    changed = model.without(freed)
+    changed = forget_removed(model.without(freed))
     return (
         linked(changed, np.array(tails, np.int64), np.array(heads, np.int64))
         .with_uncertainty("structure", _SIGMA if depth else _SIGMA_OF_NONE)
@@ -62,6 +66,39 @@ def apply(model: StepModel, value: str) -> StepModel:
             f"a gather starts when the {depth}th unit before its own does, and as many are held"
         )
     )
+
+
+def _turned(
+    model: StepModel, lane: Ints, gathers: list[int], users: list[int], depth: int
+) -> tuple[NDArray[np.bool_], list[int], list[int]]:
+    """Return the edges between gathers and reductions that no longer hold, and pairs of which the
+    second now follows the first."""
+    graph = model.graph
+    acts = graph.activities
+    reduces = np.flatnonzero(
+        model.is_collective("reduce_scatter") & (acts.rank == acts.rank[lane[0]])
+    )
+    reduces = reduces[ordered(acts.start[reduces])]
+    position = {activity: k for k, activity in enumerate(lane.tolist())}
+    ready = [position.get(a, -1) for a in all_waited_for(model, reduces.tolist(), lane)]
+    freed = np.zeros(len(graph.src), bool)
+    first: list[int] = []
+    second: list[int] = []
+    for k in range(1, len(gathers)):
+        begin, end = position[users[k - 1]], position[users[k]]
+        between = [n for n, place in enumerate(ready) if begin <= place < end]
+        if not between:  # of the forward pass, or the first of the backward
+            continue
+        gather, reduce = gathers[k], int(reduces[between[-1]])
+        ends = ((reduce, gather), (gather, reduce))
+        before, after = ends if depth else reversed(ends)
+        freed |= (graph.src == graph.end[before[0]]) & (graph.dst == graph.start[before[1]])
+        first.append(after[0])
+        second.append(after[1])
+        if depth and between[-1]:
+            first.append(int(reduces[between[-1] - 1]))
+            second.append(gather)
+    return freed, first, second
 
 
 def _copies_out(model: StepModel, activity: int) -> bool:

@@ -135,6 +135,14 @@ def test_what_is_recommended_is_of_servers(capsys: pytest.CaptureFixture[str]) -
     assert "batch" not in names
     assert names <= {"serving", "remove_syncs", "graphs", "hardware"}
     assert ("serving", "requests=2x") in {answer.edits[0] for answer in answers}
+    own, other = (
+        [a.tokens_per_s / a.gpus for a in answers if ("hardware" in a.names) == is_other]  # type: ignore[operator]
+        for is_other in (False, True)
+    )
+    assert own == sorted(own, reverse=True) and other == sorted(other, reverse=True)
+    assert (
+        own and other and [a.names[0] for a in answers[-len(other) :]] == ["hardware"] * len(other)
+    )
 
 
 def test_folders_with_captures_are_answered_from_what_they_serve(shared: Path) -> None:

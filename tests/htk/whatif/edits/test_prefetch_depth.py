@@ -35,6 +35,33 @@ def test_slow_gathers_gain_from_depth() -> None:
     assert steps[-1] == 3 * 1500 + 1000
 
 
+def backward_step(gathers: list[tuple[str, ...]], reduces: list[tuple[str, ...]]) -> list[Act]:
+    """Units of 1000 whose gathers and reductions of 600 go through one communicator."""
+    return [
+        *(Act(f"b{k}", 1000, waits=(f"g{k}",), backward=True) for k in range(3)),
+        *(
+            comm(f"g{k}", 600, "all_gather", waits=waits, backward=True)
+            for k, waits in enumerate(gathers)
+        ),
+        *(
+            comm(f"r{k}", 600, "reduce_scatter", lane="reduce", waits=waits, backward=True)
+            for k, waits in enumerate(reduces)
+        ),
+    ]
+
+
+def test_gathers_go_before_reductions_of_the_unit_before_or_after_them() -> None:
+    """In turn 600 + 3 · 1000 + 5 · 600. Ahead the second unit ends at 2600; the third is gathered
+    behind the first reduction, until 2800, and is reduced from 3800 on."""
+    in_turn = backward_step(
+        [(), ("b0", "r0"), ("b1", "r1")], [("b0", "g0"), ("b1", "g1"), ("b2", "g2")]
+    )
+    ahead = backward_step([(), (), ("b0", "r0")], [("b0", "g1"), ("b1", "g2"), ("b2",)])
+    assert [period(small_model(step)) for step in (in_turn, ahead)] == [6600, 4400]
+    assert period(prefetch_depth.apply(small_model(in_turn), "1")) == 4400
+    assert period(prefetch_depth.apply(small_model(ahead), "0")) == 6600
+
+
 def test_no_gathers_no_depth() -> None:
     with pytest.raises(UsageError, match="all-gathers"):
         prefetch_depth.apply(small_model([Act("a", 1)]), "1")
