@@ -48,7 +48,8 @@ class Network:
     def pace(self, ranks: int, per_node: int) -> float:
         """Return ns for a byte on the wire of a group of so many ranks, so many in each node.
 
-        A group with a part of a node's ranks has that part of its adapters.
+        A group with a part of a node's ranks has that part of its adapters; one with more ranks
+        in larger nodes has as many more, as each GPU brings its own.
         """
         inside = self.within.ns_per_byte or self.links
         outside = self.across.ns_per_byte or self.adapters or inside
@@ -59,7 +60,7 @@ class Network:
             )
         if ranks <= per_node:
             return inside or outside
-        alone = outside * self.node / max(min(per_node, self.node), 1)
+        alone = outside * self.node / max(per_node, 1)
         return alone if inside is None else max(alone, inside)
 
     def exchange_pace(self, ranks: int, per_node: int) -> float:

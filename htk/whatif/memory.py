@@ -161,8 +161,9 @@ def _copied_alone(size: ModelSize, layout: Layout) -> float:
 def layout_of(job: TrainingJob, like: Layout, kept: float = 1.0) -> Layout:
     """Return what decides the memory of a job; `like`: the recorded one, whose kernels it keeps.
 
-    `kept`: tokens of a rank's micro-batch, over the recorded, where no batch is known.
+    `kept`: tokens of a rank's micro-batch, over the recorded, where no batch or length is known.
     """
+    samples = job.micro_batch if job.seq or kept == 1 else None
     shards = job.shards or 1
     length = job.seq or like.seq
     element = _SINGLE if job.is_single_precision else _HALF
@@ -177,7 +178,7 @@ def layout_of(job: TrainingJob, like: Layout, kept: float = 1.0) -> Layout:
         expert=job.expert or 1,
         ahead=job.ahead,
         virtual=job.virtual,
-        micro_batch=job.micro_batch or like.micro_batch * kept,
+        micro_batch=samples or like.micro_batch * kept,
         seq=length,
         micro_batches=round(job.micro_batches or 1),
         checkpointing=job.checkpointing or like.checkpointing,

@@ -46,7 +46,7 @@ def _recorded_job(model: StepModel) -> TrainingJob:
         shards=_shards(layout),
         micro_batch=seen.batch,
         micro_batches=micro_batches(model) or None,
-        seq=None if length is None else length * (context or 1),
+        seq=length * context if length and context else None,
         precision=recorded_format(model),
         gpu=model.facts.device,
         heads=heads * tensor if heads else None,

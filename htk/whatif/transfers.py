@@ -67,7 +67,7 @@ def part(model: StepModel, across: bool) -> Floats:
     if not across:
         return np.ones(len(facts.per_node))
     node = gpus_of_a_node(model)
-    ring = np.clip(facts.per_node, 1, node) / node
+    ring = np.maximum(facts.per_node, 1) / node  # more than 1 in nodes that an edit enlarged
     leave = (facts.group_size - facts.per_node) / np.maximum(facts.group_size - 1, 1)
     alone = 1 / (node * np.where(facts.crosses, leave, 1.0))
     return np.where(model.is_collective("all_to_all"), alone, ring)

@@ -57,14 +57,16 @@ def apply(model: StepModel, value: str) -> StepModel:
     length = changed.lengths().astype(np.float64)
     fixed = np.minimum(length, batch.SHORTEST_NS)
     changed = changed.with_lengths(attention, fixed + (length - fixed) * looked / ratio)
-    words = f"sequences of {wanted.tokens:.4g} tokens in the mean, padding included"
+    words = "sequences"
+    if now is not None:
+        words += f" of {wanted.tokens:.4g} tokens in the mean, padding included"
     return replace(
         changed.with_uncertainty("compute", max(changed.spread.get("compute", 0.0), _SIGMA)),
         length_scale=model.length_scale * ratio,
         work=1.0 if ratio == looked == 1 else float("nan"),
         assumptions=(
             *model.assumptions,
-            f"{words}, {ratio:.3g} times the recorded; attention {looked:.3g} times",
+            f"{words} {ratio:.3g} times as long as recorded; attention {looked:.3g} times",
         ),
     )
 
@@ -80,7 +82,7 @@ def _wanted(value: str, now: float | None, samples: int | None) -> Lengths:
     """Return the lengths asked for; of a factor where the recorded length is not known, that."""
     parts = value.split(",")
     if ":" not in value:
-        how = "the recorded length is not known (record_shapes=True would tell)"
+        how = "the recorded length is not known (record_shapes=True and named groups would tell)"
         ratio = against(value, now, NAME, how)
         tokens = ratio * (now or 1.0)
         return Lengths(tokens, tokens**2)

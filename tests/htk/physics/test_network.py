@@ -27,6 +27,7 @@ def test_a_group_with_a_part_of_a_node_has_that_part_of_its_adapters() -> None:
     assert SHOWN.pace(8, 4) == 0.02
     assert SHOWN.pace(4, 2) == pytest.approx(0.04)
     assert SHOWN.pace(2, 1) == pytest.approx(0.08)
+    assert SHOWN.pace(16, 8) == pytest.approx(0.01)  # each GPU brings an adapter
     assert (SHOWN.latency(4, 4), SHOWN.latency(8, 4)) == (5.0, 9.0)
 
 

@@ -60,7 +60,7 @@ def test_a_group_has_the_adapters_of_its_members() -> None:
     model = step()
     assert set(by_name(model, part(model, False)).values()) == {1.0}
     found = by_name(model, part(model, True))
-    assert found == {"a": 0.25, "quick": 1.0, "r": 0.75, "g": 0.5, "never": 1.0, "odd": 0.25}
+    assert found == {"a": 0.25, "quick": 1.0, "r": 0.75, "g": 0.5, "never": 2.25, "odd": 0.25}
 
 
 def test_nodes_have_eight_gpus_where_nothing_tells() -> None:

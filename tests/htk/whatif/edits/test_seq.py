@@ -74,3 +74,11 @@ def test_a_length_is_that_of_whole_sequences_where_ranks_share_them() -> None:
     model = small_model((*STEP, ring))
     assert (seq.apply(model, "32").weight == model.weight).all()
     assert length(seq.apply(model, "64"), "norm") == 2_500 + 2 * 10_000
+
+
+def test_where_ranks_may_share_sequences_their_length_is_not_known() -> None:
+    """An exchange of a group without a description may be a ring of context parallelism."""
+    model = small_model((*STEP, comm("x", 30_000, "all_to_all", lane="x", group=2, per_node=2)))
+    with pytest.raises(UsageError, match="give a factor"):
+        seq.apply(model, "32")
+    assert length(seq.apply(model, "2x"), "norm") == 2_500 + 2 * 10_000
