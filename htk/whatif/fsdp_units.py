@@ -6,6 +6,7 @@ import numpy as np
 
 from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints, Mask, fill_none, take_or
+from htk.whatif.group_kinds import described_degree
 from htk.whatif.operator_shapes import matrices
 from htk.whatif.shapes import inputs, sums_over_tokens
 from htk.whatif.step_model import StepModel
@@ -59,11 +60,15 @@ def backward_regions(model: StepModel, lane: Ints, ready: list[int]) -> list[Reg
 
 
 def layers(model: StepModel, lane: Ints) -> list[Region]:
-    """Return the layers of the forward pass, each around one attention kernel."""
+    """Return the layers of the forward pass, each around its attention: one kernel, or one for each
+    part of the sequences that ranks share."""
     attention = model.facts.family.isin("attention")[lane]
     back = model.facts.backward[lane]
     forward = np.flatnonzero(~back & (np.cumsum(back) == 0))
     places = np.flatnonzero(attention & ~back & (np.cumsum(back) == 0))
+    parts = described_degree(model, "context") or 1
+    if len(places) % parts == 0 and len(places) > parts:
+        places = places[::parts]
     if len(places) < 2:
         return []
     low = max(int(forward[0]), 1)  # 0: the batch comes in

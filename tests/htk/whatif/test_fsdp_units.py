@@ -79,6 +79,12 @@ def test_several_kernels_of_a_layer_s_attention() -> None:
     assert backward_layers(model, lane, 5) == []
 
 
+def test_ranks_that_share_sequences_attend_to_them_part_by_part() -> None:
+    ring = comm("ring", 1, "send_recv", lane="ring", group=2, group_kind="mesh_cp")
+    model = small_model([*kernels("xaAAbaAAbc"), *kernels("y", backward=True), ring])
+    assert regions(layers(model, compute_lane(model, 0))) == [(1, 4), (5, 8)]
+
+
 def step() -> StepModel:
     """Two ranks; a busier stream on each, copies beside it, and collectives that wait."""
     acts = []
