@@ -86,7 +86,7 @@ def _turned(
     second: list[int] = []
     for k in range(1, len(gathers)):
         begin, end = position[users[k - 1]], position[users[k]]
-        between = [n for n, place in enumerate(ready) if begin <= place < end]
+        between = [n for n, position_ready in enumerate(ready) if begin <= position_ready < end]
         if not between:  # of the forward pass, or the first of the backward
             continue
         gather, reduce = gathers[k], int(reduces[between[-1]])
