@@ -217,6 +217,8 @@ def _change(job: Config, name: str, value: str) -> dict[str, Any]:
         return {"sequence_parallel": value == "on"}
     if name == "world":
         nodes, mark, each = value.partition("x")
+        if job.strategy == "hybrid_shard" and (mark or job.nodes == 1):
+            raise Unsimulated("shards of nodes that become others, or that show no replicas")
         if mark:
             return {"nodes": int(nodes), "gpus_per_node": int(each)}
         ranks = int(nodes)

@@ -30,18 +30,43 @@ def change_of_samples(ratio: float, trace: Trace | None) -> ChangedStep:
             "on the same GPUs; --trace predicts it, --change step-time= states it",
         )
     for edit in ("accumulation", "batch"):  # the same micro-batch, where it comes out even
-        try:
-            (answer,) = WhatIf(trace).change(edit, f"{ratio:g}x").answers()
-        except UsageError:
-            continue
-        low, high = answer.intervals[2:]
-        if low is not None and high is not None:
-            times = ValueRange(low / answer.measured_ns, high / answer.measured_ns)
-            words = f"the step as whatif --{edit} {ratio:g}x predicts it, with its 90 % interval"
-            return ChangedStep(times, words)
+        if predicted := _ask_whatif(trace, (edit, f"{ratio:g}x")):
+            return predicted
     raise UsageError(
         f"the recording does not tell a step of {ratio:g} times the samples; give --change "
         "step-time= too"
+    )
+
+
+def change_of_micro_batch(ratio: float, trace: Trace | None) -> ChangedStep:
+    """Return what so many times the micro-batch makes of a step of the same samples: by what-if
+    where there is a recording, else what is fixed in each of them at most."""
+    if trace is not None:
+        edits = (("batch", f"{ratio:g}x"), ("accumulation", f"{1 / ratio:g}x"))
+        if predicted := _ask_whatif(trace, *edits):
+            return predicted
+    partly = (1 + _IN_PROPORTION * (ratio - 1)) / ratio
+    times = ValueRange(min(1.0, partly), max(1.0, partly))
+    return ChangedStep(
+        times,
+        f"a step of the same samples in micro-batches of {ratio:g} times as many takes "
+        f"{times.low:.3g} to {times.high:.3g} times as long",
+    )
+
+
+def _ask_whatif(trace: Trace, *edits: tuple[str, str]) -> ChangedStep | None:
+    """Return the step that a what-if predicts, or None where it refuses to."""
+    try:
+        (answer,) = WhatIf(trace, edits=edits).answers()
+    except UsageError:
+        return None
+    low, high = answer.intervals[2:]
+    if low is None or high is None:
+        return None
+    asked = " ".join(f"--{name} {value}" for name, value in edits)
+    return ChangedStep(
+        ValueRange(low / answer.measured_ns, high / answer.measured_ns),
+        f"the step as whatif {asked} predicts it, with its 90 % interval",
     )
 
 

@@ -121,13 +121,20 @@ def _changed(changes: tuple[str, ...], arguments: Facts) -> dict[str, str | None
 
 def _change_of_step(before: Facts, after: Facts) -> tuple[ValueRange, list[str]]:
     """Return how many times as long a step takes after a change that does not say so."""
-    from htk.verdicts.economics.changed_step import change_of_padding, change_of_samples
+    from htk.verdicts.economics.changed_step import (
+        change_of_micro_batch,
+        change_of_padding,
+        change_of_samples,
+    )
 
     changes = []
-    samples = [_count(arguments, "global_batch") for arguments in (before, after)]
-    if samples[0] and samples[1] and samples[0] != samples[1]:
-        trace = None if before["trace"] is None else _opened(before["trace"])
-        changes.append(change_of_samples(samples[1] / samples[0], trace))
+    for name, change in (
+        ("global_batch", change_of_samples), ("micro_batch", change_of_micro_batch)
+    ):  # fmt: skip
+        now, then = (_count(arguments, name) for arguments in (before, after))
+        if now and then and now != then:
+            trace = None if before["trace"] is None else _opened(before["trace"])
+            changes.append(change(then / now, trace))
     padding = [_padding_pct(arguments) for arguments in (before, after)]
     if padding[0] != padding[1]:
         changes.append(change_of_padding(*padding))

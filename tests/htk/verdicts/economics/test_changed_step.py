@@ -5,7 +5,11 @@ import pytest
 from htk.base.errors import UsageError
 from htk.faces.cli import main
 from htk.traces.trace.opening import open_trace
-from htk.verdicts.economics.changed_step import change_of_padding, change_of_samples
+from htk.verdicts.economics.changed_step import (
+    change_of_micro_batch,
+    change_of_padding,
+    change_of_samples,
+)
 
 
 def test_twice_the_samples_take_nearly_twice_as_long() -> None:
@@ -22,6 +26,15 @@ def test_a_recording_predicts_it() -> None:
     assert "whatif --" in changed.words
 
 
+def test_smaller_micro_batches_repeat_what_is_fixed() -> None:
+    """A fifth at most: of half the samples each takes 0.5 to 0.6, and there are two."""
+    times = change_of_micro_batch(0.5, None).times
+    assert (times.low, times.high) == (1.0, pytest.approx(1.2))
+    predicted = change_of_micro_batch(0.5, open_trace("sample"))
+    assert 0.9 < predicted.times.low < predicted.times.high < 1.6
+    assert "--batch 0.5x --accumulation 2x" in predicted.words
+
+
 def test_without_padding_its_time_is_saved() -> None:
     """A share of 20 % is padding: the rest takes 0.8 of the step."""
     times = change_of_padding(20.0, 0.0).times
@@ -33,7 +46,9 @@ def test_without_padding_its_time_is_saved() -> None:
     [
         (("global-batch=512",), "1.05x"),
         (("global-batch=512", "step-time=2s"), "1.00x"),
-        (("micro-batch=1",), "1.80x"),  # 128 tokens in 0.6, 512 in 0.4: 282 of 505 are not padding
+        # 128 tokens in 0.6, 512 in 0.4: 282 of 505 are not padding, 1.80x; what is fixed in each of
+        # eight times the micro-batches takes 1 to 2.4 times as long, in the middle 1.55.
+        (("micro-batch=1",), "1.16x"),
     ],
 )
 def test_a_job_says_what_it_took_of_its_step(
