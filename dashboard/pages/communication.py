@@ -33,7 +33,7 @@ _DEFAULTS = {"by": "size", "overlap": "total"}
 _BY_SIZE = ("exposed_ns", "shared_ns")
 _MOST_SIZES = 16  # that have a bar
 _LEAST_SIZES = 3  # through fewer no curve can be told from its point
-_HIGHEST = 340  # pixels of the rows of the heat map
+_HIGHEST, _AROUND = 340, 100  # pixels of the rows of the heat map, and of what is around them
 _MOST_COLUMNS = 400  # of the heat map; longer runs are shown by their worst collectives
 
 
@@ -137,9 +137,8 @@ def _waits(visit: Visit) -> Any:
     if len(names) < len(ranks):
         note += " Ranks least like the others are named, the others are one row."
     finding = headlines.longest_wait(visit) or heading
-    return section(
-        finding, plot(fig, heading, None, 180 + min(26 * max(len(names), 4), _HIGHEST)), note=note
-    )
+    height = _AROUND + min(26 * max(len(names), 4), _HIGHEST)
+    return section(finding, plot(fig, heading, None, height), note=note)
 
 
 def _steps(visit: Visit) -> Any:

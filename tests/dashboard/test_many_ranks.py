@@ -2,7 +2,9 @@
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -81,30 +83,49 @@ def test_no_words_of_a_picture_lie_over_each_other(paper: Any, ranks: int, width
                 assert across <= 2 or down <= 4, (chart, box["text"], other["text"])
 
 
-@pytest.fixture(scope="module")
-def visitor(
-    browser: Any, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Any, list[str]]]:
-    folder = tmp_path_factory.mktemp("many") / "run"
+@contextmanager
+def serving_nodes(nodes: int, folder: Path) -> Iterator[str]:
+    """Give the address of a server of a job of eight ranks a node, one of which is slow."""
     words = (
-        "--model any --layers 2 --hidden 256 --heads 4 --ffn 688 --vocab 32000 --nodes 9 "
-        "--gpus-per-node 8 --strategy full_shard --steps 2 --no-stacks --seed 3 "
+        "--model any --layers 2 --hidden 256 --heads 4 --ffn 688 --vocab 32000 "
+        f"--nodes {nodes} --gpus-per-node 8 --strategy full_shard --steps 2 --no-stacks --seed 3 "
         "--plant straggler:rank=33,factor=1.4"
     )
     made = CliRunner().invoke(simulate, [*words.split(), "-o", str(folder)])
     assert made.exit_code == 0, made.output
     with serving(Runs([], trace=open_trace(folder, OpenOptions(cache=False)))) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def visitor(
+    browser: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Any, list[str]]]:
+    with serving_nodes(9, tmp_path_factory.mktemp("many") / "run") as address:
         yield from visiting(browser, address)
 
 
-def test_no_page_is_endless(page: Any) -> None:
+def assert_bounded(page: Any, names: Iterable[str]) -> None:
+    """Pages are no higher than one scrolls through, and no wider than the window."""
     page.set_viewport_size({"width": 1440, "height": 900})
-    for name in PAGES:
+    for name in names:
         go(page, f"/{name}")
         settled(page)
         height = page.evaluate("document.documentElement.scrollHeight")
         assert height <= HIGHEST, (name, height)
         assert page.evaluate("document.documentElement.scrollWidth") <= 1440, name
+
+
+def test_no_page_is_endless(page: Any) -> None:
+    assert_bounded(page, PAGES)
+
+
+@pytest.mark.nightly
+def test_no_page_of_512_ranks_is_endless(browser: Any, tmp_path: Path) -> None:
+    with serving_nodes(64, tmp_path / "run") as address:
+        for page, wrong in visiting(browser, address):
+            assert_bounded(page, (*PAGES, "whatif", "compare", "critical_path", "plan"))
+            assert wrong == []
 
 
 def test_ranks_that_behave_alike_are_one_bar(page: Any) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from htk.base.columns.arrow import numbers, read_keys, truths
-from htk.base.columns.groups import paired
+from htk.base.columns.groups import paired, rows_by_number
 from htk.base.columns.types import NO_TIME, NONE, Ints, Mask
 from htk.base.mappings import NamedTables
 
@@ -37,8 +37,9 @@ def full_queues(tables: NamedTables) -> list[FullQueue]:
     # What was launched before the recording stands in the queue all the same, ahead of the rest.
     queued = np.flatnonzero(is_recorded | truths(links["carry_in"]))
     queues = []
+    of_device = rows_by_number(lane[queued])
     for device in np.unique(lane[is_recorded]).tolist():  # a few devices
-        on_device = queued[lane[queued] == device]
+        on_device = queued[of_device(device)]
         on_device = on_device[np.lexsort([start[on_device], issued[on_device]])]
         timed = is_recorded[on_device]
         depth = _count_waiting(start[on_device], issued[on_device])

@@ -6,13 +6,15 @@ began, and then marked as inferred.
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import codes_of, numbers, read_keys, valid
-from htk.base.columns.groups import Groups, row_of
+from htk.base.columns.groups import Groups, row_of, rows_by_number
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 from htk.base.mappings import NamedTables
@@ -115,15 +117,23 @@ class _Launched:
     calls: LaunchCalls
     order: Ints  # activities by launch
     launched_ns: Ints  # launch start of each of those
-    lanes: dict[int, tuple[Ints, Ints]]  # the same of one stream, as asked for
-    ranks: dict[int, tuple[Ints, Ints, Ints]]  # of one rank, by end
+    ranks: dict[int, tuple[Ints, Ints, Ints]]  # of one rank, by end, as asked for
 
     @classmethod
     def of(cls, activities: Activities, calls: LaunchCalls) -> "_Launched":
         linked = np.flatnonzero(activities.call >= 0)
         issued = calls.start[activities.call[linked]]
         order = ordered(issued)
-        return cls(activities, calls, linked[order], issued[order], {}, {})
+        return cls(activities, calls, linked[order], issued[order], {})
+
+    @cached_property
+    def _of_lane(self) -> Callable[[int], Ints]:
+        """The positions of each stream in the order of launches."""
+        return rows_by_number(self.activities.lane[self.order])
+
+    @cached_property
+    def _of_rank(self) -> Callable[[int], Ints]:
+        return rows_by_number(self.activities.rank[self.order])
 
     def guesses(self, recorded: Ints) -> tuple[Ints, Mask]:
         """Return source and target of each unrecorded wait, and whether there was no choice."""
@@ -140,16 +150,16 @@ class _Launched:
         """Return the first activity the same thread launches soon after each call (-1: none): other
         ranks launch meanwhile."""
         target = fill_none(len(waits))
-        thread = self.calls.lane[self.activities.call[self.order]]
-        rank = self.activities.rank[self.order]
+        launched_by = rows_by_number(self.calls.lane[self.activities.call[self.order]])
+        waiting = rows_by_number(self.calls.lane[waits])
         for lane in np.unique(self.calls.lane[waits]).tolist():  # a few threads
-            places = np.flatnonzero(thread == lane)
-            of_thread = np.flatnonzero(self.calls.lane[waits] == lane)
+            places = launched_by(lane)
+            of_thread = waiting(lane)
             issued = self.calls.start[waits[of_thread]]
             nth = np.searchsorted(self.launched_ns[places], issued)
             some = nth < len(places)
             position = places[nth[some]]
-            of_rank = np.flatnonzero(rank == self.calls.rank[waits[of_thread[0]]])
+            of_rank = self._of_rank(int(self.calls.rank[waits[of_thread[0]]]))
             since = np.searchsorted(self.launched_ns[of_rank], issued[some])
             soon = np.searchsorted(of_rank, position) - since < _SOON
             target[of_thread[some][soon]] = self.order[position[soon]]
@@ -197,8 +207,9 @@ class _Launched:
 
     def _beside(self, lane: Ints, call: Ints, step: int) -> Ints:
         activity = fill_none(len(call))
+        asked_of = rows_by_number(lane)
         for number in np.unique(lane[lane >= 0]).tolist():  # some streams
-            own = np.flatnonzero(lane == number)
+            own = asked_of(number)
             rows, issued = self._by_lane(number)
             position = np.searchsorted(issued, self.calls.start[call[own]]) + step
             inside = (position >= 0) & (position < len(rows))
@@ -225,7 +236,7 @@ class _Launched:
     def _by_end(self, rank: int) -> tuple[Ints, Ints, Ints]:
         """Return the activities of a rank in the order of their ends, these, and their launches."""
         if rank not in self.ranks:
-            own = np.flatnonzero(self.activities.rank[self.order] == rank)
+            own = self._of_rank(rank)
             end = self.activities.end[self.order[own]]
             own = own[ordered(end)]
             rows = self.order[own]
@@ -233,10 +244,8 @@ class _Launched:
         return self.ranks[rank]
 
     def _by_lane(self, lane: int) -> tuple[Ints, Ints]:
-        if lane not in self.lanes:
-            on_lane = self.activities.lane[self.order] == lane
-            self.lanes[lane] = self.order[on_lane], self.launched_ns[on_lane]
-        return self.lanes[lane]
+        on_lane = self._of_lane(lane)
+        return self.order[on_lane], self.launched_ns[on_lane]
 
 
 @dataclass(frozen=True)

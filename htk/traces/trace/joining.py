@@ -71,6 +71,6 @@ def rows_of_chosen(
         ranks = {-1 if part.rank is None else part.rank for part in files if is_chosen(part)}
         return table.filter(pa.array(np.isin(numbers(table["rank"], -1), list(ranks))))
     chosen = [  # a row for each collective, in the order of the files
-        np.full(part.table("collectives").num_rows, is_chosen(part)) for part in files
+        np.full(part.entry.rows("collectives"), is_chosen(part)) for part in files
     ]
     return table.filter(pa.array(np.concatenate([np.empty(0, bool), *chosen])))
