@@ -18,7 +18,7 @@ from htk.dashboard.run_name import run_name
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
 from htk.traces.trace.trace import Trace
-from htk.verdicts.overview.doctor import find_footing
+from htk.verdicts.overview.doctor import LATE_LAUNCHES
 
 FOLLOW_MS = 2000  # between two looks at the files of a run that is followed
 GROUPS = ("", "Dig into", "Ask")
@@ -171,16 +171,11 @@ def _link(view: UrlState, page: str, title: str, question: str = "") -> Any:
 
 def trust(visit: Visit) -> list[Any]:
     """Return what the numbers rest on, in the corner of every page; amber where it is not whole."""
-    trace = visit.runs.trace(visit.view.run)
-    if trace is None:
-        return []
     try:
-        rows = visit.runs.kept(
-            visit.view.run, trace.selection, "footing", lambda: find_footing(trace)
-        )
+        rows = visit.footing
     except HtkError:
         return []
-    apart = [row for row in rows if row["item"].startswith(_APART)]
+    apart = [row for row in rows if row["item"].startswith(LATE_LAUNCHES)]
     wanted = [row for row in rows if row["item"] in _ITEMS]
     return [
         *(_finding(row, "warning", _short(row["finding"])) for row in apart[:1]),
@@ -197,7 +192,6 @@ def _short(text: str) -> str:
     return text.partition(":")[0].partition(",")[0]
 
 
-_APART = "launches of rank"  # whose GPU starts nothing for long: its clock may be another
 _ITEMS: Fields = {
     "ranks": lambda text: "1 rank" if text == "the only one" else _short(text),
     "GPU time linked to launches": lambda text: f"{_short(text)} of GPU time linked",

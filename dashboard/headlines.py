@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from dash import html
+from dash import dcc, html
 
 from htk.base.columns.arrow import numbers
 from htk.base.core.humanize import format_bytes, format_duration, pluralize, shorten
@@ -15,6 +15,7 @@ from htk.dashboard import hang_panels
 from htk.dashboard.example_ranges import gaps
 from htk.dashboard.page import Visit
 from htk.verdicts.causes.stragglers import find_most_waited_for
+from htk.verdicts.overview.doctor import LATE_LAUNCHES
 from htk.verdicts.overview.summary import IDLE_WORDS
 
 _Sentences = tuple[str, str]  # the heading, and what stands below it
@@ -31,6 +32,16 @@ def heading(page: str, question: str) -> Any:
     """Return the place of a page's heading: its question, until the answer is there."""
     panel_id = {"type": "part", "page": page, "part": PART}
     return html.Div(html.H1(question), id=panel_id, className="part headline")
+
+
+def not_named(visit: Visit) -> list[Any]:
+    """Return which filter a page of all the time is not under, and where it is."""
+    name = visit.view.filters.get("name")
+    if not name:
+        return []
+    link = dcc.Link("Kernels", href=visit.view.link("kernels"))
+    words = f"The name filter ({name}) does not apply here, where all of the time is told: see "
+    return [html.P([words, link, "."], className="hint", role="status")]
 
 
 def answering(question: str, find: Callable[[Visit], _Sentences | None]) -> Callable[[Visit], Any]:
@@ -65,7 +76,13 @@ def of_timeline(visit: Visit) -> _Sentences | None:
     whose = f"GPUs of {len(ranks)} ranks are" if len(ranks) > 1 else f"GPU of rank {ranks[0]} is"
     mean = format_duration(total / times.num_rows)
     window = f"the {mean} from the first to the last GPU work"
-    return f"The {whose} busy {100 * busy / total:.1f} % of {window}", ""
+    return f"The {whose} busy {100 * busy / total:.1f} % of {window}", _late_start(visit)
+
+
+def _late_start(visit: Visit) -> str:
+    """Return what a GPU that starts nothing for long makes doubtful; nothing where none does so."""
+    late = [row for row in visit.footing if row["item"].startswith(LATE_LAUNCHES)]
+    return _capital(f"{late[0]['finding']}; {late[0]['advice']}") if late else ""
 
 
 def of_kernels(visit: Visit) -> _Sentences | None:
@@ -203,8 +220,9 @@ def of_idle(visit: Visit) -> _Sentences | None:
         words = IDLE_WORDS.get(cause, cause).removeprefix("idle: ")
         first += f"; the largest part: {words}, {100 * ns / total:.1f} %"
     longest = visit.kept("gaps", lambda: gaps(visit, GAPS))[:1]
-    if not longest:
-        return first, ""
+    late = _late_start(visit)
+    if not longest or late:
+        return first, late
     gap = longest[0]
     length = format_duration(gap.to_ns - gap.from_ns)
     begun = format_duration(gap.from_ns)

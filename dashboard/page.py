@@ -16,6 +16,7 @@ from htk.base.mappings import Fields
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
 from htk.traces.trace.trace import Trace
+from htk.verdicts.overview.doctor import find_footing
 
 # Columns that a name filter looks at: what people call the rows by.
 NAMED = ("name", "op", "function", "module", "path", "launched_by", "kernel_sequence")
@@ -56,6 +57,17 @@ class Visit:
         )
         facts = {**unfiltered.coverage, "name_filter": wanted, "rows_left": kept.num_rows}
         return Result(unfiltered.analysis, kept, facts)
+
+    @property
+    def footing(self) -> list[Fields]:
+        """What all numbers of the run rest on, whatever the filters are."""
+        trace = self.runs.trace(self.view.run)
+        if trace is None:
+            return []
+        rows: list[Fields] = self.runs.kept(
+            self.view.run, trace.selection, "footing", lambda: find_footing(trace)
+        )
+        return rows
 
     def kept(self, what: object, make: Callable[[], Any]) -> Any:
         """Return anything made of the run under these filters; it is made once."""

@@ -47,6 +47,7 @@ def layout(visit: Visit) -> Any:
     return html.Div(
         [
             headlines.heading("communication", _QUESTION),
+            *headlines.not_named(visit),
             *hung,
             html.Div(
                 [

@@ -29,10 +29,11 @@ _CODES = {words: cause.replace("_", " ") for cause, words in IDLE_WORDS.items()}
 _CAUSES = Label("idle_causes", "Why was each GPU idle?")
 
 
-def layout(_visit: Visit) -> Any:
+def layout(visit: Visit) -> Any:
     return html.Div(
         [
             headlines.heading("idle", _QUESTION),
+            *headlines.not_named(visit),
             panel("idle", "busy", 260),
             html.Div([panel("idle", "causes", 460), panel("idle", "gaps", 460)], className="two"),
             panel("idle", "stalls", 420),

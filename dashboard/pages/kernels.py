@@ -20,6 +20,7 @@ _MOST_DRAWN = 30  # the table has them all
 _SPANS = ("kernel", "op")  # what these name, the timeline draws
 _POINTS = {"op": "operator", "shape": "operator and shape", "source": "line of the program"}
 _DEFAULTS = {"by": "kernel", "n": "20", "sort_by": "total"}
+_FILTERED = "No kernels under the filters that are set."
 
 
 def layout(visit: Visit) -> Any:
@@ -67,7 +68,7 @@ def _kernels(visit: Visit) -> Any:
     result = visit.ask("kernel_top", **asked)
     rows = result.to_pylist()
     if not rows:
-        return section("Top kernels", empty("No kernels under the filters that are set."))
+        return section("Top kernels", empty(_FILTERED))
     first = rows[:_MOST_DRAWN]
     fig = plots.ranked(first, "name", "total_ns", visit.dark)
     drawn = plot(fig, "top kernels", None, 120 + 20 * len(first))
@@ -84,6 +85,11 @@ def _whether_named(visit: Visit) -> str:
     """Return what to say of a panel of families, which have no names that a filter could look at,
     on a page that is filtered by name."""
     return "All kernels: the name filter does not apply." if visit.view.filters.get("name") else ""
+
+
+def _unless_filtered(visit: Visit, reason: str) -> str:
+    """Return why nothing is shown, where no filter of names left nothing."""
+    return _FILTERED if visit.view.filters.get("name") else reason
 
 
 def _tensor(visit: Visit) -> Any:
@@ -122,7 +128,7 @@ def _roofline(visit: Visit) -> Any:
     heading = "Roofline: how close does the work come to what its GPU can do?"
     if not rows:
         text = "No operator with a model of its work: record shapes (record_shapes=True)."
-        return section(heading, empty(text), *coverage(result))
+        return section(heading, empty(_unless_filtered(visit, text)), *coverage(result))
     names = result.coverage.get("gpu") or []
     names = [names] if isinstance(names, str) else list(names)
     lines = [line for name in names[:1] if name in catalogue() for line in _peaks(gpu(name))]
@@ -145,7 +151,8 @@ def _occupancy(visit: Visit) -> Any:
     rows = [r for r in result.to_pylist() if r["occupancy_pct"] is not None]
     heading = "How well do kernels fill the GPU?"
     if not rows:
-        return section(heading, empty("The files do not record occupancy."), *coverage(result))
+        text = _unless_filtered(visit, "The files do not record occupancy.")
+        return section(heading, empty(text), *coverage(result))
     return section(heading, grid(result, visit, {"n": _n(visit)}, rows=8))
 
 

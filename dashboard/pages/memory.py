@@ -24,6 +24,7 @@ def layout(visit: Visit) -> Any:
     return html.Div(
         [
             headlines.heading("memory", _QUESTION),
+            *headlines.not_named(visit),
             panel("memory", "tiles", 90),
             html.Div(
                 [

@@ -46,7 +46,8 @@ def _tree(visit: Visit) -> Any:
     rows = _whole(result.to_pylist(), value)
     if not rows and value == "device_total_ns":
         value = "cpu_total_ns"
-        words = "CPU time (no GPU time was recorded)"
+        recorded = visit.trace.tables["kernels"].num_rows
+        words = "CPU time" if recorded else "CPU time (no GPU time was recorded)"
         rows = _whole(result.to_pylist(), value)
     heading = f"Call tree by {words}"
     if not rows:

@@ -57,7 +57,7 @@ def layout(visit: Visit) -> Any:
     return html.Div(
         [
             panel("", "headline", 76),
-            *_not_applied(visit),
+            *headlines.not_named(visit),
             panel("", "tiles", 118),
             html.Div([panel("", "bars", 420), panel("", "causes", 420)], className="two"),
             *([panel("", "busy", 240)] if on_gpu else []),
@@ -68,16 +68,6 @@ def layout(visit: Visit) -> Any:
             panel("", "trust", 60),
         ]
     )
-
-
-def _not_applied(visit: Visit) -> list[Any]:
-    """Return which filter the page is not under, and where it is."""
-    name = visit.view.filters.get("name")
-    if not name:
-        return []
-    link = dcc.Link("Kernels", href=visit.view.link("kernels"))
-    words = f"The name filter ({name}) does not apply here, where all of the time is told: see "
-    return [html.P([words, link, "."], className="hint", role="status")]
 
 
 def _parts(visit: Visit) -> list[str]:

@@ -33,6 +33,8 @@ _MOST_KEYS = 12  # that are named
 _DAY_NS = 86_400_000_000_000
 _YEAR_2000_NS = 946_684_800_000_000_000
 
+LATE_LAUNCHES = "launches of rank"  # whose GPU starts nothing for long: another clock, perhaps
+
 Row = tuple[str, str, str, str, str | None]
 
 
@@ -295,7 +297,7 @@ def _late_starts(trace: Trace) -> Iterator[Row]:
         if least > LATE_NS:
             what = describe_late_start(least)
             advice = "times on the GPU alone are right; delays and queues of launches may not be"
-            yield "clocks", f"launches of rank {rank}", "note", what, advice
+            yield "clocks", f"{LATE_LAUNCHES} {rank}", "note", what, advice
 
 
 def _damage(trace: Trace) -> Iterator[Row]:

@@ -1,0 +1,50 @@
+"""What a page says before its pictures: filters that it is not under, clocks that differ."""
+
+from pathlib import Path
+
+import pytest
+
+from htk.dashboard.page import Visit
+from htk.dashboard.pages import composed
+from htk.dashboard.runs import Runs
+from htk.dashboard.url_state import UrlState
+from htk.traces.trace.opening import OpenOptions, open_trace
+from tests.kineto_file import kernel, launch, of_rank, op, step, write
+
+
+def runs_of(folder: Path, delay_us: int) -> Runs:
+    """One rank, whose kernels start so long after their launches."""
+    events = [step(0, 1, 40)]
+    for k in range(3):
+        events += [op("aten::mm", 2 + 10 * k, 3), launch(k + 1, 3 + 10 * k)]
+        events += [kernel("gemm", 3 + 10 * k + delay_us, 5, k + 1)]
+    write(folder / "rank0.json", *events, **of_rank(0, 1))
+    return Runs([], trace=open_trace(folder, OpenOptions(cache=False)))
+
+
+@pytest.mark.parametrize("path", ["", "idle"])
+def test_a_page_of_all_the_time_says_that_names_are_not_filtered(path: str, tmp_path: Path) -> None:
+    runs = runs_of(tmp_path, 2)
+    page = composed()[path]
+    filtered = Visit(runs, UrlState.of(f"/{path}", "?name=zzzz"))
+    assert "name filter (zzzz) does not apply here" in str(page.layout(filtered))
+    assert "does not apply" not in str(page.layout(Visit(runs, UrlState.of(f"/{path}", ""))))
+
+
+def test_a_filter_that_leaves_no_kernel_is_the_reason_for_an_empty_panel(tmp_path: Path) -> None:
+    runs = runs_of(tmp_path, 2)
+    roofline = composed()["kernels"].parts["roofline"]
+    filtered = Visit(runs, UrlState.of("/kernels", "?name=zzzz"))
+    assert "under the filters that are set" in str(roofline(filtered))
+    assert "record shapes" in str(roofline(Visit(runs, UrlState.of("/kernels", ""))))
+
+
+@pytest.mark.parametrize("path", ["timeline", "idle"])
+def test_delays_of_two_clocks_are_doubted_in_the_heading(path: str, tmp_path: Path) -> None:
+    heading = composed()[path].parts["headline"]
+    for name, delay_us in (("near", 2), ("far", 146_000)):
+        (tmp_path / name).mkdir()
+        visit = Visit(runs_of(tmp_path / name, delay_us), UrlState.of(f"/{path}", ""))
+        said = str(heading(visit))
+        assert ("ms of its launch" in said) == (name == "far")
+        assert ("delays and queues of launches may not be" in said) == (name == "far")
