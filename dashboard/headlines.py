@@ -73,7 +73,10 @@ def of_timeline(visit: Visit) -> _Sentences | None:
     if not total:
         return None
     ranks = times["rank"].unique().to_pylist()
-    whose = f"GPUs of {len(ranks)} ranks are" if len(ranks) > 1 else f"GPU of rank {ranks[0]} is"
+    whose = f"GPU of rank {ranks[0]} is"
+    if times.num_rows > 1:  # a row for each GPU
+        owner = f"{len(ranks)} ranks" if len(ranks) > 1 else f"rank {ranks[0]}"
+        whose = f"GPUs of {owner} are"
     mean = format_duration(total / times.num_rows)
     window = f"the {mean} from the first to the last GPU work"
     return f"The {whose} busy {100 * busy / total:.1f} % of {window}", _late_start(visit)
