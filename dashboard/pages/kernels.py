@@ -17,6 +17,7 @@ from htk.physics.hardware import Gpu, catalogue, gpu
 _ORDERS = ["total", "count", "mean", "max"]
 _QUESTION = "What do the GPUs run?"
 _MOST_DRAWN = 30  # the table has them all
+_FAR_DRAWN = 12
 _SPANS = ("kernel", "op")  # what these name, the timeline draws
 _POINTS = {"op": "operator", "shape": "operator and shape", "source": "line of the program"}
 _DEFAULTS = {"by": "kernel", "n": "20", "sort_by": "total"}
@@ -40,7 +41,10 @@ def layout(visit: Visit) -> Any:
                 [panel("kernels", "families", 420), panel("kernels", "tensor", 420)],
                 className="halves",
             ),
-            panel("kernels", "roofline", 520),
+            html.Div(
+                [panel("kernels", "roofline", 520), panel("kernels", "gap", 520)],
+                className="halves",
+            ),
             html.Div(
                 [panel("kernels", "occupancy", 420), panel("kernels", "sequences", 420)],
                 className="halves",
@@ -139,6 +143,21 @@ def _roofline(visit: Visit) -> Any:
     return section(heading, plot(fig, heading, None, 460), table, *coverage(result), note=note)
 
 
+def _gap(visit: Visit) -> Any:
+    """What the costliest calls take beyond kernels that were measured at their size."""
+    asked: dict[str, Any] = {"by": _by(visit)}
+    result = visit.ask("kernel_gap", **asked)
+    far = [{**r, "kind": "compute"} for r in result.to_pylist() if r["gap_ns"] > 0]
+    rows = far[:_FAR_DRAWN]
+    heading = "How far are kernels from those measured at their size?"
+    if not rows:
+        text = "No product, attention or expert of a known size takes longer than measured ones."
+        return section(heading, empty(text), *coverage(result))
+    fig = plots.ranked(rows, "name", "gap_ns", visit.dark)
+    drawn = plot(fig, heading, None, 120 + 20 * len(rows))
+    return section(heading, drawn, grid(result, visit, asked, rows=6), *coverage(result))
+
+
 def _peaks(gpu: Gpu) -> list[tuple[str, float, float]]:
     half = "bf16" if gpu.has("bf16") else "fp16"
     peaks = ((half, gpu.half_tflops), ("tf32", gpu.tf32_tflops), ("fp32", gpu.fp32_tflops))
@@ -173,6 +192,7 @@ PAGE = Page(
         "families": _families,
         "tensor": _tensor,
         "roofline": _roofline,
+        "gap": _gap,
         "occupancy": _occupancy,
         "sequences": _sequences,
         "counters": counters,

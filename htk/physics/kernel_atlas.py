@@ -1,9 +1,9 @@
 """The atlas: what measured kernels took, over what a law says of their sizes.
 
 Each table holds one operation in one number format on one accelerator: a row for each shape (of a
-product: its columns and depth), a column for each size along inverse it was measured (its rows).
+product: its columns and depth), a column for each size that it was measured at (its rows).
 Between shapes a plane is laid through the nearest ones, between sizes a line. `python -m
-bench.atlas` writes the file from measured kernels; docs/kernels.md says from inverse.
+bench.atlas` writes the file from measured kernels; docs/kernels.md says from which.
 """
 
 import io

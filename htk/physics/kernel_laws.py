@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from htk.base.columns.types import Floats
-from htk.physics.hardware import Gpu
+from htk.physics.hardware import OF_PEAK, Gpu
 
 Sizes = Mapping[str, Floats]
 # Of a format: the units that multiply it, bytes of an activation, bytes of a weight.
@@ -24,6 +24,7 @@ FORMATS: Mapping[str, tuple[str, float, float]] = {
     "tf32": ("tf32", 4, 4),
     "fp32": ("fp32", 4, 4),
 }
+_MEASURED_UNITS = ("bf16", "fp8")
 _RESULT_BYTES = 2
 _STARTS_NS = {"matmul": 2e3, "attention": 5e3, "experts": 1e4, "collective": 5e3}
 _NO_WINDOW = 2.0**40
@@ -31,9 +32,13 @@ _SENT = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "alltoall"
 
 
 def operations_a_ns(gpu: Gpu, number_format: str) -> float:
-    """Return the dense peak of a format; of 16 bits where it has no such units."""
+    """Return the rate of the fastest product of a format; of 16 bits where it has no such units."""
     units = FORMATS[number_format][0]
-    return 1e3 * (getattr(gpu, f"{units}_tflops") or gpu.half_tflops)
+    peak: float | None = getattr(gpu, f"{units}_tflops")
+    if peak is None:
+        return 1e3 * gpu.achievable_half_tflops
+    measured = gpu.achievable_tflops(units) if units in _MEASURED_UNITS else None
+    return 1e3 * (measured or OF_PEAK * peak)
 
 
 def time_products(

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
 import numpy as np
@@ -61,6 +61,7 @@ def estimate_kernels(
     """Return the times of kernels of one operation and format; experts' formats end in how tokens
     are spread over them: bf16/balanced."""
     source, kept = _find_source(gpu, op, number_format)
+    gpu = _with_rates_of(gpu, source)
     reading = read_atlas(source, op, kept, sizes)
     nearness = reading.nearness
     if source != gpu.name or kept != number_format:
@@ -78,6 +79,7 @@ def estimate_grouped(gpu: Gpu, number_format: str, sizes: Mapping[str, Floats]) 
     """Return the times of products in groups, one for each expert, in one kernel: as far from their
     law as a single product of all their rows is."""
     single = estimate_kernels(gpu, "matmul", number_format, sizes)
+    gpu = _with_rates_of(gpu, _find_source(gpu, "matmul", number_format)[0])
     law = LAWS["matmul"](gpu, number_format, sizes)
     ratio = time_products(gpu, number_format, sizes, groups=sizes["experts"]) / law
     return KernelTimes(
@@ -140,6 +142,7 @@ def _time_by_law(
     gpu: Gpu, op: str, number_format: str, along: Floats, shape: tuple[float, ...]
 ) -> Floats:
     operation = OPERATIONS[op]
+    gpu = _with_rates_of(gpu, _find_source(gpu, op, number_format)[0])
     sizes = {operation.along: along}
     for name, size in zip(operation.shape, shape, strict=True):
         sizes[name] = np.full(len(along), size)
@@ -175,6 +178,17 @@ def _find_source(gpu: Gpu, op: str, number_format: str) -> tuple[str, str]:
         if having:
             return nearest_gpu(gpu, having), wanted
         plain = _LIKE[plain]
+
+
+@cache
+def _with_rates_of(gpu: Gpu, source: str) -> Gpu:
+    """Return a GPU whose products nobody measured as one that comes as near its peak as the one
+    whose kernels it is held to, where that is of its architecture."""
+    other = catalogue()[source]
+    if gpu.achievable_bf16_tflops or other.architecture != gpu.architecture:
+        return gpu
+    share = other.achievable_half_tflops / other.half_tflops
+    return replace(gpu, achievable_bf16_tflops=share * gpu.half_tflops)
 
 
 def nearest_gpu(gpu: Gpu, names: list[str]) -> str:

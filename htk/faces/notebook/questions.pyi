@@ -96,7 +96,7 @@ class Questions:
     def kernel_families(self, *, per: Literal['all', 'rank', 'step'] = 'all') -> Result:
         """What kinds of kernels does the GPU run, and do they use its tensor cores?"""
 
-    def kernel_gap(self, *, by: Literal['shape', 'kernel', 'family', 'op', 'module', 'source', 'stream', 'phase'] = 'shape', source_depth: int = 1, n: int = 20) -> Result:
+    def kernel_gap(self, *, by: Literal['shape', 'kernel', 'family', 'op', 'module', 'source', 'stream', 'phase'] = 'shape', source_depth: int = 1, n: int = 20, gain: bool = False) -> Result:
         """How far are products, experts and attention from what was measured at their size?"""
 
     def kernel_kinds(self, *, per: Literal['rank', 'step'] = 'rank', compat: Literal['hta'] | None = None) -> Result:

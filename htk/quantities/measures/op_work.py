@@ -36,6 +36,9 @@ from htk.quantities.measures.launching import launched_within
 # CUTLASS names the type of a product's operands unless it is TF32.
 _TF32 = re.compile(r"tf32|tensorop_s1688gemm_\d", re.I)
 _SAVING = re.compile(r"winograd|fft", re.I)
+# What `OperatorWork.of` takes, in its order.
+WORK_TABLES = ("cpu_ops", "op_links", "kernels", "kernel_links", "launches", "launch_links",
+               "annotations", "op_passes")  # fmt: skip
 _DESCRIBED = ("name", "input_dims", "input_types", "concrete_inputs")
 
 
@@ -54,7 +57,7 @@ class OperatorWork:
     """GPU activities, the operator that answers for each, and the calls behind them."""
 
     row: Ints  # operator that answers for each activity, or NONE
-    kind: Ints  # what it does, in `found`, or NONE
+    kind: Ints  # what it does, in `costs`, or NONE
     costs: list[op_costs.CostOrReason]
     replay: Ints  # the call that replays a captured operator, or NONE
     length: Ints

@@ -1,21 +1,25 @@
-"""Another GPU: each kernel by what bounds its class, from rates that were measured, not peaks.
+"""Another GPU: each kernel by what was measured on either, all else by what bounds it.
 
-Matrix products by the fastest product measured on either, attention by the share of the peak that
-the same kernels reach on either architecture, all else by memory bandwidth, transfers by the links
-of their level; of a server's iteration, products and attention by what bounds them at its tokens.
-CPU and latencies stay. A100 to H100 was measured at 1.81 to 2.84 times
+Products, attention and experts take their recorded time by measured kernels of their size on the
+other GPU over those on this one; where sizes were not recorded, by those of a usual size; of a
+server's iteration by what bounds them at its tokens. All else goes by memory bandwidth, transfers
+by the links of their level. CPU and latencies stay. A100 to H100 was measured at 1.81 to 2.84 times
 on 39 jobs, so this is no more than a first guess.
 """
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
+from htk.base.columns.types import Floats, Mask
 from htk.base.errors import UsageError
 from htk.physics.hardware import Gpu, gpu
 from htk.physics.site_rates import NARROWED, SiteRates
 from htk.planning.serving.formats import WEIGHTS
 from htk.whatif.edits.batch import SHORTEST_NS
+from htk.whatif.measured_calls import compare_usual, find_measured_calls, mean_sigma
+from htk.whatif.number_format import recorded_format
 from htk.whatif.served_iteration import Bounds, of_server
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import latency
@@ -24,10 +28,7 @@ NAME = "hardware"
 HELP = "Another GPU of the catalogue: h100. Low confidence."
 
 _MATRIX = ("gemm", "convolution")
-# FlashAttention-2 of the dense peak in 16 bits: 50 to 73 % on A100, long sequences at the upper end
-# (Dao, arXiv:2307.08691, abstract); 35 % on H100, whose own instructions it does not use (Shah et
-# al., arXiv:2407.08608, abstract). Of other generations no such figure was found.
-_ATTENTION = {"ampere": 0.7, "hopper": 0.35}
+_SIGMA = 0.2  # of kernels that nothing measured stands beside
 
 
 def apply(model: StepModel, value: str) -> StepModel:
@@ -39,21 +40,17 @@ def apply(model: StepModel, value: str) -> StepModel:
     if other.name == now.name:
         return model.with_assumption(f"the recording is of {other.name} already")
     length = model.lengths().astype(np.float64)
+    site = _SiteRatios(model.site_rates(now), model.site_rates(other))
+    memory = site.over("memory", now.memory_gbps / other.memory_gbps)
+    usual = _compare_usual(model, now, other, site, memory)
+    measured = find_measured_calls(model).compare_gpus(now, other)
+    is_measured = np.isfinite(measured.ratio)
     matrix = model.facts.family.isin(*_MATRIX)
     attends = model.facts.family.isin("attention")
-    site = _SiteRatios(model.site_rates(now), model.site_rates(other))
-    products = site.over("products", now.achievable_half_tflops / other.achievable_half_tflops)
-    memory = site.over("memory", now.memory_gbps / other.memory_gbps)
-    attention = _attention_tflops(now) / _attention_tflops(other)
-    served = model.served or of_server(model.facts.tables)
-    if served is not None and served.tokens:
-        here, there, kept = Bounds(now), Bounds(other), WEIGHTS["bf16"]
-        bound = "memory" if served.tokens < there.balance else "products"
-        slower = there.products(served.tokens, kept) / here.products(served.tokens, kept)
-        products = site.over(bound, slower)
-        looked = here.attention(served)
-        attention = site.over("memory", there.attention(served) / looked) if looked else memory
-    ratio = np.where(matrix, products, np.where(attends, attention, memory))
+    by_family = np.where(matrix, usual.products, np.where(attends, usual.attention, memory))
+    of_site = np.where(matrix, site.over("products", 1.0), 1.0)
+    ratio = np.where(is_measured, measured.ratio * of_site, by_family)
+    sigma = mean_sigma(np.where(is_measured, measured.sigma, _SIGMA), length * model.is_compute)
     floor = np.minimum(length, SHORTEST_NS)
     new = floor + (length - floor) * ratio
     changed = model.with_lengths(model.is_compute, new)
@@ -68,16 +65,52 @@ def apply(model: StepModel, value: str) -> StepModel:
             peak=model.peak * other.half_tflops / now.half_tflops,
             low_confidence=True,
         )
-        .with_uncertainty("compute", 0.2 * site.narrows("products", "memory"))
+        .with_uncertainty("compute", sigma * site.narrows("products", "memory"))
         .with_uncertainty("communication", 0.3 * site.narrows(*_levels(model)))
         .with_assumption(
-            f"{other.name} in place of {now.name}: matrix products {1 / products:.2f} times as "
-            f"fast, attention {1 / attention:.2f} times by the same kernels, what memory bounds "
-            f"{1 / memory:.2f} times, links {1 / inside:.2f} times within a node and "
-            f"{1 / outside:.2f} times out of it; CPU as it was",
+            f"{other.name} in place of {now.name}: matrix products "
+            f"{_speedup(length, ratio, matrix, usual.products):.2f} times as fast, attention "
+            f"{_speedup(length, ratio, attends, usual.attention):.2f} times, as measured kernels "
+            f"are, what memory bounds {1 / memory:.2f} times, links {1 / inside:.2f} times within "
+            f"a node and {1 / outside:.2f} times out of it; CPU as it was",
             *site.words,
         )
     )
+
+
+class _UsualRatios(NamedTuple):
+    """By what the time of kernels is multiplied whose sizes were not recorded."""
+
+    products: float
+    attention: float
+
+
+def _compare_usual(
+    model: StepModel, now: Gpu, other: Gpu, site: "_SiteRatios", memory: float
+) -> _UsualRatios:
+    served = model.served or of_server(model.facts.tables)
+    if served is None or not served.tokens:
+        products = compare_usual("matmul", _format_of(model), now, other)
+        attention = compare_usual("attention_prefill", "bf16", now, other)
+        return _UsualRatios(site.over("products", products), attention)
+    here, there, kept = Bounds(now), Bounds(other), WEIGHTS["bf16"]
+    bound = "memory" if served.tokens < there.balance else "products"
+    slower = there.products(served.tokens, kept) / here.products(served.tokens, kept)
+    looked = here.attention(served)
+    attention = site.over("memory", there.attention(served) / looked) if looked else memory
+    return _UsualRatios(site.over(bound, slower), attention)
+
+
+def _format_of(model: StepModel) -> str:
+    """Return the format of most products, as measured kernels have it."""
+    recorded = recorded_format(model)
+    return "bf16" if recorded in (None, "fp16") else str(recorded)
+
+
+def _speedup(length: Floats, ratio: Floats, chosen: Mask, usual: float) -> float:
+    """Return how many times as fast some kernels become; the usual where there are none."""
+    then = float((length * ratio)[chosen].sum())
+    return float(length[chosen].sum()) / then if then else 1 / usual
 
 
 def _levels(model: StepModel) -> tuple[str, ...]:
@@ -115,8 +148,3 @@ class _SiteRatios:
             f"{getattr(self.other, name):.2f} of what is usual"
             for name in self.measured
         )
-
-
-def _attention_tflops(device: Gpu) -> float:
-    share = _ATTENTION.get(device.architecture)
-    return share * device.half_tflops if share else device.achievable_half_tflops

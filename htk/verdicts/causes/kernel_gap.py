@@ -12,6 +12,7 @@ from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask, take_or
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
+from htk.base.mappings import Fields
 from htk.base.names.rows_by import BySizes
 from htk.base.schema import FLOAT64, INT64, STRING, TEXT, table
 from htk.physics.detected import common_device
@@ -22,6 +23,12 @@ from htk.physics.op_costs.call import Cost
 from htk.quantities.measures.breakdown import percent
 from htk.quantities.measures.kernels_by import NamingTables, SourceDepth, tell_apart
 from htk.quantities.measures.op_work import OperatorWork
+from htk.traces.trace.trace import Trace
+from htk.verdicts.causes.changes import CauseEdit
+from htk.verdicts.causes.replayed import ReplayedRecording, replay_if_trusted
+from htk.verdicts.causes.slow_kernels import at_measured_pace
+
+_REPLAYED = 8  # rows, each by itself: an edited graph takes memory and time
 
 RETURNS = table(
     name=(TEXT, "What the row stands for; by shape the operator, whose shapes and types follow."),
@@ -39,6 +46,13 @@ RETURNS = table(
     gap_to_best_ns=(INT64, "device_ns less best_ns."),
     of_typical_pct=(FLOAT64, "device_ns of typical_ns: 200 takes twice as long."),
     basis=(TEXT, "What the times rest on; null: not asked by shape."),
+    step_gain_ns=(
+        INT64,
+        "What a step gains, by replay, where these calls take the typical time; null: not asked, "
+        "not by shape, or by formula.",
+    ),
+    step_gain_ns_lo90=(INT64, "Lower end of the 90 % interval of that."),
+    step_gain_ns_hi90=(INT64, "Upper end of the 90 % interval of that."),
 )
 
 
@@ -62,6 +76,10 @@ def kernel_gap(
     ] = "shape",
     source_depth: SourceDepth = 1,
     n: Annotated[int, "Rows to show, most gap first; 0: all."] = 20,
+    gain: Annotated[
+        bool, "What a step would gain at the typical times, by replay (of the first 8 rows)."
+    ] = False,
+    recording: Trace | None = None,
 ) -> pa.Table:
     """How far are products, experts and attention from what was measured at their size?
 
@@ -89,7 +107,12 @@ def kernel_gap(
     labels = [names[code] for code in groups.keys[:, 0].tolist()] if names else None
     answer = _table(labels, groups, kind, call_ns, measured, called, work.costs, total)
     order = ordered(-answer["gap_ns"].to_numpy())
-    shown = answer.take(pa.array(order[:n] if n else order))
+    chosen = order[:n] if n else order
+    shown = answer.take(pa.array(chosen))
+    replay: Fields = {}
+    if gain:
+        kinds = kind[groups.first_row][chosen].tolist() if by == "shape" else []
+        shown, replay = _replay_gains(shown, [work.costs[k] for k in kinds], recording)
     sums = {name: float(np.sum(answer[name].to_numpy())) for name in ("device_ns", "gap_ns")}
     return with_coverage(
         shown,
@@ -99,7 +122,28 @@ def kernel_gap(
         gap_pct_of_device_time=round(100 * sums["gap_ns"] / total, 2) if total else None,
         not_measured_ns=_tell_reasons(work, measured, is_answered),
         rows_left_out=answer.num_rows - shown.num_rows,
+        **replay,
     )
+
+
+def _replay_gains(
+    shown: pa.Table, costs: list[CostOrReason], recording: Trace | None
+) -> tuple[pa.Table, Fields]:
+    """Return the rows with what a step gains at the typical time of each, and of all together."""
+    replayed, why = replay_if_trusted(recording)
+    if replayed is None:
+        return shown, {"replay": why}
+    rows = shown.to_pylist()
+    for row, cost in zip(rows[:_REPLAYED], costs, strict=False):
+        if row["basis"] != BASES[FORMULA]:
+            row |= _gain(replayed, at_measured_pace(of=cost))
+    table = pa.Table.from_pylist(rows, schema=shown.schema)
+    return table, {"replay": why, "step_gain_of_all": _gain(replayed, at_measured_pace())}
+
+
+def _gain(replayed: ReplayedRecording, change: CauseEdit) -> Fields:
+    gain = replayed.gain((change,))
+    return {} if gain is None else gain.columns
 
 
 def _table(
@@ -139,6 +183,7 @@ def _table(
             "gap_to_best_ns": number(time - best, INT64),
             "of_typical_pct": 100 * time / np.maximum(typical, 1.0),
             "basis": texts(bases or [None] * count),
+            **{name: pa.nulls(count, INT64) for name in RETURNS.names if "step_gain" in name},
         },
         schema=RETURNS,
     )

@@ -10,7 +10,7 @@ from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 from tests.kineto_file import Event, kernel, launch, of_rank, op, write
 
-RECORDED = Path(__file__).parents[3] / "bench/gpu/recorded/steps/base"
+RECORDED = Path(__file__).parents[4] / "bench/gpu/recorded/steps/base"
 _DIMS = [[4096, 4096], [4096, 4096]]
 
 
