@@ -15,10 +15,11 @@ def _time(op: str, number_format: str = "bf16", **sizes: float) -> float:
 
 
 def test_a_large_product_computes() -> None:
-    computing = 2 * 8192**3 / 989e3
+    """By the fastest products that were measured on an H100: 794.5 and 1402.6 TFLOP/s."""
+    computing = 2 * 8192**3 / 794.5e3
     assert _time("matmul", m=8192, n=8192, k=8192) == pytest.approx(computing, rel=0.01)
     half = _time("matmul", "fp8", m=8192, n=8192, k=8192)
-    assert half == pytest.approx(computing * 989 / 1979, rel=0.03)
+    assert half == pytest.approx(computing * 794.5 / 1402.6, rel=0.03)
 
 
 def test_a_product_of_one_row_reads_weights() -> None:
