@@ -164,6 +164,7 @@ def _cut_beyond_callers(tables: dict[str, pa.Table], seen: list[Impossible]) -> 
     for _ in range(_ROUNDS):
         caller = Nested(thread, start, end).parent
         is_long = (caller != NONE) & is_operator[caller] & (end > end[caller] + TICK_NS)
+        is_long &= start < end[caller] - TICK_NS  # else it follows, by times that were rounded
         if not is_long.any():
             break
         first = np.flatnonzero(is_long & ~is_long[caller])

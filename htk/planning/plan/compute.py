@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from htk.physics.decoder import scan_flops
-from htk.physics.hardware import Gpu, catalogue
+from htk.physics.hardware import Gpu
 from htk.physics.kernel_time import time_kernel
 from htk.physics.layer_time import ATTENTION_BACKWARD, time_attention, time_experts
 from htk.planning.plan.job import PlannedJob
@@ -248,12 +248,10 @@ class StageCompute:
 
     @property
     def _slowed(self) -> float:
-        """The time of a kernel of this job over that of a library's alone: of a step, of its
-        framework, and at its site, where recordings told how fast its products are."""
-        entry = catalogue().get(self.gpu.name, self.gpu)
-        at_site = entry.achievable_half_tflops / self.gpu.achievable_half_tflops
+        """The time of a kernel of this job over that of a library's alone: of a step, and of its
+        framework."""
         fused = self.job.kernels == "fused"
-        return _SLOWED * at_site / (1.0 if fused else _FRAMEWORK.get(self.gpu.architecture, 1.0))
+        return _SLOWED / (1.0 if fused else _FRAMEWORK.get(self.gpu.architecture, 1.0))
 
     @cached_property
     def _attention_ns(self) -> float:

@@ -70,7 +70,9 @@ def test_small_products_are_slower_by_themselves() -> None:
 def test_a_site_and_a_framework_are_as_much_slower() -> None:
     plain = StageCompute(LLAMA).forward.products
     slow = replace(H100, achievable_bf16_tflops=H100.achievable_half_tflops / 2)
-    assert StageCompute(replace(LLAMA, gpu=slow)).forward.products == pytest.approx(2 * plain)
+    assert StageCompute(replace(LLAMA, gpu=slow)).forward.products == pytest.approx(
+        2 * plain, rel=0.05
+    )
     compiled = StageCompute(replace(LLAMA, kernels="compiled")).forward.products
     assert compiled == pytest.approx(plain / 0.85)
 
