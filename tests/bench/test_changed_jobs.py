@@ -3,6 +3,8 @@
 import random
 from statistics import median
 
+import pytest
+
 from bench.changed_jobs import (
     SLIGHT,
     Pair,
@@ -24,6 +26,7 @@ def test_three_pairs_and_an_equal_one() -> None:
     assert median(score.misses) <= 0.2
 
 
+@pytest.mark.nightly
 def test_two_percent_are_seen_at_six_steps() -> None:
     """Of all GPUs, of one, of one product; in the two jobs that were missed once, and an equal run
     shows nothing."""

@@ -86,6 +86,7 @@ def test_the_nearest_tests_come_first() -> None:
     assert len(wider) == len(set(wider) - set(near)) == 10
 
 
+@pytest.mark.nightly
 def test_a_mistake_is_killed_by_a_test_that_passes_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
