@@ -179,7 +179,7 @@ class _Export:
         }
 
     def _collective(self, row: Fields) -> Fields:
-        """Return what is told of a collective, as Kineto tells it."""
+        """Return the facts of a collective by Kineto's names for them."""
         name = self._text(row["opType"]) or self._text(row["opName"])
         kind = re.sub(r"^hcom_|_", "", name).lower()
         group = self._text(row["groupName"])

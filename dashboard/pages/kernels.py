@@ -151,8 +151,8 @@ def _gap(visit: Visit) -> Any:
     rows = far[:_FAR_DRAWN]
     heading = "How far are kernels from those measured at their size?"
     if not rows:
-        text = "No product, attention or expert of a known size takes longer than measured ones."
-        return section(heading, empty(text), *coverage(result))
+        text = "No product, attention or expert takes longer than one that was measured."
+        return section(heading, empty(_unless_filtered(visit, text)), *coverage(result))
     fig = plots.ranked(rows, "name", "gap_ns", visit.dark)
     drawn = plot(fig, heading, None, 120 + 20 * len(rows))
     return section(heading, drawn, grid(result, visit, asked, rows=6), *coverage(result))

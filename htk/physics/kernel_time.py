@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,6 +40,14 @@ _LIKE = {"tf32": "bf16", "fp32": "bf16", "fp8_block": "fp8", "fp4": "fp8", "int8
          "int4_weights": "bf16", "fp4_weights": "int4_weights", "fp8": "bf16"}  # fmt: skip
 
 
+class _AtlasSource(NamedTuple):
+    """Where the atlas answers for a GPU, and the GPU with the rates that laws take there."""
+
+    name: str
+    number_format: str
+    gpu: Gpu
+
+
 @dataclass(frozen=True)
 class KernelTimes:
     """Times of some kernels in ns: typical, the ends of a 90 % interval, the fastest library's."""
@@ -60,8 +69,7 @@ def estimate_kernels(
 ) -> KernelTimes:
     """Return the times of kernels of one operation and format; experts' formats end in how tokens
     are spread over them: bf16/balanced."""
-    source, kept = _find_source(gpu, op, number_format)
-    gpu = _with_rates_of(gpu, source)
+    source, kept, gpu = _find_source(gpu, op, number_format)
     reading = read_atlas(source, op, kept, sizes)
     nearness = reading.nearness
     if source != gpu.name or kept != number_format:
@@ -79,7 +87,7 @@ def estimate_grouped(gpu: Gpu, number_format: str, sizes: Mapping[str, Floats]) 
     """Return the times of products in groups, one for each expert, in one kernel: as far from their
     law as a single product of all their rows is."""
     single = estimate_kernels(gpu, "matmul", number_format, sizes)
-    gpu = _with_rates_of(gpu, _find_source(gpu, "matmul", number_format)[0])
+    gpu = _find_source(gpu, "matmul", number_format).gpu
     law = LAWS["matmul"](gpu, number_format, sizes)
     ratio = time_products(gpu, number_format, sizes, groups=sizes["experts"]) / law
     return KernelTimes(
@@ -106,7 +114,9 @@ def time_kernel(
     asked = math.log(max(size, 1.0))
     along = float(np.interp(asked, logs, rising))
     if asked > logs[-1]:
-        ends = _time_by_law(gpu, op, number_format, np.array([size, math.exp(logs[-1])]), shape)
+        law_gpu = _find_source(gpu, op, number_format).gpu
+        far = np.array([size, math.exp(logs[-1])])
+        ends = _time_by_law(law_gpu, op, number_format, far, shape)
         along += math.log(ends[0] / ends[1])
     return math.exp(along)
 
@@ -117,7 +127,7 @@ def _read_rising(
 ) -> tuple[Floats, Floats]:
     """Return the logarithms of sizes that a shape was measured at, and of times that rise with
     them, at most in proportion."""
-    source, kept = _find_source(gpu, op, number_format)
+    source, kept, gpu = _find_source(gpu, op, number_format)
     table = load_table(source, op, kept)
     if table is None:
         raise KeyError(f"{source} has no {kept} of {op}")
@@ -142,7 +152,6 @@ def _time_by_law(
     gpu: Gpu, op: str, number_format: str, along: Floats, shape: tuple[float, ...]
 ) -> Floats:
     operation = OPERATIONS[op]
-    gpu = _with_rates_of(gpu, _find_source(gpu, op, number_format)[0])
     sizes = {operation.along: along}
     for name, size in zip(operation.shape, shape, strict=True):
         sizes[name] = np.full(len(along), size)
@@ -151,7 +160,7 @@ def _time_by_law(
 
 def most_ranks(gpu: Gpu, op: str) -> float:
     """Return the ranks of the largest collective that was measured within a node."""
-    source, kept = _find_source(gpu, op, "bf16")
+    source, kept, _ = _find_source(gpu, op, "bf16")
     table = load_table(source, op, kept)
     return 0.0 if table is None else float(table.shapes.max())
 
@@ -167,7 +176,7 @@ def read_atlas(source: str, op: str, number_format: str, sizes: Mapping[str, Flo
 
 
 @cache
-def _find_source(gpu: Gpu, op: str, number_format: str) -> tuple[str, str]:
+def _find_source(gpu: Gpu, op: str, number_format: str) -> _AtlasSource:
     """Return the accelerator whose table answers, and the format there: the GPU's own, that of its
     nearest sibling, or that of the nearest format."""
     tables = read_index()["tables"]
@@ -176,11 +185,11 @@ def _find_source(gpu: Gpu, op: str, number_format: str) -> tuple[str, str]:
         wanted = f"{plain}{slash}{spread}"
         having = [name for name, ops in tables.items() if wanted in ops.get(op, ())]
         if having:
-            return nearest_gpu(gpu, having), wanted
+            source = nearest_gpu(gpu, having)
+            return _AtlasSource(source, wanted, _with_rates_of(gpu, source))
         plain = _LIKE[plain]
 
 
-@cache
 def _with_rates_of(gpu: Gpu, source: str) -> Gpu:
     """Return a GPU whose products nobody measured as one that comes as near its peak as the one
     whose kernels it is held to, where that is of its architecture."""

@@ -1,4 +1,4 @@
-"""What measured kernels take at the sizes of a step's calls: products, attention and experts.
+"""Times of measured kernels at the sizes of a step's products, attention and experts.
 
 After a change a kernel takes its recorded time, by what is measured after over what is measured
 before, so that what measurements miss of it cancels.
@@ -81,6 +81,10 @@ class MeasuredPace:
         rows = np.flatnonzero(self.call != NONE)
         sums = np.bincount(self.call[rows], length[rows])
         return np.asarray(take_or(sums, self.call, np.nan))
+
+    def typical_lengths(self, length: Floats) -> Floats:
+        """Return how long each activity takes where its call takes the typical time."""
+        return np.asarray(length * self.typical / self.times_of_calls(length))
 
     def find_slower(self, length: Floats, least: float) -> Mask:
         """Return which activities are of calls that take more than so many times the typical time;

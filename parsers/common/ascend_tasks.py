@@ -1,4 +1,4 @@
-"""What tasks and calls are called that Ascend's recorders write."""
+"""Names of the tasks and calls that Ascend's recorders write."""
 
 import re
 

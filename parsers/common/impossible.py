@@ -38,8 +38,12 @@ def mend_impossible(
     mend_host(mended, seen)
     if "kernels" in mended and mended["kernels"].num_rows:
         _drop_repeats(mended, seen)
-        mend_launched(mended, _overlong(mended["kernels"])[0], seen)
-        _mend_overruns(mended, seen, keep_overruns)
+        kernels = mended["kernels"]
+        overlong = _overlong(kernels)
+        mend_launched(mended, overlong[0], seen)
+        if mended["kernels"] is not kernels:
+            overlong = _overlong(mended["kernels"])
+        _mend_overruns(mended, overlong, seen, keep_overruns)
         _name_crowded(mended["kernels"], seen)
         name_doubtful(mended, facts, seen)
     elif "launches" in mended:
@@ -113,11 +117,15 @@ def _overlong(kernels: pa.Table) -> tuple[Mask, Ints]:
 
 
 def _mend_overruns(
-    tables: dict[str, pa.Table], seen: list[Impossible], keep_overruns: bool
+    tables: dict[str, pa.Table],
+    overlong: tuple[Mask, Ints],
+    seen: list[Impossible],
+    keep_overruns: bool,
 ) -> None:
-    """Cut what lasts over its followers, unless it is to be kept."""
+    """Cut what lasts over its followers, unless it is to be kept; `overlong`: as `_overlong`
+    returns it of these tables."""
     kernels = tables["kernels"]
-    is_long, cut = _overlong(kernels)
+    is_long, cut = overlong
     rows = np.flatnonzero(is_long)
     if not len(rows):
         return

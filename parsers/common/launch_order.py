@@ -33,14 +33,15 @@ def mend_launched(tables: dict[str, pa.Table], is_overlong: Mask, seen: list[Imp
     launches = tables.get("launches")
     if launches is None or not launches.num_rows:
         return
-    is_far = _far_ones(tables, _Launched.of(tables))
+    launched = _Launched.of(tables)
+    is_far = _far_ones(tables, launched)
     if is_far.any():
         far = np.flatnonzero(is_far)
         text = "activity a minute and more after its launch and all other work: left out"
         report(seen, tables["kernels"], far, "far_activity", text)
         tables["kernels"] = without_rows(tables["kernels"], far)
         is_overlong = is_overlong[~is_far]
-    launched = _Launched.of(tables)
+        launched = _Launched.of(tables)
     kernels = tables["kernels"]
     start, end = read_times(kernels)
     early_ns = np.where(launched.is_launched, launched.first_ns - start, NO_TIME)

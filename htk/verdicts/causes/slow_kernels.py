@@ -26,8 +26,7 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
     if not slow.any():
         return []
     acts = model.graph.activities
-    measured = length * pace.typical / pace.times_of_calls(length)
-    lost = np.where(slow, length - measured, 0.0)
+    lost = np.where(slow, length - pace.typical_lengths(length), 0.0)
     of_all_gpus = recorded.gpus / len(model.graph.ranks) / recorded.replayed.steps * recorded.steps
     took = float(length[slow].sum())
     worst = int(lost.argmax())
@@ -70,7 +69,7 @@ def at_measured_pace(least: float = 1.0, of: CostOrReason | None = None) -> Caus
         slow = pace.find_slower(length, least)
         if of is not None:
             slow &= take_or(np.array([cost == of for cost in calls.costs], bool), calls.kind, False)
-        measured: Floats = np.where(slow, length * pace.typical / pace.times_of_calls(length), 0.0)
+        measured: Floats = np.where(slow, pace.typical_lengths(length), 0.0)
         changed = model.with_lengths(slow, measured)
         less = float((length - measured)[slow].sum())
         unsure = mean_sigma(np.where(slow, pace.sigma, 0.0), measured) * float(measured.sum())
