@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 import htk
 from htk.faces.notebook.session import Session
+from htk.traces.trace import confined
 from tests.two_ranks import write_ranks
 
 ROOT = Path(__file__).parents[1]
@@ -51,6 +52,24 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("HTK_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("settings")))
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def readers_stay() -> Iterator[None]:
+    """Files from outside are read by processes that wait for other tests' too, as a server's do:
+    to start one takes longer than most tests."""
+    confined._most_ready = confined.SERVED
+    yield
+    confined._most_ready = 0
+    while confined._ready:
+        confined._ready.pop().stop()
+
+
+@pytest.fixture
+def no_reader_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files from outside are read by processes started for this test."""
+    monkeypatch.setattr(confined, "_most_ready", 0)
+    monkeypatch.setattr(confined, "_ready", [])
 
 
 @pytest.fixture(scope="session")

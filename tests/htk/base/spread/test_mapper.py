@@ -8,8 +8,9 @@ import time
 from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from operator import neg
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -22,6 +23,7 @@ from htk.base.spread.mapper import ON, TRIES, Lost, Mapper, ThreadMapper
 from htk.base.spread.processes import ProcessMapper
 from htk.base.spread.workplace import Workplace, mapper
 from htk.traces.trace.opening import OpenOptions, open_trace
+from tests.htk.base.spread.worker_tasks import Deadly, Meeting, doubled
 from tests.operation_job import JobPlan, simulate
 from tests.two_ranks import write_ranks
 
@@ -35,8 +37,7 @@ JOB_QUESTIONS = (
     "straggler_causes",
     "straggler_whatif",
 )
-ELSEWHERE = [on for on in ON if on != "threads"]
-# Ray takes ten seconds to start: one test by day asks it, all others at night.
+# Ray takes ten seconds to start.
 RAY_AT_NIGHT = [
     "processes",
     pytest.param("ray", marks=pytest.mark.nightly),
@@ -79,28 +80,6 @@ class _Later:
             self._mapper.close()
 
 
-def doubled(value: int) -> int:
-    if value < 0:
-        raise UsageError(f"{value} is below zero")
-    return 2 * value
-
-
-@dataclass(frozen=True)
-class Deadly:
-    """Ends its process at one item, the first times that it is asked."""
-
-    folder: Path
-    item: int
-    times: int
-
-    def __call__(self, item: int) -> tuple[int, int]:
-        tries = len(list(self.folder.glob(f"{item}-*")))
-        (self.folder / f"{item}-{tries}").touch()
-        if item == self.item and tries < self.times:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return item, os.getpid()
-
-
 @pytest.mark.parametrize("on", ["threads", *RAY_AT_NIGHT])
 def test_results_come_in_the_order_of_the_items(on: str, workplaces: dict[str, Workplace]) -> None:
     items = list(range(23))
@@ -109,22 +88,6 @@ def test_results_come_in_the_order_of_the_items(on: str, workplaces: dict[str, W
     with pytest.raises(UsageError, match="-1 is below zero"):
         list(workplaces[on].mapper.map(doubled, [3, -1, 4]))
     assert list(workplaces[on].mapper.map(doubled, [5])) == [10]
-
-
-@dataclass(frozen=True)
-class Meeting:
-    """Waits until each of two items has begun: for ever, were one done after the other."""
-
-    folder: Path
-
-    def __call__(self, item: int) -> tuple[int, int]:
-        (self.folder / f"{item}").touch()
-        patience = time.monotonic() + 300
-        while not (self.folder / f"{1 - item}").exists():
-            if time.monotonic() > patience:
-                raise UsageError("the other item never began")
-            time.sleep(0.01)
-        return item, os.getpid()
 
 
 @pytest.mark.parametrize("on", ["threads", *RAY_AT_NIGHT])
@@ -158,17 +121,17 @@ def test_a_pool_that_broke_before_the_next_item_is_given_to_it_costs_no_result()
     """The death of a worker is found out at the next submission, or at the next result."""
     processes = ProcessMapper(2)
     try:
-        assert list(processes.map(doubled, range(3))) == [0, 2, 4]
+        assert list(processes.map(neg, range(3))) == [0, -1, -2]
         for round_ in range(2 * TRIES):  # no item is charged for the deaths of earlier rounds
             pool = processes._pool
             assert pool is not None
-            last = pool.submit(doubled, 1)
+            last = pool.submit(neg, 1)
             for process in list(pool._processes.values()):
                 os.kill(process.pid, signal.SIGKILL)
             with suppress(BrokenProcessPool):
                 last.result()
             pool._executor_manager_thread.join()  # from here on it refuses
-            assert list(processes.map(doubled, range(5))) == [0, 2, 4, 6, 8], round_
+            assert list(processes.map(neg, range(5))) == [0, -1, -2, -3, -4], round_
     finally:
         processes.close()
 
@@ -182,7 +145,7 @@ def test_what_kills_every_worker_is_lost_and_the_rest_is_not(
     assert [r[0] for k, r in enumerate(results) if k != 2] == [0, 1, 3, 4, 5]
 
 
-@pytest.mark.parametrize("on", ELSEWHERE)
+@pytest.mark.parametrize("on", RAY_AT_NIGHT)
 def test_files_read_and_questions_answered_elsewhere_give_the_same(
     on: str,
     workplaces: dict[str, Workplace],

@@ -8,17 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from htk.faces.cli.main import run
 from tests.kineto_file import kernel, launch, of_rank, op, step, write
 
 if sys.platform != "linux":
     pytest.skip("disks are made full and read-only as Linux does", allow_module_level=True)
 
-# No file grows beyond 1 kB: as a disk that is full, whoever runs this. Python would keep compiled
-# modules cut short, and not notice.
-LIMITED = (
-    "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000));"
-    "from htk.faces.cli.main import run; sys.exit(run(sys.argv[1:]))"
-)
 ANSWERS = (
     ("kernel-top", "answer.csv"),
     ("kernel-top", "answer.json"),
@@ -43,6 +38,19 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write(folder / "rank0.json", *events, **of_rank(0))
 
 
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No file grows beyond 1 kB: as a disk that is full, whoever runs this."""
+    import resource
+
+    # Python would keep compiled modules cut short, and not notice.
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
 @pytest.fixture(scope="module")
 def read_only(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder on a disk that may only be read; without the right to mount, one without the right
@@ -59,29 +67,29 @@ def read_only(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         subprocess.run(["umount", str(folder)], check=True)
 
 
-def answered(trace: Path, command: str, target: Path, *python: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-B", *python, command, str(trace), "--no-cache", "-o", str(target)],
-        capture_output=True, text=True,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(("command", "name"), ANSWERS)
-def test_a_full_disk(trace: Path, command: str, name: str, tmp_path: Path) -> None:
-    done = answered(trace, command, tmp_path / name, "-c", LIMITED)
-    assert done.returncode == 2, done.stderr
-    assert "File too large" in done.stderr and "internal error" not in done.stderr
-    assert done.stderr.strip().count("\n") == 0
+def test_a_full_disk(
+    trace: Path,
+    command: str,
+    name: str,
+    tmp_path: Path,
+    full_disk: None,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run([command, str(trace), "--no-cache", "-o", str(tmp_path / name)]) == 2
+    said = capsys.readouterr().err
+    assert "File too large" in said and "internal error" not in said
+    assert said.strip().count("\n") == 0
     assert [file for file in tmp_path.rglob("*") if file.is_file()] == []
 
 
 @pytest.mark.parametrize(("command", "name"), [ANSWERS[0], ANSWERS[6], ANSWERS[9]])
 def test_a_disk_that_may_only_be_read(
-    trace: Path, command: str, name: str, read_only: Path
+    trace: Path, command: str, name: str, read_only: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done = answered(trace, command, read_only / name, "-m", "htk")
-    assert done.returncode == 2, done.stderr
-    assert str(read_only) in done.stderr and done.stderr.strip().count("\n") == 0
+    assert run([command, str(trace), "--no-cache", "-o", str(read_only / name)]) == 2
+    said = capsys.readouterr().err
+    assert str(read_only) in said and said.strip().count("\n") == 0
 
 
 def test_standard_output_on_a_full_disk(trace: Path, tmp_path: Path) -> None:

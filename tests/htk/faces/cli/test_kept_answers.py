@@ -1,14 +1,26 @@
 """The same command asked again: answered from what was printed, and never from what is stale."""
 
+import io
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from htk.faces.cli.kept_answers import answered
+from htk.faces.cli.main import run as run_command
 from tests.kineto_file import kernel, of_rank, write
+
+
+class Printed(NamedTuple):
+    code: int
+    out: str
+    err: str
+    kept: bool  # whether nothing was run for it
 
 
 class Shell:
@@ -17,7 +29,8 @@ class Shell:
     def __init__(self, folder: Path) -> None:
         self.cache = folder / "cache"
 
-    def htk(self, *args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    def process(self, *args: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """A command as it is typed; what it imports stands among its errors."""
         return subprocess.run(
             [sys.executable, "-X", "importtime", "-m", "htk", *args],
             env=os.environ | {"HTK_CACHE_DIR": str(self.cache)} | environment,
@@ -26,14 +39,32 @@ class Shell:
             check=False,
         )
 
+    def htk(self, *args: str, **environment: str) -> Printed:
+        """A command in this process."""
+        runs = []
+
+        def counted(argv: Sequence[str]) -> int:
+            runs.append(argv)
+            return run_command(list(argv))
+
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in ({"HTK_CACHE_DIR": str(self.cache)} | environment).items():
+                patch.setenv(name, value)
+            out = io.StringIO()
+            err = io.StringIO()
+            patch.setattr(sys, "stdout", out)
+            patch.setattr(sys, "stderr", err)
+            code = answered(args, counted)
+            return Printed(code, out.getvalue(), err.getvalue(), not runs)
+
     def was_kept(self, *args: str, **environment: str) -> bool:
-        """Whether a command is answered without importing Arrow."""
+        """Whether a command is answered without being run."""
         answer = self.htk(*args, **environment)
-        assert answer.returncode == 0, answer.stderr[-500:]
-        return "pyarrow" not in answer.stderr
+        assert answer.code == 0, answer.err[-500:]
+        return answer.kept
 
     def names(self, *args: str) -> list[str]:
-        return [row["name"] for row in json.loads(self.htk(*args).stdout)["rows"]]
+        return [row["name"] for row in json.loads(self.htk(*args).out)["rows"]]
 
 
 @pytest.fixture
@@ -50,10 +81,12 @@ def run(tmp_path: Path) -> Path:
 
 def test_the_same_question_is_answered_without_opening_the_trace(shell: Shell, run: Path) -> None:
     path = str(write(run / "a.json", kernel("gemm", 1, 3), **of_rank(0)))
-    first = shell.htk("kernel_top", path)
+    first = shell.process("kernel_top", path)
     assert "pyarrow" in first.stderr and "gemm" in first.stdout
-    again = shell.htk("kernel_top", path)
+    again = shell.process("kernel_top", path)
     assert "pyarrow" not in again.stderr and again.stdout == first.stdout
+    assert not shell.was_kept("kernel_top", path)  # here packages lie in other folders
+    assert shell.was_kept("kernel_top", path)
     assert not shell.was_kept("kernel_top", path, "--n", "1")  # another question
     assert not shell.was_kept("kernel_top", path, HTK_ENGINE="pure")  # another reader
 
@@ -82,8 +115,8 @@ def test_what_is_not_a_complete_answer_is_not_kept(shell: Shell, run: Path) -> N
     (run / "b.json").write_text("")
     asked = ("kernel_top", path, str(run / "b.json"))
     first, second = shell.htk(*asked), shell.htk(*asked)
-    assert "left out" in first.stderr and "left out" in second.stderr
-    assert shell.htk("kernel_top", str(run / "none.json")).returncode == 3
+    assert "left out" in first.err and "left out" in second.err
+    assert shell.htk("kernel_top", str(run / "none.json")).code == 3
     assert not shell.was_kept("doctor", path) and not shell.was_kept("doctor", path)
     assert not shell.was_kept("kernel_top", path, "--no-cache")
     assert not shell.was_kept("kernel_top", path, "--no-cache")
@@ -91,12 +124,12 @@ def test_what_is_not_a_complete_answer_is_not_kept(shell: Shell, run: Path) -> N
 
 def test_a_damaged_answer_is_made_anew(shell: Shell, run: Path) -> None:
     path = str(write(run / "a.json", kernel("gemm", 1, 3), **of_rank(0)))
-    whole = shell.htk("kernel_top", path).stdout
+    whole = shell.htk("kernel_top", path).out
     (kept,) = (shell.cache / "answers").iterdir()
     kept.write_bytes(kept.read_bytes().replace(b"gemm", b"norm"))
-    assert shell.htk("kernel_top", path).stdout == whole
+    assert shell.htk("kernel_top", path).out == whole
     assert shell.was_kept("kernel_top", path)
-    assert shell.htk("cache", "clear").returncode == 0
+    assert shell.htk("cache", "clear").code == 0
     assert not list((shell.cache / "answers").iterdir())
 
 
@@ -121,8 +154,8 @@ def test_an_output_that_takes_few_characters_takes_an_answer_made_or_kept(
 ) -> None:
     path = str(write(run / "a.json", kernel("wörk", 1, 3), **of_rank(0)))
     asked = ("kernel_top", path, "--format", "csv")
-    made = shell.htk(*asked, PYTHONIOENCODING="ascii")
+    made = shell.process(*asked, PYTHONIOENCODING="ascii")
     assert made.returncode == 0 and '"w\\xf6rk"' in made.stdout, made.stderr[-500:]
-    assert '"wörk"' in shell.htk(*asked, PYTHONIOENCODING="utf-8").stdout  # as it was kept
-    assert shell.was_kept(*asked, PYTHONIOENCODING="ascii")
-    assert shell.htk(*asked, PYTHONIOENCODING="ascii").stdout == made.stdout
+    assert '"wörk"' in shell.process(*asked, PYTHONIOENCODING="utf-8").stdout  # as it was kept
+    again = shell.process(*asked, PYTHONIOENCODING="ascii")
+    assert "pyarrow" not in again.stderr and again.stdout == made.stdout

@@ -115,6 +115,7 @@ def asked(name: str, folder: Path, output: Path) -> list[list[str]]:
         ],
         "scrub": [[path, "-o", str(output / "s")]],
         "trim": [[path, "--steps", "1..2", "-o", str(output / "t")]],
+        "verify": [[path]],
         "sql": [[path, "select * from kernels"], [path, f'select "{EVIL}" from kernels']],
     }
     return ways.get(name, [[path], [path, "-o", str(output / f"{name}.out")]])

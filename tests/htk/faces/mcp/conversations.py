@@ -1,4 +1,4 @@
-"""Conversations with the server of tools, through the SDK's own client and a real process."""
+"""Conversations with the server of tools, through the SDK's own client."""
 
 import os
 import sys
@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from htk.faces.mcp.traces import Traces
+
 anyio = pytest.importorskip("anyio")
 mcp = pytest.importorskip("mcp")
 
@@ -16,7 +18,15 @@ mcp = pytest.importorskip("mcp")
 from mcp.client.client import Client  # noqa: E402
 from mcp.client.stdio import StdioServerParameters  # noqa: E402
 
-__all__ = ["Client", "anyio", "conversation", "in_own_thread", "mcp", "text"]
+__all__ = [
+    "Client",
+    "anyio",
+    "conversation",
+    "conversation_of_processes",
+    "in_own_thread",
+    "mcp",
+    "text",
+]
 
 
 def in_own_thread(function: Callable[..., Awaitable[None]], *arguments: Any) -> None:
@@ -26,14 +36,24 @@ def in_own_thread(function: Callable[..., Awaitable[None]], *arguments: Any) -> 
 
 
 def conversation(root: Path, talk: Callable[[Client], Awaitable[None]]) -> None:
+    """Talk to the server in this process."""
+    from htk.faces.mcp.server import server
+
+    _talk_to(server(Traces([root])), talk)
+
+
+def conversation_of_processes(root: Path, talk: Callable[[Client], Awaitable[None]]) -> None:
     """Start the server as an agent's host does, and talk to it."""
     environment = dict(os.environ) | {"HTK_CACHE_DIR": str(root.parent / "cache")}
     parameters = StdioServerParameters(
         command=sys.executable, args=["-m", "htk", "mcp", str(root)], env=environment
     )
+    _talk_to(parameters, talk)
 
+
+def _talk_to(server: Any, talk: Callable[[Client], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with Client(parameters) as client:
+        async with Client(server) as client:
             await talk(client)
 
     in_own_thread(main)

@@ -9,7 +9,7 @@ import pytest
 
 from htk.faces.mcp.tools import tools
 from htk.faces.mcp.traces import Traces
-from tests.htk.faces.mcp.conversations import Client, anyio, conversation, text
+from tests.htk.faces.mcp.conversations import Client, anyio, conversation_of_processes, text
 
 _ENDLESS = "select count(*) from range(1000000) a, range(1000000) b where a.range + b.range = 7"
 _QUESTIONS = ("kernel_top", "time_breakdown", "comm_summary", "step_times", "kernel_kinds")
@@ -45,7 +45,7 @@ def _invalid_call(draw: random.Random) -> _Call:
     )
 
 
-@pytest.mark.parametrize("calls", [60, pytest.param(1000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("calls", [40, pytest.param(1000, marks=pytest.mark.nightly)])
 def test_each_call_is_answered_or_refused_for_its_reason(tmp_path: Path, calls: int) -> None:
     draw = random.Random(calls)
     ask = {name: tool for name, _, tool in tools(Traces([tmp_path]))}
@@ -91,7 +91,7 @@ def test_each_call_is_answered_or_refused_for_its_reason(tmp_path: Path, calls: 
                     group.start_soon(ask_once, turn, call)
 
     (tmp_path / "root").mkdir()
-    conversation(tmp_path / "root", talk)
+    conversation_of_processes(tmp_path / "root", talk)
 
 
 def test_a_cancelled_query_makes_way_for_the_next(tmp_path: Path) -> None:
@@ -104,4 +104,4 @@ def test_a_cancelled_query_makes_way_for_the_next(tmp_path: Path) -> None:
         assert json.loads(text(after))["rows"] == [{"n": 1}]
 
     (tmp_path / "root").mkdir()
-    conversation(tmp_path / "root", talk)
+    conversation_of_processes(tmp_path / "root", talk)

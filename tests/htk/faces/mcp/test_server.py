@@ -1,4 +1,4 @@
-"""The tools as an agent uses them, through the SDK's own client and a real process."""
+"""The tools as an agent uses them, through the SDK's own client."""
 
 import json
 import os
@@ -20,7 +20,13 @@ from htk.faces.mcp.answers import MOST_CHARACTERS
 from htk.faces.mcp.tools import tools
 from htk.faces.mcp.traces import Traces
 from htk.traces.trace.opening import open_trace
-from tests.htk.faces.mcp.conversations import Client, anyio, conversation, in_own_thread, text
+from tests.htk.faces.mcp.conversations import (
+    Client,
+    anyio,
+    conversation,
+    in_own_thread,
+    text,
+)
 from tests.kineto_file import kernel, of_rank, step, write
 from tests.server_recording import write_server
 

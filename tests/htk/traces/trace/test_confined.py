@@ -32,7 +32,9 @@ FRESH = OpenOptions(cache=False)
 
 
 @pytest.fixture(params=["forked", "spawned"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def way(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, no_reader_waits: None
+) -> None:
     """Start processes in each of the ways."""
     if request.param == "forked" and sys.platform != "linux":
         pytest.skip("processes are forked on Linux alone")
@@ -40,7 +42,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.fixture
-def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+def forked(monkeypatch: pytest.MonkeyPatch, no_reader_waits: None) -> None:
     """Copy this process, with what stands in for a parser in it."""
     if sys.platform != "linux":
         pytest.skip("processes are forked on Linux alone")
