@@ -1,5 +1,6 @@
 """The pieces that pages are made of: tables, plots, tiles, controls, words for what went wrong."""
 
+import functools
 import logging
 import re
 import typing
@@ -27,6 +28,9 @@ _COMMANDS = re.compile(r" \(htk [^)]*\)|; choose with --.*")  # said of the comm
 _ADVICE = re.compile(r"; `htk [^`]*`[^;]*$")
 
 
+# Pixels of a figure: the most, of a bar that lies, and of what is around those bars.
+_HIGHEST, _ROW, _AROUND_ROWS = 380, 44, 130
+
 # Of a choice: a list that waits closed in the page works out its place at each change of the page.
 MADE_ON_OPENING: Any = {"keepMounted": False}
 
@@ -47,8 +51,31 @@ def empty(text: str) -> Any:
 
 def section(heading: Any, *children: Any, note: str = "") -> Any:
     """Return a panel of a page: what it shows, in what way, and the thing itself."""
-    hint = [html.P(note, className="hint")] if note else []
-    return html.Section([html.H2(heading), *hint, *children])
+    return html.Section([html.H2(heading), *hint(note), *children])
+
+
+def hint(words: str) -> list[Any]:
+    """Return small words below a heading; nothing of none."""
+    return [html.P(words, className="hint")] if words else []
+
+
+def headed(
+    heading: str | Callable[[Visit], Any],
+) -> Callable[[Callable[[Visit], list[Any]]], Callable[[Visit], Any]]:
+    """Make a panel of what a function returns; it keeps its heading where a table is missing."""
+
+    def decorate(make: Callable[[Visit], list[Any]]) -> Callable[[Visit], Any]:
+        @functools.wraps(make)
+        def part(visit: Visit) -> Any:
+            try:
+                children = make(visit)
+            except MissingTable as error:
+                children = [empty(not_there(str(error)))]
+            return section(heading if isinstance(heading, str) else heading(visit), *children)
+
+        return part
+
+    return decorate
 
 
 def of_all_steps(visit: Visit) -> str:
@@ -182,12 +209,19 @@ def picture(result: Result, *, dark: bool) -> Any:
     if not any(_has_values(trace) for trace in drawn.data):
         return html.Div()  # the table says what there is: axes without a mark say nothing
     if drawn.layout.meta != POPULATION:
-        return plot(drawn, result.analysis.question)
+        return plot(drawn, result.analysis.question, height=_height(drawn))
     chosen = {"type": "by-rank", "name": result.analysis.name}
     map_of_ranks = plot(drawn, result.analysis.question, chosen, drawn.layout.height)
     map_of_ranks.className += " population"
     map_of_ranks.tabIndex = 0  # arrows go from rank to rank
     return map_of_ranks
+
+
+def _height(drawn: Any) -> int:
+    """Return the height of a figure: of bars that lie, as much as they need."""
+    rows = {y for trace in drawn.data if trace.type == "bar" and trace.orientation == "h"
+            for y in trace.y}  # fmt: skip
+    return min(_AROUND_ROWS + _ROW * len(rows), _HIGHEST) if rows else _HIGHEST
 
 
 def _has_values(trace: Any) -> bool:
@@ -198,7 +232,7 @@ def _has_values(trace: Any) -> bool:
     return values is not None and any(value is not None for value in values)
 
 
-def plot(fig: Any, label: str, plot_id: Any = None, height: int = 380) -> Any:
+def plot(fig: Any, label: str, plot_id: Any = None, height: int = _HIGHEST) -> Any:
     """Return a figure that can be saved; its id, where it has one, makes clicks into filters."""
     config: Any = {"displaylogo": False, "displayModeBar": False, "responsive": True}
     identity = {"id": plot_id} if plot_id is not None else {}

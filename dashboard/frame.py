@@ -12,7 +12,6 @@ from htk.dashboard import derived
 from htk.dashboard.components import attributes
 from htk.dashboard.page import WAITING, Page, Visit
 from htk.dashboard.pages import composed
-from htk.dashboard.plan_of_run import fields_of_run
 from htk.dashboard.questions import menu_of
 from htk.dashboard.run_name import run_name
 from htk.dashboard.runs import Runs
@@ -113,7 +112,7 @@ def menu(visit: Visit) -> list[Any]:
         pages = [p for p in composed().values() if p.group == group and _fits(p, trace, visit.runs)]
         if group and pages:
             entries.append(html.Div(group, className="heading"))
-        entries += [_link(_begun(page, visit), page.path, page.title) for page in pages]
+        entries += [_link(view, page.path, page.title) for page in pages]
     asked = {}
     if trace is not None:
         asked = visit.runs.kept(view.run, trace.selection, "questions", lambda: menu_of(trace))
@@ -135,15 +134,6 @@ def menu(visit: Visit) -> list[Any]:
     return [*entries, every]
 
 
-def _begun(page: Page, visit: Visit) -> UrlState:
-    """Return the view that a link of the menu leads on from: a plan begins with the run's GPUs."""
-    trace = visit.runs.trace(visit.view.run)
-    if page.path != "plan" or trace is None or visit.view.page == "plan":
-        return visit.view
-    fields = visit.runs.kept(visit.view.run, trace.selection, "plan", lambda: fields_of_run(trace))
-    return replace(visit.view, options=fields)
-
-
 def plain_menu(view: UrlState, runs: Runs) -> list[Any]:
     """Return the links to what there is with no recording open."""
     pages = [p for p in composed().values() if not p.needs_run and _fits(p, None, runs)]
@@ -157,15 +147,12 @@ def _fits(page: Page, trace: Trace | None, runs: Runs) -> bool:
     """Return whether there is anything that the page shows."""
     if page.needs_history and not runs.history_address:
         return False
-    if trace is None or not page.needs:
-        return True
-    return any(trace.tables[name].num_rows for name in page.needs)
+    return trace is None or page.fits(trace)
 
 
 def _link(view: UrlState, page: str, title: str, question: str = "") -> Any:
     here = "here" if view.page == page else ""
-    kept = view.options if page == "plan" else {}
-    href = "/" + page + replace(view, options=kept).search()
+    href = "/" + page + replace(view, options={}).search()
     return dcc.Link(title, href=href, className=here, title=question)
 
 

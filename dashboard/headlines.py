@@ -19,8 +19,10 @@ from htk.verdicts.overview.doctor import LATE_LAUNCHES
 from htk.verdicts.overview.summary import IDLE_WORDS
 
 _Sentences = tuple[str, str]  # the heading, and what stands below it
+_MOSTLY_PCT = 50  # of GPU time
 _OF_A_NAME = 60  # characters
 _FAMILIES = {("memory", "copy"): "copies", ("memory", "set"): "memory sets"}
+_NO_GPU = "No GPU work was recorded"
 _REST = "others"  # a table's row for all names that it does not list
 MOST_NAMES = 100_000  # of kernels that a filter leaves
 GAPS = 12  # the longest, as the page of idle time lists them
@@ -68,6 +70,8 @@ def of_timeline(visit: Visit) -> _Sentences | None:
     """Return how long GPUs had work, and how much of that they were busy."""
     if hang_panels.recorded(visit):
         return of_hang(visit)
+    if not visit.trace.tables["kernels"].num_rows:
+        return _of_host(visit)
     times = visit.ask("time_breakdown").table
     total, busy = (int(numbers(times[c], 0).sum()) for c in ("total_ns", "busy_ns"))
     if not total:
@@ -80,6 +84,24 @@ def of_timeline(visit: Visit) -> _Sentences | None:
     mean = format_duration(total / times.num_rows)
     window = f"the {mean} from the first to the last GPU work"
     return f"The {whose} busy {100 * busy / total:.1f} % of {window}", _late_start(visit)
+
+
+_HOST_WORK = {"cpu_ops": "operator", "annotations": "range"}
+
+
+def _of_host(visit: Visit) -> _Sentences | None:
+    """Return what the host did, and that nothing is known of a GPU."""
+    recorded = {
+        words: table
+        for name, words in _HOST_WORK.items()
+        if (table := visit.trace.tables[name]).num_rows
+    }
+    if not recorded:
+        return None
+    begin = min(pc.min(table["start_ns"]).as_py() for table in recorded.values())
+    end = max(pc.max(table["end_ns"]).as_py() for table in recorded.values())
+    counts = [pluralize(table.num_rows, words) for words, table in recorded.items()]
+    return f"The host ran {' and '.join(counts)} in {format_duration(end - begin)}", _NO_GPU
 
 
 def _late_start(visit: Visit) -> str:
@@ -127,6 +149,7 @@ def _of_names(visit: Visit, name: str, share: str, what: str) -> _Sentences | No
 def of_operators(visit: Visit) -> _Sentences | None:
     """Return the operators that take most GPU time by themselves; without it, most CPU time."""
     rows = visit.ask("op_breakdown", n=100).to_pylist()
+    outside = [r for r in rows if str(r["op"]).startswith("(") and r["device_time_pct"]]
     rows = [r for r in rows if not str(r["op"]).startswith("(") and r["op"] != _REST]
     on_gpu = [r for r in rows if r["device_time_pct"]]
     if on_gpu:
@@ -145,6 +168,11 @@ def of_operators(visit: Visit) -> _Sentences | None:
         then = [f"{shorten(r['op'], 40)} {format_duration(r['cpu_self_ns'])}" for r in rows[1:4]]
     calls = pluralize(row["count"], "call")
     first = f"{shorten(row['op'], _OF_A_NAME)} takes {share} of {time} by itself, in {calls}"
+    outside_pct = sum(r["device_time_pct"] for r in outside)
+    if outside_pct > _MOSTLY_PCT:
+        largest = max(outside, key=lambda r: r["device_time_pct"])["op"].strip("()")
+        first = f"{outside_pct:.1f} % of GPU time is of no operator; the largest part: {largest}"
+        then.insert(0, f"{shorten(row['op'], 40)} {share}")
     if time == "CPU time":
         first = f"{shorten(row['op'], _OF_A_NAME)} takes most CPU time: {share}, in {calls}"
     return first, f"Then {', '.join(then)}" if then else ""
@@ -155,6 +183,8 @@ def of_communication(visit: Visit) -> _Sentences | None:
     for."""
     if hang_panels.recorded(visit):
         return of_hang(visit)
+    if not visit.trace.tables["kernels"].num_rows:
+        return _of_calls(visit)
     times = visit.ask("time_breakdown").table
     total, comm, exposed = (
         int(numbers(times[c], 0).sum()) for c in ("total_ns", "comm_ns", "exposed_comm_ns")
@@ -178,6 +208,20 @@ def of_communication(visit: Visit) -> _Sentences | None:
     return first, (
         f"Rank {worst['rank']} is waited for most, in {worst['times_blamed']:,} of {of}{behind}"
     )
+
+
+def _of_calls(visit: Visit) -> _Sentences | None:
+    """Return how many collectives the host called, of how many bytes."""
+    rows = visit.ask("comm_summary", by="type").to_pylist()
+    if not rows:
+        return None
+    top = max(rows, key=lambda row: row["comm_ns"] or 0)
+    calls = pluralize(sum(row["count"] for row in rows), "collective call")
+    sizes = [row["in_bytes"] for row in rows if row["in_bytes"]]
+    handed = f" of {format_bytes(sum(sizes))} in all" if sizes else ""
+    longest = f"; most time in {top['type']}" if len(rows) > 1 else f", each of {top['type']}"
+    unknown = f"{_NO_GPU}, so what computing waits for them is not known"
+    return f"The host made {calls}{handed}{longest}", unknown
 
 
 def of_hang(visit: Visit) -> _Sentences | None:

@@ -112,6 +112,10 @@ class Page:
     needs_run: bool = True  # else there is something to look at with no recording open
     needs_history: bool = False  # of many runs, which not every dashboard has
 
+    def fits(self, trace: Trace) -> bool:
+        """Return whether the recording holds anything that the page shows."""
+        return not self.needs or any(trace.tables[name].num_rows for name in self.needs)
+
 
 def panel(path: str, name: str, height: int = 120) -> Any:
     """Return the place of a part; a callback of the app fills it."""

@@ -17,6 +17,7 @@ from htk.dashboard.grids import grid
 from htk.dashboard.memo import SingleFlightCache
 from htk.dashboard.page import Visit
 from htk.dashboard.plan_fields import FieldErrors, PlanRequest, read_request
+from htk.dashboard.plan_of_run import read_plan_fields
 from htk.planning.plan.search import (
     APART,
     SEARCH_LABEL,
@@ -149,7 +150,7 @@ def _front(plans: Sequence[Plan]) -> frozenset[int]:
 
 def result(visit: Visit) -> Result:
     """Return the fastest layouts, and those that none beats in time and memory, as a table."""
-    plan = searched(visit.view.options)
+    plan = searched(read_plan_fields(visit))
     return _result(plan)
 
 
@@ -167,7 +168,7 @@ def _rows(plan: SearchedPlan) -> tuple[Plan, ...]:
 def answer(visit: Visit) -> Any:
     """Return the picture and the table of layouts."""
     try:
-        plan = searched(visit.view.options)
+        plan = searched(read_plan_fields(visit))
     except FieldErrors as error:
         return problem(str(error), "The fields cannot be planned")
     if not plan.answer.plans:
@@ -239,7 +240,7 @@ def _picture(visit: Visit, plan: SearchedPlan) -> Any:
 
 def ring_at(visit: Visit) -> Patch:
     """Return the change of the picture that puts its ring around the layout of the address."""
-    plan = searched(visit.view.options)
+    plan = searched(read_plan_fields(visit))
     objective = _objective(visit)
     order = plan.order_of(visit.option(LAYOUT, ""))
     chosen = plan.answer.plans[order]
@@ -258,7 +259,7 @@ def _table(visit: Visit, plan: SearchedPlan) -> Any:
     some = {name for name in _COLUMNS if rows.table[name].null_count < len(rows.table)}
     several = len({p.job.ranks for p in plan.answer.plans}) > 1
     columns = tuple(n for n in _COLUMNS if n in some and (several or n != "gpu_count"))
-    return grid(rows, visit, visit.view.options, rows=10, only=columns)
+    return grid(rows, visit, read_plan_fields(visit), rows=10, only=columns)
 
 
 def layout_of_row(plan: SearchedPlan, row: int) -> str:
@@ -270,7 +271,7 @@ def layout_of_row(plan: SearchedPlan, row: int) -> str:
 def opened(visit: Visit) -> Any:
     """The layout that was chosen, else the fastest: what its step and its memory consist of."""
     try:
-        plan = searched(visit.view.options)
+        plan = searched(read_plan_fields(visit))
     except HtkError:
         return html.Div()  # said above
     if not plan.answer.plans:

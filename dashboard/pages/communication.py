@@ -19,6 +19,8 @@ from htk.dashboard import hang_panels, headlines, plots
 from htk.dashboard.components import (
     coverage,
     empty,
+    headed,
+    hint,
     of_all_steps,
     picture,
     plot,
@@ -29,8 +31,10 @@ from htk.dashboard.grids import answered, grid
 from htk.dashboard.page import Page, Visit, panel
 
 _QUESTION = "What does communication cost?"
+_BANDWIDTH = "Bus bandwidth by size"
 _DEFAULTS = {"by": "size", "overlap": "total"}
 _BY_SIZE = ("exposed_ns", "shared_ns")
+_CALLED = ("comm_ns",)  # of collectives that no GPU ran
 _MOST_SIZES = 16  # that have a bar
 _LEAST_SIZES = 3  # through fewer no curve can be told from its point
 _HIGHEST, _AROUND = 340, 100  # pixels of the rows of the heat map, and of what is around them
@@ -76,28 +80,28 @@ def _pair(*names: str) -> Any:
     return html.Div([panel("communication", name, 420) for name in names], className="halves")
 
 
-def _ratio(visit: Visit) -> Any:
+@headed("Communication beside compute")
+def _ratio(visit: Visit) -> list[Any]:
     result = visit.ask("comm_compute_ratio")
-    heading = "Communication beside compute"
     drawn = picture(result, dark=visit.dark)
-    return section(heading, drawn, grid(result, visit, {}, rows=4), note=of_all_steps(visit))
+    return [*hint(of_all_steps(visit)), drawn, grid(result, visit, {}, rows=4)]
 
 
-def _overlap(visit: Visit) -> Any:
+@headed("How much is hidden behind compute?")
+def _overlap(visit: Visit) -> list[Any]:
     by = visit.option("overlap", _DEFAULTS["overlap"])
     asked = {"by": by}
     result = visit.ask("comm_compute_overlap", by=by)
-    heading = "How much is hidden behind compute?"
     drawn = [picture(result, dark=visit.dark)] if by == _DEFAULTS["overlap"] else []
     table = grid(result, visit, asked, rows=5 if drawn else 16)
-    return section(heading, *drawn, table, note=of_all_steps(visit))
+    return [*hint(of_all_steps(visit)), *drawn, table]
 
 
-def _groups(visit: Visit) -> Any:
+@headed("Which group's communication is exposed, and is it waiting or transfer?")
+def _groups(visit: Visit) -> list[Any]:
     result = visit.ask("comm_overlap_by_group")
-    heading = "Which group's communication is exposed, and is it waiting or transfer?"
     drawn = picture(result, dark=visit.dark)
-    return section(heading, drawn, grid(result, visit, {}, rows=4), note=of_all_steps(visit))
+    return [*hint(of_all_steps(visit)), drawn, grid(result, visit, {}, rows=4)]
 
 
 def _waits(visit: Visit) -> Any:
@@ -142,17 +146,17 @@ def _waits(visit: Visit) -> Any:
     return section(finding, plot(fig, heading, None, height), note=note)
 
 
-def _steps(visit: Visit) -> Any:
-    heading = "Is it the same rank that is late in every step?"
-    return section(heading, *answered(visit, "straggler_steps", rows=4))
+@headed("Is it the same rank that is late in every step?")
+def _steps(visit: Visit) -> list[Any]:
+    return answered(visit, "straggler_steps", rows=4)
 
 
-def _bandwidth(visit: Visit) -> Any:
+@headed(_BANDWIDTH)
+def _bandwidth(visit: Visit) -> list[Any]:
     result = visit.ask("bucket_study")
     rows = [r for r in result.to_pylist() if r["busbw_gbps_p50"] and r["size_from_bytes"]]
-    heading = "Bus bandwidth by size"
     if not rows:
-        return section(heading, empty("No collective of known size and transfer time."))
+        return [empty("No collective of known size and transfer time.")]
     import plotly.graph_objects as go
 
     keys = dict.fromkeys((r["type"], r["level"], r["group_size"]) for r in rows)
@@ -187,11 +191,12 @@ def _bandwidth(visit: Visit) -> Any:
     }
     fig = framed(data, dark=visit.dark, **axes)
     note = "Dotted, if at least three sizes were measured: the limit for very large calls."
-    table = grid(result, visit, {}, rows=4)
-    return section(heading, plot(fig, heading), table, *coverage(result)[1:], note=note)
+    drawn = plot(fig, _BANDWIDTH)
+    return [*hint(note), drawn, grid(result, visit, {}, rows=4), *coverage(result)[1:]]
 
 
-def _summary(visit: Visit) -> Any:
+@headed(lambda visit: f"Communication by {visit.option('by', _DEFAULTS['by'])}")
+def _summary(visit: Visit) -> list[Any]:
     by = visit.option("by", _DEFAULTS["by"])
     parts = answered(visit, "comm_summary", by=by)
     if by == "size":
@@ -200,7 +205,7 @@ def _summary(visit: Visit) -> Any:
         "Sums over ranks. Shared: all its time, exposed or not; where several collectives run at "
         "once on a GPU, each has its share."
     )
-    return section(f"Communication by {by}", *parts, note=note)
+    return [*hint(note), *parts]
 
 
 def _sizes(visit: Visit, otherwise: Any) -> Any:
@@ -213,31 +218,32 @@ def _sizes(visit: Visit, otherwise: Any) -> Any:
     words = ["size not known" if size is None else f"from {format_bytes(size)}" for size in sizes]
     labels = [f"{kinds[k]}, {words[k]}" for k in rows]
     table = table.take(pa.array(rows))
-    columns = {"label": pa.array(labels), **{y: table[y] for y in _BY_SIZE}}
-    bars = Bar("label", _BY_SIZE, stacked=False, horizontal=True)
+    values = _BY_SIZE if table["shared_ns"].null_count < len(table) else _CALLED
+    columns = {"label": pa.array(labels), **{y: table[y] for y in values}}
+    bars = Bar("label", values, stacked=False, horizontal=True)
     sums = pa.table(columns).group_by("label", use_threads=False)
-    added = sums.aggregate([(y, "sum") for y in _BY_SIZE]).rename_columns(["label", *_BY_SIZE])
+    added = sums.aggregate([(y, "sum") for y in values]).rename_columns(["label", *values])
     height = 150 + 40 * min(added.num_rows, _MOST_SIZES)
     drawn = figure(added, bars, dark=visit.dark)
     return plot(drawn, "Communication by size", None, height)
 
 
-def _late(visit: Visit) -> Any:
-    heading = "In which collectives did ranks wait longest, and for whom?"
+@headed("In which collectives did ranks wait longest, and for whom?")
+def _late(visit: Visit) -> list[Any]:
     result = visit.ask("late_arrivals")
-    return section(heading, picture(result, dark=visit.dark), grid(result, visit, {}, rows=4))
+    return [picture(result, dark=visit.dark), grid(result, visit, {}, rows=4)]
 
 
-def _matrix(visit: Visit) -> Any:
+@headed("Who sends how much to whom?")
+def _matrix(visit: Visit) -> list[Any]:
     result = visit.ask("comm_matrix")
-    heading = "Who sends how much to whom?"
     if not len(result):
         text = "No messages between two ranks and no all-to-alls: only these have a direction."
         if left_out := result.coverage.get("calls_left_out"):
             calls = pluralize(left_out, "message or all-to-all call")
             text = f"Not recorded: how much went from which rank to which, in {calls}."
-        return section(heading, empty(text))
-    return section(heading, picture(result, dark=visit.dark), grid(result, visit, {}, rows=4))
+        return [empty(text)]
+    return [picture(result, dark=visit.dark), grid(result, visit, {}, rows=4)]
 
 
 PAGE = Page(

@@ -14,7 +14,7 @@ from htk.base.core.humanize import format_duration
 from htk.base.core.label import Label
 from htk.base.schema import STRING
 from htk.dashboard import headlines, plots
-from htk.dashboard.components import coverage, empty, picture, plot, section
+from htk.dashboard.components import coverage, empty, headed, hint, picture, plot
 from htk.dashboard.example_ranges import gaps, link
 from htk.dashboard.grids import answered, grid
 from htk.dashboard.page import Page, Visit, panel
@@ -44,16 +44,17 @@ def layout(visit: Visit) -> Any:
     )
 
 
-def _causes(visit: Visit) -> Any:
+@headed("Causes")
+def _causes(visit: Visit) -> list[Any]:
     result = _caused(visit)
     bars = shares(visit)
     idle = [layer for layer in bars.layers if layer.meaning == "idle"]
     if not idle:
-        return section("Causes", empty("No idle time: the GPUs always ran something."))
+        return [empty("No idle time: the GPUs always ran something.")]
     table = grid(result, visit, {}, rows=8)
     if len(bars.ranks) > MOST_BARS:
         drawn = picture(visit.ask("idle_breakdown"), dark=visit.dark)
-        return section("Causes", drawn, table, *coverage(result)[1:])
+        return [drawn, table, *coverage(result)[1:]]
     longest = max(map(sum, zip(*(layer.values for layer in idle), strict=True)))
     unrecorded = [  # as long as the longest bar: its length says nothing
         replace(layer, values=[longest * bool(value) for value in layer.values])
@@ -71,7 +72,7 @@ def _causes(visit: Visit) -> Any:
         bar.update(name=layer.name.removeprefix(_IDLE), marker={"color": colour})
     plot_id = {"type": "by-rank", "name": "idle"}
     drawn = plot(fig, "idle time by cause", plot_id, 130 + 34 * max(len(bars.ranks), 3))
-    return section("Causes", drawn, table, *coverage(result)[1:])
+    return [drawn, table, *coverage(result)[1:]]
 
 
 def _caused(visit: Visit) -> Result:
@@ -85,7 +86,8 @@ def _caused(visit: Visit) -> Result:
     return Result(_CAUSES, table, answer.coverage)
 
 
-def _gaps(visit: Visit) -> Any:
+@headed("Longest gaps")
+def _gaps(visit: Visit) -> list[Any]:
     """Return the longest gaps, each a link into the timeline."""
     visit.trace.need("activities")
     rows = [
@@ -99,29 +101,29 @@ def _gaps(visit: Visit) -> Any:
         for gap in visit.kept("gaps", lambda: gaps(visit, _GAPS))
     ]
     if not rows:
-        return section("Longest gaps", empty("No gap between GPU activities."))
+        return [empty("No gap between GPU activities.")]
     heads = html.Tr([html.Th(t) for t in ("length", "whose", "began at")])
     table = html.Table([html.Thead(heads), html.Tbody(rows)], className="runs")
-    return section("Longest gaps", table, note="A length opens the timeline there.")
+    return [*hint("A length opens the timeline there."), table]
 
 
-def _stalls(visit: Visit) -> Any:
-    heading = "What does the host wait for, and what does it cost the GPU?"
-    return section(heading, *answered(visit, "host_stalls"))
+@headed("What does the host wait for, and what does it cost the GPU?")
+def _stalls(visit: Visit) -> list[Any]:
+    return answered(visit, "host_stalls")
 
 
-def _launches(visit: Visit) -> Any:
+@headed("How long do launches take?")
+def _launches(visit: Visit) -> list[Any]:
     result = visit.ask("launch_stats")
-    heading = "How long do launches take?"
-    return section(heading, grid(result, visit, {}, rows=8), *coverage(result)[1:])
+    return [grid(result, visit, {}, rows=8), *coverage(result)[1:]]
 
 
-def _queue(visit: Visit) -> Any:
+@headed("How much work waits in the streams?")
+def _queue(visit: Visit) -> list[Any]:
     result = visit.ask("queue_length")
-    heading = "How much work waits in the streams?"
     drawn = picture(result, dark=visit.dark)
     note = "Launches that have not started, a graph as one. Stream –: all of a device."
-    return section(heading, drawn, grid(result, visit, {}, rows=4), note=note)
+    return [*hint(note), drawn, grid(result, visit, {}, rows=4)]
 
 
 PAGE = Page(

@@ -8,7 +8,16 @@ from htk.answers.output.figure_frame import framed
 from htk.answers.output.tokens import blended, palette_of
 from htk.base.names.rows_by import WORDS
 from htk.dashboard import headlines, plots
-from htk.dashboard.components import coverage, empty, picture, plot, section, select, slider
+from htk.dashboard.components import (
+    coverage,
+    empty,
+    headed,
+    hint,
+    picture,
+    plot,
+    select,
+    slider,
+)
 from htk.dashboard.counter_plots import counters
 from htk.dashboard.grids import answered, grid
 from htk.dashboard.page import Page, Visit, panel
@@ -16,6 +25,8 @@ from htk.physics.hardware import Gpu, catalogue, gpu
 
 _ORDERS = ["total", "count", "mean", "max"]
 _QUESTION = "What do the GPUs run?"
+_ROOFLINE = "Roofline: how close does the work come to what its GPU can do?"
+_FAR = "How far are kernels from those measured at their size?"
 _MOST_DRAWN = 30  # the table has them all
 _FAR_DRAWN = 12
 _SPANS = ("kernel", "op")  # what these name, the timeline draws
@@ -67,22 +78,23 @@ def _sort_by(visit: Visit) -> str:
     return visit.option("sort_by", _DEFAULTS["sort_by"])
 
 
-def _kernels(visit: Visit) -> Any:
+@headed("Top kernels")
+def _kernels(visit: Visit) -> list[Any]:
     asked = {"by": _by(visit), "n": _n(visit), "sort_by": _sort_by(visit)}
     result = visit.ask("kernel_top", **asked)
     rows = result.to_pylist()
     if not rows:
-        return section("Top kernels", empty(_FILTERED))
+        return [empty(_FILTERED)]
     first = rows[:_MOST_DRAWN]
     fig = plots.ranked(first, "name", "total_ns", visit.dark)
     drawn = plot(fig, "top kernels", None, 120 + 20 * len(first))
     table = grid(result, visit, asked, rows=10, spans=_by(visit) in _SPANS)
-    return section("Top kernels", drawn, table, *coverage(result)[1:])
+    return [drawn, table, *coverage(result)[1:]]
 
 
-def _families(visit: Visit) -> Any:
-    families = answered(visit, "kernel_families", rows=6)
-    return section("Families", *families, note=_whether_named(visit))
+@headed("Families")
+def _families(visit: Visit) -> list[Any]:
+    return [*hint(_whether_named(visit)), *answered(visit, "kernel_families", rows=6)]
 
 
 def _whether_named(visit: Visit) -> str:
@@ -96,12 +108,13 @@ def _unless_filtered(visit: Visit, reason: str) -> str:
     return _FILTERED if visit.view.filters.get("name") else reason
 
 
-def _tensor(visit: Visit) -> Any:
+@headed("Tensor cores")
+def _tensor(visit: Visit) -> list[Any]:
     """GPU time that could run on tensor cores, and does or does not."""
     result = visit.ask("kernel_families")
     rows = [r for r in result.to_pylist() if r["kind"] == "compute"]
     if not rows:
-        return section("Tensor cores", empty("No kernels that compute."))
+        return [empty("No kernels that compute.")]
     import plotly.graph_objects as go
 
     own = palette_of(visit.dark)
@@ -122,17 +135,17 @@ def _tensor(visit: Visit) -> Any:
     ]
     axes = {"xaxis": {"title": "ms, all ranks"}, "yaxis": {"autorange": "reversed"}}
     fig = framed(bars, dark=visit.dark, barmode="stack", **axes)
-    return section("Tensor cores", plot(fig, "tensor cores"), note=_whether_named(visit))
+    return [*hint(_whether_named(visit)), plot(fig, "tensor cores")]
 
 
-def _roofline(visit: Visit) -> Any:
+@headed(_ROOFLINE)
+def _roofline(visit: Visit) -> list[Any]:
     asked: dict[str, Any] = {"by": _by(visit), "n": 100}
     result = visit.ask("roofline", **asked)
     rows = [r for r in result.to_pylist() if r["flops_per_byte"] and r["achieved_tflops"]]
-    heading = "Roofline: how close does the work come to what its GPU can do?"
     if not rows:
         text = "No operator with a model of its work: record shapes (record_shapes=True)."
-        return section(heading, empty(_unless_filtered(visit, text)), *coverage(result))
+        return [empty(_unless_filtered(visit, text)), *coverage(result)]
     names = result.coverage.get("gpu") or []
     names = [names] if isinstance(names, str) else list(names)
     lines = [line for name in names[:1] if name in catalogue() for line in _peaks(gpu(name))]
@@ -140,22 +153,22 @@ def _roofline(visit: Visit) -> Any:
     table = grid(result, visit, asked, rows=6, spans=_by(visit) in (*_SPANS, "shape"))
     point = _POINTS.get(_by(visit), _by(visit))
     note = f"One point per {point}, sized by GPU time; lines are dense peaks."
-    return section(heading, plot(fig, heading, None, 460), table, *coverage(result), note=note)
+    return [*hint(note), plot(fig, _ROOFLINE, None, 460), table, *coverage(result)]
 
 
-def _gap(visit: Visit) -> Any:
+@headed(_FAR)
+def _gap(visit: Visit) -> list[Any]:
     """What the costliest calls take beyond kernels that were measured at their size."""
     asked: dict[str, Any] = {"by": _by(visit)}
     result = visit.ask("kernel_gap", **asked)
     far = [{**r, "kind": "compute"} for r in result.to_pylist() if r["gap_ns"] > 0]
     rows = far[:_FAR_DRAWN]
-    heading = "How far are kernels from those measured at their size?"
     if not rows:
         text = "No product, attention or expert takes longer than one that was measured."
-        return section(heading, empty(_unless_filtered(visit, text)), *coverage(result))
+        return [empty(_unless_filtered(visit, text)), *coverage(result)]
     fig = plots.ranked(rows, "name", "gap_ns", visit.dark)
-    drawn = plot(fig, heading, None, 120 + 20 * len(rows))
-    return section(heading, drawn, grid(result, visit, asked, rows=6), *coverage(result))
+    drawn = plot(fig, _FAR, None, 120 + 20 * len(rows))
+    return [drawn, grid(result, visit, asked, rows=6), *coverage(result)]
 
 
 def _peaks(gpu: Gpu) -> list[tuple[str, float, float]]:
@@ -165,20 +178,20 @@ def _peaks(gpu: Gpu) -> list[tuple[str, float, float]]:
     return [(f"{gpu.name} {kind}", peak, bandwidth) for kind, peak in peaks if peak]
 
 
-def _occupancy(visit: Visit) -> Any:
+@headed("How well do kernels fill the GPU?")
+def _occupancy(visit: Visit) -> list[Any]:
     result = visit.ask("kernel_occupancy", n=_n(visit))
     rows = [r for r in result.to_pylist() if r["occupancy_pct"] is not None]
-    heading = "How well do kernels fill the GPU?"
     if not rows:
         text = _unless_filtered(visit, "The files do not record occupancy.")
-        return section(heading, empty(text), *coverage(result))
-    return section(heading, grid(result, visit, {"n": _n(visit)}, rows=8))
+        return [empty(text), *coverage(result)]
+    return [grid(result, visit, {"n": _n(visit)}, rows=8)]
 
 
-def _sequences(visit: Visit) -> Any:
+@headed("Which sequences of kernels do operators launch again and again?")
+def _sequences(visit: Visit) -> list[Any]:
     result = visit.ask("kernel_sequences")
-    heading = "Which sequences of kernels do operators launch again and again?"
-    return section(heading, picture(result, dark=visit.dark), grid(result, visit, {}, rows=4))
+    return [picture(result, dark=visit.dark), grid(result, visit, {}, rows=4)]
 
 
 PAGE = Page(

@@ -8,11 +8,12 @@ from dash import dcc, html
 from htk.answers.output.figures import figure
 from htk.base.core.humanize import format_bytes, format_duration
 from htk.dashboard import headlines
-from htk.dashboard.components import coverage, empty, picture, plot, section, select, tile
+from htk.dashboard.components import coverage, empty, headed, hint, picture, plot, select, tile
 from htk.dashboard.example_ranges import instance, link
 from htk.dashboard.grids import grid
 from htk.dashboard.page import Page, Visit, panel
 
+_OVER_TIME = "In use over time"
 _SLICES = 200  # of a curve
 _QUESTION = "How much memory is in use, and by what?"
 _DEFAULTS = {"by": "device", "holders": "holder"}
@@ -60,12 +61,12 @@ def _tiles(visit: Visit) -> Any:
     return html.Div(body)
 
 
-def _line(visit: Visit) -> Any:
+@headed(_OVER_TIME)
+def _line(visit: Visit) -> list[Any]:
     by = visit.option("by", _DEFAULTS["by"])
     result = visit.ask("memory_timeline", by=by, slices=_SLICES)
-    heading = "In use over time"
     if not len(result):
-        return section(heading, empty("No allocations under the filters that are set."))
+        return [empty("No allocations under the filters that are set.")]
     chart = result.analysis.chart
     assert chart is not None
     fig = figure(result.table, chart, dark=visit.dark)
@@ -79,15 +80,16 @@ def _line(visit: Visit) -> Any:
         "Drag across a range to look at it alone, on every page."
     )
     plot_id = {"type": "brush", "name": "memory"}
-    return section(heading, plot(fig, heading, plot_id, 420), *coverage(result)[1:], note=note)
+    drawn = plot(fig, _OVER_TIME, plot_id, 420)
+    return [*hint(note), drawn, *coverage(result)[1:]]
 
 
-def _peaks(visit: Visit) -> Any:
+@headed("What holds it at the peak?")
+def _peaks(visit: Visit) -> list[Any]:
     by = visit.option("holders", _DEFAULTS["holders"])
     result = visit.ask("memory_peaks", by=by)
     shown = picture(result, dark=visit.dark)
-    heading = "What holds it at the peak?"
-    return section(heading, shown, grid(result, visit, {"by": by}), *coverage(result))
+    return [shown, grid(result, visit, {"by": by}), *coverage(result)]
 
 
 PAGE = Page(

@@ -6,7 +6,7 @@ from dash import html
 
 from htk.base.mappings import Fields
 from htk.dashboard import headlines, plots
-from htk.dashboard.components import coverage, empty, plot, section, select
+from htk.dashboard.components import coverage, empty, headed, plot, section, select
 from htk.dashboard.grids import answered, grid
 from htk.dashboard.page import Page, Visit, panel
 
@@ -75,25 +75,28 @@ def _whole(rows: list[Fields], value: str) -> list[Fields]:
     return list(kept.values())
 
 
-def _table(visit: Visit) -> Any:
+@headed(lambda visit: f"Operators by {visit.option('by', _DEFAULTS['by'])}")
+def _table(visit: Visit) -> list[Any]:
     by = visit.option("by", _DEFAULTS["by"])
-    return section(f"Operators by {by}", *answered(visit, "op_breakdown", rows=15, by=by, n=100))
+    return answered(visit, "op_breakdown", rows=15, by=by, n=100)
 
 
-def _modules(visit: Visit) -> Any:
+@headed("Which modules take the time?")
+def _modules(visit: Visit) -> list[Any]:
     result = visit.ask("module_breakdown")
-    heading = "Which modules take the time?"
     if not len(result):
-        return section(heading, empty("No modules were recorded: profile with with_modules=True."))
-    return section(heading, grid(result, visit, {}, rows=10))
+        return [empty("No modules were recorded: profile with with_modules=True.")]
+    return [grid(result, visit, {}, rows=10)]
 
 
-def _phases(visit: Visit) -> Any:
-    return section("Phases of a step", *answered(visit, "phase_breakdown", rows=6))
+@headed("Phases of a step")
+def _phases(visit: Visit) -> list[Any]:
+    return answered(visit, "phase_breakdown", rows=6)
 
 
-def _python(visit: Visit) -> Any:
-    return section("Which Python functions take the time?", *answered(visit, "python_hotspots"))
+@headed("Which Python functions take the time?")
+def _python(visit: Visit) -> list[Any]:
+    return answered(visit, "python_hotspots")
 
 
 PAGE = Page(

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from dash import dcc, html
 
+from htk.analyses import find
 from htk.answers.output.figure_colours import classes_of
 from htk.base.columns.arrow import matching, numbers, truths, valid
 from htk.base.columns.groups import Groups
@@ -16,7 +17,6 @@ from htk.base.core.humanize import (
     format_bytes,
     format_duration,
     sentence,
-    shorten,
 )
 from htk.base.errors import HtkError
 from htk.dashboard import headlines
@@ -25,14 +25,16 @@ from htk.dashboard.components import (
     attributes,
     coverage,
     empty,
+    headed,
+    hint,
     meter,
-    not_there,
     of_all_steps,
     picture,
     section,
     spark,
     tile,
 )
+from htk.dashboard.footing import footing
 from htk.dashboard.grids import answered, grid
 from htk.dashboard.late_rank import last_to_arrive, late_tile
 from htk.dashboard.page import Page, Visit, panel
@@ -40,13 +42,11 @@ from htk.dashboard.rank_bars import rank_bars
 from htk.dashboard.served_parts import iteration_grid, iteration_tile, mfu_of_ranks, parted_headline
 from htk.dashboard.utilization_strip import strip
 from htk.verdicts.overview import summary
-from htk.verdicts.overview.doctor import doctor
 
 _KERNELS = ("name", "total_ns", "kernel_time_pct", "count", "duration_ns_mean", "kind")
 _OPERATORS = ("op", "device_self_ns", "device_time_pct", "cpu_self_ns", "count")
 _PARTS = ("steps", "variance", "overlap", "memory", "kernels", "operators")
 _RECORDS = "What do these records say?"
-_MARKS = {"ok": "✓", "note": "i", "warning": "!", "missing": "–"}
 
 
 def layout(visit: Visit) -> Any:
@@ -102,7 +102,8 @@ def _headline(visit: Visit) -> Any:
     if verdict.served:
         first, details = parted_headline(verdict.headline)
     elif verdict.step_ns is None:
-        first = f"{format_duration(verdict.window_ns)} recorded, no whole steps"
+        window = f"{format_duration(verdict.window_ns)} from the first to the last GPU work"
+        first = f"No whole steps in the {window}"
     else:
         first = f"Steps take {format_duration(verdict.step_ns)}"
     late = last_to_arrive(visit) if verdict.causes else None
@@ -145,7 +146,7 @@ def _tiles(visit: Visit) -> Any:
                 label,
                 f"{pct:.1f} %",
                 f"{format_duration(pct / 100 * verdict.total_ns)} of {verdict.whole}",
-                visit.view.link(page),
+                _leads_to(visit, page),
                 drawn=meter(pct, kind),
             )
             for label, pct, kind, page in parts
@@ -156,11 +157,18 @@ def _tiles(visit: Visit) -> Any:
     )
 
 
+def _leads_to(visit: Visit, path: str) -> str:
+    """Return the address of a page; nothing where the recording leaves it empty."""
+    from htk.dashboard.pages import composed
+
+    return visit.view.link(path) if composed()[path].fits(visit.trace) else ""
+
+
 def _step_tile(visit: Visit, verdict: summary.Verdict) -> Any:
     if verdict.served:
         return iteration_tile(visit)
     if verdict.step_ns is None:
-        return tile("Recorded", format_duration(verdict.window_ns), "no whole steps")
+        return tile("First to last GPU work", format_duration(verdict.window_ns), "no whole steps")
     on_gpu = bool(verdict.shares) and not verdict.on_host
     spread = f"spread {format_duration(verdict.step_spread_ns or 0)} over {verdict.steps} steps"
     more = ["one step, so no spread" if verdict.steps == 1 else spread]
@@ -212,11 +220,7 @@ def _mfu(visit: Visit) -> Any:
 
 def _bars(visit: Visit) -> Any:
     if not visit.trace.tables["rank_windows"].num_rows:
-        return section(
-            "Each rank's time",
-            empty("No GPU work was recorded: profile with ProfilerActivity.CUDA to see it here."),
-            *answered(visit, "phase_breakdown"),
-        )
+        return html.Div([_host_time(visit), _phases(visit)], className="stacked")
     verdict = _verdict(visit)
     return section(
         "Where a step goes" if verdict.step_ns else "Where the time goes",
@@ -226,6 +230,19 @@ def _bars(visit: Visit) -> Any:
         html.P("all of its recorded window; a click on a bar looks there", className="hint"),
         rank_bars(visit),
     )
+
+
+@headed("Where the time of the host goes")
+def _host_time(visit: Visit) -> list[Any]:
+    verdict = _verdict(visit)
+    lacking = "No GPU work was recorded: profile with ProfilerActivity.CUDA to see it here."
+    shares = _where(verdict) if verdict.shares else []
+    return [*hint(lacking), *shares]
+
+
+@headed("Phases of a step")
+def _phases(visit: Visit) -> list[Any]:
+    return answered(visit, "phase_breakdown")
 
 
 def _where(verdict: summary.Verdict) -> list[Any]:
@@ -263,7 +280,11 @@ def _causes(visit: Visit) -> Any:
         html.Div(
             [
                 dcc.Link("All findings", href=visit.view.link("recommendations")),
-                dcc.Link("What each remedy wins at best", href=visit.view.link("whatif")),
+                *(
+                    [dcc.Link("What each remedy wins at best", href=what_if)]
+                    if (what_if := _leads_to(visit, "whatif"))
+                    else []
+                ),
             ],
             className="links",
         ),
@@ -272,92 +293,62 @@ def _causes(visit: Visit) -> Any:
     )
 
 
-def _trust(visit: Visit) -> Any:
-    """Return what the numbers rest on, in a strip of marks."""
-    rows = visit.kept("doctor", lambda: doctor(visit.trace)).to_pylist()
-    marks = [
-        html.Span(
-            [html.B(_MARKS[r["state"]]), f" {r['item']}: {shorten(r['finding'], 90)}"],
-            className=f"mark {r['state']}",
-            title=r["finding"] + (f" — {r['advice']}" if r["advice"] else ""),
-        )
-        for r in rows
-        if _telling(r)
-    ]
-    lost = [r["item"].replace("_", " ") for r in rows if r["section"] == "missing"]
-    if lost:
-        text = f"– not recorded: {', '.join(lost[:6])}" + (", …" if len(lost) > 6 else "")
-        marks.append(
-            html.Span(text, className="mark missing", title="each page says how to record it")
-        )
-    return section("What the numbers rest on", html.Div(marks, className="trust"))
+def _question(name: str) -> Callable[[Visit], Any]:
+    """Return what makes the heading of a question, which leads to its page."""
+    return lambda visit: dcc.Link(find(name).question, href=visit.view.link(name))
 
 
-def _telling(row: dict[str, Any]) -> bool:
-    if row["section"] in ("links", "clocks", "damage"):
-        return not row["item"].startswith("operator by") and row["item"] != "first events"
-    if row["section"] == "recorded":
-        return bool(row["item"] == "profiler options")
-    return bool(row["section"] == "files" and (row["item"] == "ranks" or row["state"] != "ok"))
-
-
-def _steps(visit: Visit) -> Any:
+@headed(lambda visit: _question(_of_steps(visit))(visit))
+def _steps(visit: Visit) -> list[Any]:
     if _verdict(visit).served:
-        return section(_title(visit, "iteration_times"), iteration_grid(visit))
+        return [iteration_grid(visit)]
     result = visit.ask("step_times")
-    return section(
-        _title(visit, "step_times"), picture(result, dark=visit.dark), *coverage(result)[1:]
-    )
+    return [picture(result, dark=visit.dark), *coverage(result)[1:]]
+
+
+def _of_steps(visit: Visit) -> str:
+    return "iteration_times" if _verdict(visit).served else "step_times"
 
 
 def _pictured(name: str) -> Callable[[Visit], Any]:
     """Return the part that draws the answer to a question."""
 
-    def part(visit: Visit) -> Any:
+    @headed(_question(name))
+    def part(visit: Visit) -> list[Any]:
         drawn = picture(visit.ask(name), dark=visit.dark)
         note = of_all_steps(visit) if name == "comm_compute_overlap" else ""
-        return section(_title(visit, name), drawn, note=note)
+        return [*hint(note), drawn]
 
     return part
 
 
-def _kernels(visit: Visit) -> Any:
+@headed(_question("kernel_top"))
+def _kernels(visit: Visit) -> list[Any]:
     result = visit.ask("kernel_top", n=8)
-    return section(
-        _title(visit, "kernel_top"), grid(result, visit, {"n": 8}, rows=9, only=_KERNELS)
-    )
+    return [grid(result, visit, {"n": 8}, rows=9, only=_KERNELS)]
 
 
-def _operators(visit: Visit) -> Any:
+@headed(_question("op_breakdown"))
+def _operators(visit: Visit) -> list[Any]:
     result = visit.ask("op_breakdown", n=8)
-    table = grid(result, visit, {"n": 8}, rows=9, only=_OPERATORS)
-    return section(_title(visit, "op_breakdown"), table)
+    return [grid(result, visit, {"n": 8}, rows=9, only=_OPERATORS)]
 
 
-def _memory(visit: Visit) -> Any:
-    heading = _title(visit, "memory_peaks")
-    try:
-        result = visit.ask("memory_peaks")
-    except HtkError as error:
-        return section(heading, empty(not_there(str(error))))
+@headed(_question("memory_peaks"))
+def _memory(visit: Visit) -> list[Any]:
+    result = visit.ask("memory_peaks")
     peaks = {(r["rank"], r["device_kind"], r["device"]): r for r in result.to_pylist()}
     top = max(peaks.values(), key=lambda r: r["peak_bytes"])
     where = f"rank {top['rank']}, {top['device_kind']} {top['device'] or 0}"
     most = tile("highest in use", format_bytes(top["peak_bytes"]), where, visit.view.link("memory"))
-    return section(heading, html.Div([most], className="tiles"), picture(result, dark=visit.dark))
+    return [html.Div([most], className="tiles"), picture(result, dark=visit.dark)]
 
 
 def _records(visit: Visit) -> Any:
     """No profile: what the records of a communication library say."""
     from htk.dashboard.hang_panels import verdict
 
-    return html.Div([verdict(visit), _trust(visit)])
-
-
-def _title(visit: Visit, name: str) -> Any:
-    from htk.analyses import find
-
-    return dcc.Link(find(name).question, href=visit.view.link(name))
+    return html.Div([verdict(visit), footing(visit)])
 
 
 PAGE = Page(
@@ -370,7 +361,7 @@ PAGE = Page(
         "tiles": _tiles,
         "bars": _bars,
         "causes": _causes,
-        "trust": _trust,
+        "trust": footing,
         "busy": strip,
         "steps": _steps,
         "variance": _pictured("step_variance"),

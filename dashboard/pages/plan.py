@@ -22,7 +22,8 @@ from htk.dashboard.plan_answer import (
     ring_at,
     searched,
 )
-from htk.dashboard.plan_fields import FIELDS, errors_of, inputs
+from htk.dashboard.plan_fields import errors_of, inputs
+from htk.dashboard.plan_of_run import find_first_fields, read_plan_fields
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
 
@@ -43,7 +44,7 @@ def layout(visit: Visit) -> Any:
                 [
                     html.Div(
                         [
-                            html.Div(inputs(visit.view.options), className="fields"),
+                            html.Div(inputs(read_plan_fields(visit)), className="fields"),
                             _against(visit.option(AGAINST, "memory")),
                         ],
                         className="edits",
@@ -77,13 +78,17 @@ def _against(value: str) -> Any:
 
 
 def _view(search: str, ids: list[dict[str, str]], values: list[Any], chosen: str) -> UrlState:
-    """Return the address that the fields and the chosen layout make."""
+    """Return what the fields and the chosen layout say."""
     fields = {i["name"]: str(v or "").strip() for i, v in zip(ids, values, strict=True)}
-    defaults = {AGAINST: "memory"} | {name: field.default for name, field in FIELDS.items()}
-    options = {name: text for name, text in fields.items() if text != defaults[name]}
-    if chosen:
-        options[LAYOUT] = chosen
-    return replace(UrlState.of("plan", search), options=options)
+    return replace(UrlState.of("plan", search), options={**fields, LAYOUT: chosen})
+
+
+def address_of(visit: Visit) -> str:
+    """Return the address of a plan, without the fields that are as it begins."""
+    usual = {AGAINST: "memory", LAYOUT: "", **find_first_fields(visit)}
+    view = visit.view
+    changed = {name: text for name, text in view.options.items() if text != usual.get(name)}
+    return replace(view, options=changed).search() or "?"
 
 
 def _register(app: Dash, runs: Runs) -> None:
@@ -139,7 +144,7 @@ def _register(app: Dash, runs: Runs) -> None:
         view = _view(search, ids, values, chosen)
         visit = Visit(runs, view, bool(dark))
         rings = [ring_at(visit) for _ in ctx.outputs_list[2]]
-        return compact(safely(opened, visit)), view.search() or "?", rings
+        return compact(safely(opened, visit)), address_of(visit), rings
 
     keep_address(app, "plan-address")
 

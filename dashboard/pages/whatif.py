@@ -47,6 +47,8 @@ _MAP = "Micro-batch × sharding"
 
 
 def layout(visit: Visit) -> Any:
+    for side in ("kernels", "launches"):  # of what is replayed, said once
+        visit.trace.everything.need(side)
     pictures = [panel("whatif", "bounds", 340)]
     if is_of_few(visit):  # it is predicted from every rank, which takes longer than all the rest
         ask = html.Button("Predict it from every rank", id="whatif-map-ask", className="chip")
@@ -370,5 +372,5 @@ PAGE = Page(
     {},
     {"whatif": _compared},
     _register,
-    needs=("kernels",),
+    needs=("launches",),
 )

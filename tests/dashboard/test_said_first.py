@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from htk.base.errors import MissingTable
 from htk.dashboard.page import Visit
 from htk.dashboard.pages import composed
 from htk.dashboard.runs import Runs
@@ -48,3 +49,36 @@ def test_delays_of_two_clocks_are_doubted_in_the_heading(path: str, tmp_path: Pa
         said = str(heading(visit))
         assert ("ms of its launch" in said) == (name == "far")
         assert ("delays and queues of launches may not be" in said) == (name == "far")
+
+
+def host_runs(folder: Path) -> Runs:
+    """Five operators and a step of the host, and no GPU."""
+    events = [step(0, 1, 40), *(op("aten::mm", 2 + 5 * k, 3) for k in range(5))]
+    write(folder / "rank0.json", *events, **of_rank(0, 1))
+    return Runs([], trace=open_trace(folder, OpenOptions(cache=False)))
+
+
+@pytest.mark.parametrize("part", ["roofline", "gap", "sequences"])
+def test_a_part_without_its_table_keeps_its_heading(part: str, tmp_path: Path) -> None:
+    write(tmp_path / "rank0.json", kernel("gemm", 5, 5, 1), **of_rank(0, 1))
+    runs = Runs([], trace=open_trace(tmp_path, OpenOptions(cache=False)))
+    visit = Visit(runs, UrlState.of("/kernels", ""))
+    heading, *said = composed()["kernels"].parts[part](visit).children
+    assert heading.children.startswith(("Roofline", "How far", "Which sequences"))
+    assert "No CPU operators were recorded" in str(said)
+
+
+def test_the_host_alone_is_told_in_a_sentence(tmp_path: Path) -> None:
+    visit = Visit(host_runs(tmp_path), UrlState.of("/timeline", ""))
+    said = str(composed()["timeline"].parts["headline"](visit))
+    # the last operator begins 22 µs in and takes 3; the step lasts from 1 to 41
+    assert "The host ran 5 operators and 1 range in 40.0\\xa0µs" in said
+    assert "No GPU work was recorded" in said
+
+
+def test_a_what_if_without_a_gpu_is_refused_once(tmp_path: Path) -> None:
+    visit = Visit(host_runs(tmp_path), UrlState.of("/whatif", ""))
+    page = composed()["whatif"]
+    assert not page.fits(visit.trace), "the menu does not offer it"
+    with pytest.raises(MissingTable, match="no GPU activities"):
+        page.layout(visit)

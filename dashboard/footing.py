@@ -1,0 +1,42 @@
+"""What the numbers of a recording rest on, in a strip of marks at the end of the first page."""
+
+from typing import Any
+
+from dash import html
+
+from htk.base.core.humanize import shorten
+from htk.base.mappings import Fields
+from htk.dashboard.components import section
+from htk.dashboard.page import Visit
+from htk.verdicts.overview.doctor import doctor
+
+_MARKS = {"ok": "✓", "note": "i", "warning": "!", "missing": "–"}
+
+
+def footing(visit: Visit) -> Any:
+    """Return what the numbers rest on, in a strip of marks."""
+    rows = visit.kept("doctor", lambda: doctor(visit.trace)).to_pylist()
+    marks = [
+        html.Span(
+            [html.B(_MARKS[r["state"]]), f" {r['item']}: {shorten(r['finding'], 90)}"],
+            className=f"mark {r['state']}",
+            title=r["finding"] + (f" — {r['advice']}" if r["advice"] else ""),
+        )
+        for r in rows
+        if _telling(r)
+    ]
+    lost = [r["item"].replace("_", " ") for r in rows if r["section"] == "missing"]
+    if lost:
+        text = f"– not recorded: {', '.join(lost[:6])}" + (", …" if len(lost) > 6 else "")
+        marks.append(
+            html.Span(text, className="mark missing", title="each page says how to record it")
+        )
+    return section("What the numbers rest on", html.Div(marks, className="trust"))
+
+
+def _telling(row: Fields) -> bool:
+    if row["section"] in ("links", "clocks", "damage"):
+        return not row["item"].startswith("operator by") and row["item"] != "first events"
+    if row["section"] == "recorded":
+        return bool(row["item"] == "profiler options")
+    return bool(row["section"] == "files" and (row["item"] == "ranks" or row["state"] != "ok"))
