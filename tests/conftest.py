@@ -21,7 +21,7 @@ PATIENCE_MS = 180_000  # with a browser on a busy machine
 # these, and more, are looked for by `make nightly-properties`.
 settings.register_profile(
     "htk",
-    max_examples=40,
+    max_examples=20,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],

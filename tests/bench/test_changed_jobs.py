@@ -19,6 +19,7 @@ from htk.recording.simulate.config import Config
 from htk.verdicts.comparison.causes import ChangeCause
 
 
+@pytest.mark.nightly
 def test_three_pairs_and_an_equal_one() -> None:
     """Too few for the goals: the first cause is right each time, parts are at the median."""
     score = measured(pairs=3, equal=1, seed=28)

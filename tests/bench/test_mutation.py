@@ -79,6 +79,7 @@ def test_what_is_judged_equivalent_has_a_reason_and_is_not_drawn() -> None:
     assert not keys & {mutant.key for mutant in draw(10**6, 1, paths)}
 
 
+@pytest.mark.nightly  # every file of code and tests is parsed
 def test_the_nearest_tests_come_first() -> None:
     near, wider = nearest_tests("htk/quantities/derived/waits.py")
     assert near[0] == "tests/htk/quantities/derived/test_waits.py"

@@ -216,6 +216,7 @@ def test_what_the_host_costs_is_predicted_within_limits() -> None:
         assert abs(row.error or 1.0) < 0.06, kind
 
 
+@pytest.mark.nightly
 def test_buckets_prefetching_and_precision_are_predicted_within_limits() -> None:
     job = replace(
         Job(model="llama2-7b", layers=3, seq=512, nodes=2, gpus_per_node=2), steps=4
@@ -227,6 +228,7 @@ def test_buckets_prefetching_and_precision_are_predicted_within_limits() -> None
         assert max(abs(r.error or 1.0) for r in rows) < limits[kind], kind
 
 
+@pytest.mark.nightly
 def test_two_recordings_tell_a_larger_global_batch() -> None:
     """BLOOM at 512 and 1024 samples: 1536 and 2048 within 2 %."""
     found = list(two_recordings(batches(FACTS)))

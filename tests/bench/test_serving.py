@@ -18,6 +18,7 @@ GIVEN = ROOT.parent / "shared/truth/servers_given.csv.gz"
 ROWS = published()
 
 
+@pytest.mark.nightly  # every published row is planned
 def test_the_page_and_the_table_are_those_of_the_rows() -> None:
     missed = misses(ROWS)
     assert (ROOT / "docs/serving_scorecard.md").read_text(encoding="utf-8") == page(ROWS, missed)

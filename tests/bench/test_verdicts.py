@@ -18,6 +18,7 @@ def listed() -> dict[str, str]:
     return {name: verdict for name, verdict, *_ in cells[1:]}
 
 
+@pytest.mark.nightly
 def test_the_page_holds_every_recording_and_its_verdict(shared: Path) -> None:
     """If not: python bench/verdicts.py FOLDER -o docs/public_traces.md"""
     now = {name: verdict_on(trace)[0] for name, trace in recordings(shared / "traces")}

@@ -107,8 +107,6 @@ _BY_DAY = (
     "hta/amd_trace",
     "hta/critical_path/simple_add",
     "hta/ns_resolution_trace",
-    "hta/trace_file_list",
-    "hta/trace_filter",
 )
 
 

@@ -4,7 +4,7 @@ The step: the host needs 200 from step to step; kernels `a` 100 and `b` 50 run b
 """
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from htk.base.errors import UsageError
@@ -122,7 +122,6 @@ STAGE = baseline(step_tables(4))
 FACTORS = st.floats(0.05, 20.0)
 
 
-@settings(max_examples=40, deadline=None)
 @given(FACTORS, FACTORS)
 def test_a_faster_kernel_never_makes_a_longer_step(one: float, other: float) -> None:
     slow, fast = sorted((one, other))

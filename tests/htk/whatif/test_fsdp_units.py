@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from htk.whatif.fsdp_units import (
@@ -41,7 +41,6 @@ def regions(found: list[Region]) -> list[tuple[int, int]]:
 LAYER = st.tuples(st.text("bcd", max_size=3), st.text("efg", max_size=3)).map("A".join)
 
 
-@settings(max_examples=40)
 @given(LAYER, st.integers(2, 4), st.text("xyz", min_size=1, max_size=3), st.text("uvw", max_size=3))
 def test_layers_are_what_repeats(layer: str, count: int, head: str, tail: str) -> None:
     """Attention stands anywhere in a layer; what is in front of the first is in none."""

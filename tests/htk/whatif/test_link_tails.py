@@ -49,7 +49,7 @@ def test_the_spread_of_links_is_that_of_the_job(uneven: Baseline) -> None:
 
 
 def test_more_nodes_are_as_slow_as_their_slowest_link(uneven: Baseline, tmp_path: Path) -> None:
-    truth = np.mean([step_ns(written(tmp_path / str(k), **UNEVEN, nodes=8, run=k)) for k in (1, 2)])
+    truth = step_ns(written(tmp_path, **UNEVEN, nodes=8, run=1))
     answer = predict(uneven, [("world", "16")])
     assert answer.step_ns == pytest.approx(truth, rel=0.06)  # without: 10 % too short
     assert any("slowest link" in words for words in answer.assumptions)

@@ -8,6 +8,7 @@ from htk.base.errors import UsageError
 from htk.traces.trace.opening import open_trace
 from htk.whatif.api import WhatIf, whatif
 from tests.htk.whatif.simulated_job import written
+from tests.thinned import thinned
 
 JOB = {"nodes": 1, "layers": 2, "micro_batch": 4, "accumulation": 2, "steps": 3, "stacks": False}
 
@@ -45,7 +46,7 @@ TWICE = [  # the prediction, what is asked of it, and both at once
 ]
 
 
-@pytest.mark.parametrize(("first", "second", "both"), TWICE)
+@pytest.mark.parametrize(("first", "second", "both"), thinned(TWICE))
 def test_a_second_whatif_equals_both_at_once(
     recorded: Path, tmp_path: Path, first: str, second: str, both: str
 ) -> None:

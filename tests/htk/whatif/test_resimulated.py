@@ -41,12 +41,17 @@ MIXTURE = {
     ("base", "edit", "change", "off"),
     [
         (MIXTURE, ("ep", "2"), {"expert_parallel": 2}, 0.05),
-        (MIXTURE | {"expert_parallel": 2}, ("ep", "4"), {"expert_parallel": 4}, 0.05),
         (MIXTURE | {"expert_skew": 0.5}, ("balanced_experts", "on"), {"expert_skew": 0.0}, 0.03),
         (MIXTURE, ("batch", "16"), {"micro_batch": 16}, 0.05),
         ({"strategy": "ddp", "micro_batch": 4}, ("tp", "2"), {"tensor_parallel": 2}, 0.05),
         ({"seq": 2048, "micro_batch": 4}, ("cp", "2"), {"context_parallel": 2}, 0.05),
-        ({"seq": 2048, "micro_batch": 4}, ("cp", "4"), {"context_parallel": 4}, 0.10),
+        *(
+            pytest.param(*case, marks=pytest.mark.nightly)
+            for case in (
+                (MIXTURE | {"expert_parallel": 2}, ("ep", "4"), {"expert_parallel": 4}, 0.05),
+                ({"seq": 2048, "micro_batch": 4}, ("cp", "4"), {"context_parallel": 4}, 0.10),
+            )
+        ),
     ],
 )
 def test_experts_sequences_and_layers_on_other_ranks(

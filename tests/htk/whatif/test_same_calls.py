@@ -2,14 +2,13 @@
 
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from htk.whatif.same_calls import same_calls
 from tests.htk.whatif.small_step_model import Act, small_model
 
 
-@settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from("abc")), min_size=1, max_size=14))
 def test_against_counting(calls: list[tuple[int, str]]) -> None:
     model = small_model([Act(name, 5, lane=name, rank=rank) for rank, name in calls])

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from htk.whatif.step_model import StepModel
@@ -47,7 +47,6 @@ def test_time_that_is_added_to_the_step_and_what_nothing_explains() -> None:
     assert found == {"compute": -290, "pipeline": 90, "host": -50}
 
 
-@settings(max_examples=30)
 @given(*[st.integers(0, 2000)] * 3, st.sampled_from([0.3, 1.0, 1.7]))
 def test_causes_sum_to_the_change(compute: int, comm_ns: int, memory: int, scale: float) -> None:
     edited, before = changed(compute, comm_ns, memory), period(step())

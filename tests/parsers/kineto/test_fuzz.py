@@ -46,7 +46,7 @@ DAMAGE = [
     b"null",
 ]
 KEYS = sorted({c.key for c in COLUMNS if c.scope == "args"} | {"unread", 'x"y', "ph", "é", "\\"})
-FUZZ = settings(max_examples=150, deadline=None)
+FUZZ = settings(max_examples=3 * settings.default.max_examples)
 
 
 class Writer:

@@ -57,7 +57,7 @@ def depth(parents, i):
     return 0 if parents[i] < 0 else 1 + depth(parents, parents[i])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=5 * settings.default.max_examples)
 @given(rows=spans)
 def test_as_all_pairs_say(nest, rows):
     assert nest(rows) == by_all_pairs(rows)

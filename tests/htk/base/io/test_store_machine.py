@@ -140,7 +140,7 @@ class Cache(RuleBasedStateMachine):
 def test_an_answer_is_what_was_written_or_none() -> None:
     run_state_machine_as_test(
         Cache,
-        settings=settings(max_examples=settings.default.max_examples // 4, stateful_step_count=12),
+        settings=settings(max_examples=settings.default.max_examples // 2, stateful_step_count=12),
     )
 
 

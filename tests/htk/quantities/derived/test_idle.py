@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from htk.quantities.derived.idle import _after, _gaps_in
@@ -224,7 +224,6 @@ GPU = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=30, deadline=None)
 @given(HOST, GPU)
 def test_against_a_twin_that_asks_every_instant(
     host: list[tuple[str, int, int]], gpu: list[tuple[int, int, int, int]]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from htk.base.errors import AnalysisError
@@ -39,7 +39,6 @@ def assert_alike(graph: Graph, weight: np.ndarray, wraps: np.ndarray, more: np.n
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
 def test_any_weights_give_the_same_times(data: st.DataObject) -> None:
     def drawn(count: int, low: int, high: int) -> np.ndarray:
         lengths = st.lists(st.integers(low, high), min_size=count, max_size=count)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from htk.recording.simulate.config import Config, checked
@@ -55,7 +55,7 @@ jobs = st.fixed_dictionaries(
 ).map(lambda job: job | ({"stagger_us": 0.0, "carry_in": 0} if not job["first_step"] else {}))
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=settings.default.max_examples // 2)
 @given(job=jobs)
 def test_the_sidecar_tells_what_the_files_show(job: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:

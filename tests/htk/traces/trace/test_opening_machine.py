@@ -95,7 +95,7 @@ def test_what_is_opened_is_what_lies_there(tmp_path: Path, monkeypatch: pytest.M
     run_state_machine_as_test(
         Folder,
         settings=settings(
-            max_examples=settings.default.max_examples // 7,
+            max_examples=settings.default.max_examples // 4,
             stateful_step_count=12,
             suppress_health_check=list(HealthCheck),
         ),

@@ -125,7 +125,7 @@ def test_selections_in_any_order(trace: Trace) -> None:
     run_state_machine_as_test(
         Selections,
         settings=settings(
-            max_examples=settings.default.max_examples // 4,
+            max_examples=settings.default.max_examples // 2,
             stateful_step_count=12,
             suppress_health_check=list(HealthCheck),
         ),

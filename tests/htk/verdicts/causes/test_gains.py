@@ -31,7 +31,7 @@ TWO: dict[str, Any] = {
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_gains_are_right(kind: str, tmp_path: Path) -> None:
     chance, score = random.Random(7), Score()
-    while score.cases < 2:  # some draws hold no fault that costs anything
+    while not score.cases:  # some draws hold no fault that costs anything
         job = KINDS[kind](chance) | {"layers": 4, "hidden": 1024, "ffn": 2688}
         judge(score, job, draw_faults(chance, job), tmp_path)
     assert max(score.errors) <= 0.2, str(score)

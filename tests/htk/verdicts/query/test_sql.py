@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import htk
@@ -25,11 +25,12 @@ PAGE = Path(__file__).parents[4] / "docs/sql.md"
 QUERIES = re.findall(r"```sql\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 
-@pytest.fixture
-def trace(tmp_path: Path) -> Session:
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Session:
     """Two kernels that overlap by 1 us, and one apart."""
+    folder = tmp_path_factory.mktemp("trace")
     events = (kernel("gemm", 1, 3), kernel("add", 3, 2, stream=9), kernel("gemm", 10, 1))
-    return htk.open(write(tmp_path / "a.json", *events, **of_rank(0)), cache=False)
+    return htk.open(write(folder / "a.json", *events, **of_rank(0)), cache=False)
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +219,6 @@ def _covered(spans: list[tuple[int, int, int]]) -> set[tuple[int, int]]:
     return {(rank, t) for rank, start, length in spans for t in range(start, start + length)}
 
 
-@settings(max_examples=40, deadline=None)
 @given(first=_SPANS, second=_SPANS)
 def test_interval_macros_against_counting_every_nanosecond(
     first: list[tuple[int, int, int]], second: list[tuple[int, int, int]]
@@ -244,7 +244,6 @@ def test_interval_macros_against_counting_every_nanosecond(
     connection.close()
 
 
-@settings(max_examples=40, deadline=None)
 @given(on_gpu=_ON_DEVICES, on_host=_SPANS)
 def test_interval_macros_keep_devices_apart(
     on_gpu: list[tuple[int, int, int, int]], on_host: list[tuple[int, int, int]]

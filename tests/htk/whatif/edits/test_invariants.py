@@ -49,13 +49,12 @@ def after(model: StepModel, name: str, value: str) -> int:
         ("tp", "1"),
     ],
 )
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=settings.default.max_examples // 2)
 @given(model=models())
 def test_an_edit_to_what_is_changes_nothing(name: str, value: str, model: StepModel) -> None:
     assert after(model, name, value) == pytest.approx(period(model), abs=2)
 
 
-@settings(max_examples=30, deadline=None)
 @given(models(), st.floats(1, 50), st.floats(1, 50))
 def test_more_bandwidth_never_hurts(model: StepModel, one: float, other: float) -> None:
     low, high = sorted((one, other))
@@ -63,13 +62,11 @@ def test_more_bandwidth_never_hurts(model: StepModel, one: float, other: float) 
     assert after(model, "network", f"bandwidth={high:.3f}x") <= slower <= period(model)
 
 
-@settings(max_examples=30, deadline=None)
 @given(models(), st.sampled_from("abcd"), st.floats(1, 50))
 def test_a_faster_kernel_never_makes_a_longer_step(model: StepModel, name: str, x: float) -> None:
     assert after(model, "replace", f"^{name}={x:.3f}x") <= period(model)
 
 
-@settings(max_examples=40, deadline=None)
 @given(models())
 def test_perfect_realistic_serial(model: StepModel) -> None:
     perfect, realistic, serial = (
@@ -80,7 +77,6 @@ def test_perfect_realistic_serial(model: StepModel) -> None:
     assert perfect <= period(model) <= serial + 2
 
 
-@settings(max_examples=20, deadline=None)
 @given(models())
 def test_bounds_never_lose(model: StepModel) -> None:
     for name in ("no_skew", "remove_syncs", "overlap"):
@@ -88,7 +84,6 @@ def test_bounds_never_lose(model: StepModel) -> None:
         assert after(model, name, value) <= period(model)
 
 
-@settings(max_examples=20, deadline=None)
 @given(models())
 def test_a_graph_loses_no_more_than_zeroed_gradients(model: StepModel) -> None:
     of_optimizer = model.lengths()[model.facts.family.isin("optimizer")].sum()
