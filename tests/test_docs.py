@@ -99,6 +99,7 @@ def test_the_page_of_slower_jobs_prints_what_it_shows(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     asked = 0
+    every_line: list[str] = []
     for block in _BLOCK.findall((DOCS / "slower.md").read_text(encoding="utf-8")):
         for part in re.sub(r"\\\n\s*", "", block).split("$ ")[1:]:
             command, *shown = part.splitlines()
@@ -106,7 +107,10 @@ def test_the_page_of_slower_jobs_prints_what_it_shows(
             printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
             assert set(shown) <= set(printed), command
             asked += len(shown)
+            every_line += printed
     assert asked == 8
+    gate = (DOCS / "gate.md").read_text(encoding="utf-8").partition("```text\n")[2]
+    assert set(gate.partition("```")[0].splitlines()) <= set(every_line), "of the same two runs"
 
 
 @pytest.mark.parametrize(("page", "command"), _commands(), ids=lambda text: str(text)[:70])
@@ -238,6 +242,7 @@ def test_edits_tables_and_formats_are_documented() -> None:
     assert all(f"\n## {parser.NAME}\n" in pages["formats.md"] for parser in parsers())
 
 
+@pytest.mark.nightly  # a minute; by day the links within the repository are followed
 def test_the_site_builds_with_strict_links(tmp_path: Path) -> None:
     pytest.importorskip("material", reason="mkdocs-material is an extra")
     command = [sys.executable, "-m", "mkdocs", "build", "-q", "-s", "-d", str(tmp_path / "site")]

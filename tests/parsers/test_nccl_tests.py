@@ -10,6 +10,7 @@ import pytest
 from htk.base.core.parser import Head, ParseOptions, Source
 from htk.parsers import nccl_tests, parsers
 from tests.parsers.log_files import SAMPLES, parsed, rows, sample, values
+from tests.thinned import thinned
 
 
 @pytest.mark.parametrize(
@@ -262,7 +263,7 @@ def table_of(kind: str, ranks: int, dice: random.Random, *, has_redop: bool = Tr
     return "\n".join([*lines, "# Avg bus bandwidth : 1", ""])
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", thinned(range(12), 3))
 def test_printed_bandwidths_tell_the_collective_that_nothing_names(seed: int) -> None:
     """Gather and scatter print the same: those keep their bandwidth, and no name."""
     dice = random.Random(seed)

@@ -1,22 +1,22 @@
 """The tools: one for each analysis, and those of the commands that only read."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
 from htk.analyses import loaded
 from htk.answers.ask import ask
-from htk.answers.output.result import Result
 from htk.base.core.analysis import Analysis, Option
 from htk.base.mappings import Fields
 from htk.faces.mcp.answers import bounded
+from htk.faces.mcp.plans import plan_server, plan_training
 from htk.faces.mcp.traces import Traces
+from htk.planning.serving.steady import Load
 from htk.verdicts.comparison.differences import differences
 
 Tool = Callable[..., str]
 _MOST_FILES = 500
 LIMIT = 50  # rows: an agent reads every one
-_PLANNED = {"nodes": 1, "gpus_per_node": 8, "micro_batch": 1, "seq": 2048}
 Recording = Annotated[str, "A file or folder below the roots, or 'sample'."]
 Limit = Annotated[int, "Most rows to return."]
 Offset = Annotated[int, "Rows to skip: next_offset of the answer before."]
@@ -144,24 +144,23 @@ def _commands(traces: Traces) -> list[Tool]:
         ] = None,
     ) -> str:
         """What would training this model on this cluster take: time, memory? Without a trace."""
-        return _plan(model, gpu, cluster or {})
+        return plan_training(model, gpu, cluster or {})
 
-    return [list_files, doctor, summary, sql, diff, whatif, plan]
+    def plan_serving(
+        model: Annotated[str, "Model: llama3-70b, qwen3-32b, …"],
+        gpu: Annotated[str, "GPU of the hardware catalogue, e.g. h100."],
+        prompt: Annotated[int, "Tokens of each request's prompt."] = 1024,
+        generated: Annotated[int, "Tokens that each request is answered with."] = 256,
+        requests: Annotated[
+            list[int] | None, "Requests at once, e.g. [1, 16]; by default up to what fits."
+        ] = None,
+        server: Annotated[
+            dict[str, int | float | str] | None,
+            "tensor_parallel, weights, kv_cache (bf16, fp8, …), chunk, price of a GPU-hour, …",
+        ] = None,
+    ) -> str:
+        """What would a server of this model reach: latency, throughput, memory, cost? Without a
+        trace."""
+        return plan_server(model, gpu, Load(prompt, generated), requests or [], server or {})
 
-
-def _plan(model: str, gpu: str, cluster: Mapping[str, int | float | str | bool]) -> str:
-    from htk.base.errors import UsageError
-    from htk.physics.hardware import gpu as of_catalogue
-    from htk.physics.presets import decoder
-    from htk.planning.plan.job import PlannedJob
-    from htk.planning.plan.step import plan
-    from htk.planning.plan.table import LABEL, MFU, plan_table, strategies
-
-    allowed = set(inspect.signature(PlannedJob).parameters) - {"model", "gpu"}
-    for name in cluster:
-        if name not in allowed:
-            raise UsageError(f"a plan has no {name!r}; it has {', '.join(sorted(allowed))}")
-    chosen: Fields = {**_PLANNED, **cluster}
-    job = PlannedJob(decoder(model), of_catalogue(gpu), **chosen)
-    jobs = [job] if "strategy" in cluster else strategies(job)
-    return bounded(Result(LABEL, plan_table([plan(j) for j in jobs]), {"mfu": MFU}), 50)
+    return [list_files, doctor, summary, sql, diff, whatif, plan, plan_serving]

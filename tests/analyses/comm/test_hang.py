@@ -21,6 +21,7 @@ from tests.analyses.comm.hanging_job import (
     sample,
     verdicts,
 )
+from tests.thinned import thinned
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ def random_job(dice: random.Random) -> tuple[Job, list[int]]:
     return Job(programs, timing=dice.random() < 0.5, ahead=dice.randint(0, 2)), shared
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", thinned(range(12), 3))
 def test_a_rank_that_never_comes(seed: int) -> None:
     dice = random.Random(seed)
     job, _ = random_job(dice)
@@ -102,7 +103,7 @@ def test_a_rank_that_never_comes(seed: int) -> None:
     assert coverage_of(found)["decided"]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", thinned(range(12), 3))
 @pytest.mark.parametrize("what", ["size", "type", "dtype"])
 def test_a_rank_that_makes_another_call(seed: int, what: str) -> None:
     dice = random.Random(1000 + seed)
@@ -137,7 +138,7 @@ def test_a_collective_that_does_not_end(seed: int) -> None:
     assert verdicts(found) == [("not_completed", f"0-{len(job.programs) - 1}")]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", thinned(range(8), 3))
 def test_a_missing_rank_that_left_no_dump(seed: int) -> None:
     dice = random.Random(3000 + seed)
     job, shared = random_job(dice)
@@ -149,7 +150,7 @@ def test_a_missing_rank_that_left_no_dump(seed: int) -> None:
     assert coverage_of(found)["dumps_missing"] == str(culprit)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", thinned(range(8), 3))
 def test_two_groups_in_opposite_order(seed: int) -> None:
     dice = random.Random(4000 + seed)
     size = dice.choice([4, 8, 16])

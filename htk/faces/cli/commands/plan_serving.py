@@ -83,20 +83,13 @@ def _answer(show: str, arguments: Fields) -> "Result":
     loads, objective = described_loads(arguments), described_objective(arguments)
     counts = arguments["requests"]
     requests = whole_numbers(counts, "--requests") if counts else []
+    from htk.planning.serving.description import check_memory
+
     server = described_server(arguments)
     if show == "layouts":
         return _layouts(server, loads, objective)
-    _check_memory(server)
+    check_memory(server)
     return _map(server, loads, requests, objective, show)
-
-
-def _check_memory(server: "Server") -> None:
-    if server.kv_room_bytes <= 0:
-        raise UsageError(
-            f"the weights alone take {format_bytes(server.weight_bytes)} of a"
-            f" {server.gpu.device_name}, and do not fit: a larger --tensor-parallel, or narrower"
-            " --weights"
-        )
 
 
 def _map(
@@ -108,9 +101,10 @@ def _map(
 ) -> "Result":
     from htk.answers.output.result import Result
     from htk.planning.serving import table
+    from htk.planning.serving.description import describe_server
 
     cells = table.mapped(server, loads, requests)
-    facts = _facts(server)
+    facts = describe_server(server)
     if objective is not None:
         facts["goodput"] = [line for load in loads for line in _goodput(server, load, objective)]
     if show == "parts":
@@ -123,6 +117,7 @@ def _layouts(server: "Server", loads: "list[Load]", objective: "Objective | None
 
     from htk.answers.output.result import Result
     from htk.planning.serving import table
+    from htk.planning.serving.description import describe_server
     from htk.planning.serving.objectives import Objective
 
     tables = [table.layouts_table(server, load, objective or Objective()) for load in loads]
@@ -130,40 +125,10 @@ def _layouts(server: "Server", loads: "list[Load]", objective: "Objective | None
         raise UsageError(
             f"no layout of up to {server.gpus_per_node} {server.gpu.device_name} holds these limits"
         )
-    facts = _facts(server) | {"memory": "each layout within its limits at the largest rate"}
-    return Result(table.LAYOUTS_LABEL, pa.concat_tables(tables), facts)
-
-
-def _facts(server: "Server") -> Fields:
-    """Return what a plan of a server rests on, beside its table."""
-    from htk.planning.serving.certainty import certainty
-
-    model = server.served
-    sure = certainty(server)
-    sizes = f"{model.name}, {model.parameters / 1e9:.2f} billion parameters"
-    if model.active_parameters != model.parameters:
-        sizes += f", {model.active_parameters / 1e9:.2f} active"
-    layout = f"{server.tensor_parallel} × {server.gpu.device_name}"
-    if server.pipeline_parallel > 1:
-        layout = f"{server.pipeline_parallel} stages of {layout}"
-    return {
-        "model": f"{sizes}, weights in {server.weights}, KV cache in {server.kv_cache}",
-        "replica": layout,
-        "memory": (
-            f"weights {format_bytes(server.weight_bytes)} of a GPU, room for keys and values"
-            f" {format_bytes(server.kv_room_bytes)}, of a token"
-            f" {format_bytes(server.kv_token_bytes)}"
-        ),
-        "goodput": [],
-        "sigma": round(sure.sigma, 4),
-        "assumes": [
-            f"prompts are read {server.chunk:,} tokens an iteration",
-            f"the host shows {format_duration(server.host_ns)} an iteration",
-            "requests begin and leave evenly",
-        ],
-        "checked": list(sure.checked),
-        "unchecked": [*sure.unchecked, "queues (held to a simulation alone)"],
+    facts = describe_server(server) | {
+        "memory": "each layout within its limits at the largest rate"
     }
+    return Result(table.LAYOUTS_LABEL, pa.concat_tables(tables), facts)
 
 
 def _goodput(server: "Server", load: "Load", objective: "Objective") -> list[str]:

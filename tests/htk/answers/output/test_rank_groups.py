@@ -11,6 +11,7 @@ from htk.answers.output.rank_groups import (
     group_ranks,
     name_ranks,
 )
+from tests.thinned import thinned
 
 
 def eights(ranks: int) -> NodePlaces:
@@ -21,7 +22,7 @@ def say(value: float) -> str:
     return f"{value:.3g} ms"
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", thinned(range(8), 3))
 def test_planted_groups_are_found(seed: int) -> None:
     """Groups within 1 % whose middles are 30 % apart and more, in a shuffled order."""
     random = np.random.default_rng(seed)
@@ -34,7 +35,7 @@ def test_planted_groups_are_found(seed: int) -> None:
     assert [len(group.ranks) for group in groups] == sorted(map(len, wanted), reverse=True)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", thinned(range(8), 3))
 def test_ranks_of_one_kind_are_one_group(seed: int) -> None:
     values = np.random.default_rng(seed).normal(100, 1, 512)
     (group,) = group_ranks(np.arange(512), values)

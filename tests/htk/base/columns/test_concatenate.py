@@ -7,6 +7,7 @@ import pytest
 from htk.base.columns.arrow import codes_of
 from htk.base.columns.concatenate import concatenated
 from htk.base.schema import TEXT
+from tests.thinned import thinned
 
 SCHEMA = pa.schema(
     {
@@ -38,7 +39,7 @@ def _table(random: np.random.Generator, rows: int, with_nulls: bool) -> pa.Table
 
 
 @pytest.mark.parametrize("by_numpy", [False, True])
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", thinned(range(40), 5))
 def test_rows_are_those_of_the_tables_and_row_numbers_are_moved(seed: int, by_numpy: bool) -> None:
     random = np.random.default_rng(seed)
     tables = [

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from htk.analyses import ANALYSES
+from htk.faces.cli.main import run
 from htk.faces.mcp.answers import MOST_CHARACTERS
 from htk.faces.mcp.tools import tools
 from htk.faces.mcp.traces import Traces
@@ -83,6 +84,28 @@ def test_answers_are_those_of_the_registry(root: Path) -> None:
         assert files == [str(root / f"rank{rank}.json") for rank in (0, 1)]
         planned = await client.call_tool("plan", {"model": "llama2-7b", "gpu": "h100"})
         assert json.loads(text(planned))["rows"]
+
+    conversation(root, talk)
+
+
+def test_a_server_is_planned_as_the_command_plans_it(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = {"tensor_parallel": 4, "weights": "fp8", "kv_cache": "fp8"}
+    asked = {"model": "llama3-70b", "gpu": "h100", "requests": [1, 64], "server": told}
+    words = "--tensor-parallel 4 --weights fp8 --kv-cache fp8 --requests 1,64 --format json"
+    assert run(["plan-serving", "--model", "llama3-70b", "--gpu", "h100", *words.split()]) == 0
+    printed = json.loads(capsys.readouterr().out)
+
+    async def talk(client: Client) -> None:
+        answer = json.loads(text(await client.call_tool("plan_serving", asked)))
+        assert answer["rows"] == printed["rows"] and len(answer["rows"]) == 2
+        assert answer["coverage"]["memory"] == printed["coverage"]["memory"]
+        for wrong in ({"weights": "int1"}, {"speculation": 3}, {"tensor_parallel": 1}):
+            refused = await client.call_tool("plan_serving", {**asked, "server": wrong})
+            assert refused.is_error and "internal" not in text(refused)
+        refused = await client.call_tool("plan_serving", {**asked, "requests": [0]})
+        assert refused.is_error and "from 1" in text(refused)
 
     conversation(root, talk)
 

@@ -17,6 +17,7 @@ from tests.htk.quantities.derived.collective_rows import (
     call,
     collectives,
 )
+from tests.thinned import thinned
 
 
 def matched(*rows: Row) -> list[Row]:
@@ -193,7 +194,7 @@ def test_what_began_before_a_recording() -> None:
     assert found["before_window"].to_pylist() == [True, True, False, False]
 
 
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", thinned(range(15), 3))
 def test_random_jobs_with_losses(seed: int) -> None:
     """Calls of different sizes, lost at the ends and in the middle, on clocks that are apart."""
     dice = random.Random(seed)

@@ -18,6 +18,7 @@ from htk.traces.trace.file import TraceFile
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 from tests.kineto_file import Event, kernel, launch, of_rank, op, span, step, write
+from tests.thinned import thinned
 
 SAMPLES = Path(__file__).parents[4] / "sample_traces"
 Read = Callable[[str], pa.Table]
@@ -124,7 +125,7 @@ def arrow(flow: int, ts: float, tid: int) -> dict[str, Any]:
     return {"ph": "s", "cat": "ac2g", "name": "ac2g", "id": flow, "pid": 100, "tid": tid, "ts": ts}
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", thinned(range(60), 5))
 def test_made_up_files(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     for rank in range(chance.randint(2, 7)):
@@ -188,7 +189,7 @@ LAUNCHING = (
 SYNCS = ("Stream Wait Event", "event_wait", "Stream Sync")
 
 
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.parametrize("seed", thinned(range(80), 5))
 def test_files_with_idle_gpus_and_late_hosts(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     for rank in range(chance.randint(2, 7)):

@@ -3,8 +3,6 @@
 import itertools
 import json
 import random
-import subprocess
-import sys
 from pathlib import Path
 from statistics import NormalDist
 
@@ -21,17 +19,24 @@ from htk.traces.compare.regression import judge
 from htk.traces.compare.rules import rule
 from htk.traces.trace.opening import open_trace
 from tests.htk.traces.compare.equal_runs import RULES, run
+from tests.in_process import htk
 
 TIGHT = [rule(t) for t in ("step_time>1%", "exposed_comm>0.5pp", "kernel:flash_fwd>1%")]
 
 
 @pytest.fixture(scope="module")
 def runs() -> list[RecordedBaseline]:
-    return [run(number) for number in range(34)]
+    return [run(number) for number in range(12)]
 
 
-def test_it_is_quiet_between_200_pairs_of_the_same(runs: list[RecordedBaseline]) -> None:
-    pairs = random.Random(7).sample(list(itertools.combinations(runs, 2)), 200)
+@pytest.mark.parametrize(
+    ("count", "most"), [(12, 60), pytest.param(34, 200, marks=pytest.mark.nightly)]
+)
+def test_it_is_quiet_between_pairs_of_the_same(
+    runs: list[RecordedBaseline], count: int, most: int
+) -> None:
+    every = [*runs, *(run(number) for number in range(len(runs), count))]
+    pairs = random.Random(7).sample(list(itertools.combinations(every, 2)), most)
     alarms = [any(j.verdict == "failed" for j in judge(*pair, RULES)) for pair in pairs]
     assert sum(alarms) < 0.02 * len(pairs)
     tight = [judge(*pair, TIGHT) for pair in pairs]
@@ -151,10 +156,6 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     simulate(config, folder / "base")
     simulate(Config(**{**config.__dict__, "plants": ("straggler",)}), folder / "slow")
     return folder
-
-
-def htk(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "htk", *args], capture_output=True, text=True)
 
 
 def test_the_command_exits_4_and_writes_what_it_saw(recorded: Path, tmp_path: Path) -> None:

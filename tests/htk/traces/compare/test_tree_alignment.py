@@ -9,6 +9,7 @@ import pytest
 from htk.base.columns.types import NONE
 from htk.traces.compare import tree_alignment
 from htk.traces.compare.tree_alignment import Forest, Matches, match, sites
+from tests.thinned import thinned
 
 Tree = tuple[int, tuple["Tree", ...]]  # name, callees
 
@@ -93,7 +94,7 @@ def _check(base: Forest, new: Forest, matches: Matches) -> None:
         assert (int((other != NONE).sum()), alike) == _best(_trees(base, a), _trees(new, b))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", thinned(range(60), 5))
 def test_random_trees_are_matched_as_well_as_can_be(seed: int) -> None:
     rng = random.Random(seed)
     names = rng.choice([2, 4, 12])
@@ -103,7 +104,7 @@ def test_random_trees_are_matched_as_well_as_can_be(seed: int) -> None:
     _check(base, new, match(base, new))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", thinned(range(20), 5))
 def test_long_lists_are_cut_in_two_and_still_matched_best(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

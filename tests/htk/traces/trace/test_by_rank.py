@@ -32,6 +32,7 @@ from htk.traces.trace.opening import open_trace
 from htk.traces.trace.trace import Trace
 from tests.htk.quantities.derived.random_jobs import random_job
 from tests.tables import make
+from tests.thinned import thinned
 
 SOURCES = ("kineto", "kineto", "nccl_debug", "x")
 
@@ -91,7 +92,7 @@ def whole(files: list[TraceFile], windows: pa.Table, ranks: pa.Table) -> dict[st
     }
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", thinned(range(25), 5))
 @pytest.mark.parametrize("name", BY_RANK)
 def test_rank_by_rank_gives_the_rows_of_one_table(name: str, seed: int) -> None:
     files, windows, ranks = random_files(seed)

@@ -7,6 +7,7 @@ import pytest
 
 from htk.faces.cli.main import run
 from tests.htk.verdicts.history.recorded_runs import BASE_NS, recording
+from tests.shown_lines import masked, shown
 
 DAY_NS = 86_400_000_000_000
 
@@ -45,6 +46,19 @@ def test_runs_are_listed_with_lines_and_changes(
     )
     assert [row["name"] for row in rows["rows"]] == ["day3", "day5"]
     assert "day3" not in output(capsys, "history", "list", "--since", "2026-01-05")
+
+
+def test_the_page_shows_what_is_printed_but_for_the_figures(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTK_HISTORY", str(tmp_path / "history"))
+    path = str(recording(tmp_path / "monday"))
+    added = output(capsys, "history", "add", path, "--tags", "commit=3f9a2c1,model=llama-8b")
+    (line,) = shown("history.md", "htk history add runs/monday/")
+    assert masked(added.strip()) == masked(line)
+    changes = output(capsys, "history", "changes", "--store", str(store))
+    (line,) = shown("history.md", "htk history changes --tags")
+    assert masked(line) in map(masked, changes.splitlines())
 
 
 def test_changes_are_said_and_written(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
