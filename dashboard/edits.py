@@ -47,9 +47,8 @@ Edits = tuple[tuple[str, str], ...]
 def controls(visit: Visit) -> list[Any]:
     """Sliders and choices as the address has them, and what saves them: those that can apply."""
     edits = _parted(dict(edits_of(visit.view)))
-    tables = _tables_of(visit)
     served = is_of_server(visit)
-    senseless = {*(TRAINING_EDITS if served else ()), *(_OF_SEVERAL if _is_lone(tables) else ())}
+    senseless = {*(TRAINING_EDITS if served else ()), *(_OF_SEVERAL if is_lone(visit) else ())}
     offered = [name for name in KNOWN if name not in senseless]
     sliders = {**(SERVED_FACTORS if served else {}), **_SLIDERS}
     choices = {**(SERVED_CHOICES if served else {}), **_CHOICES}
@@ -99,8 +98,9 @@ def is_of_server(visit: Visit) -> bool:
     return bool(tables) and bool(tables["server_marks"].num_rows)
 
 
-def _is_lone(tables: NamedTables) -> bool:
+def is_lone(visit: Visit) -> bool:
     """Return whether nothing is known of other ranks."""
+    tables = _tables_of(visit)
     return not tables or not tables["collectives"].num_rows
 
 
@@ -153,7 +153,7 @@ def presets(visit: Visit, served: ServedIteration | None) -> list[Any]:
     world = max((size for size in sizes if size), default=0)
     doubled = (("Twice the GPUs", "world", str(2 * world)),) if world else ()
     offered = [*PRESETS, *doubled] if served is None else [*_OF_SERVERS]
-    lone = _is_lone(tables)
+    lone = is_lone(visit)
     offered = [
         preset
         for preset in offered

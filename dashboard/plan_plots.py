@@ -153,7 +153,8 @@ def parts(planned: Plan, dark: bool) -> Any:
         text=[
             f"{format_duration(taken[n])}, {100 * taken[n] / planned.step_ns:.1f} %" for n in names
         ],
-        textposition="outside",
+        textposition="auto",  # within a long bar, so that no words stand beyond the edge
+        textangle=0,
         cliponaxis=False,
         hovertemplate="%{y}: %{text}<extra></extra>",
     )

@@ -7,7 +7,7 @@ import pyarrow as pa
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from htk.answers.output.result import Result
-from htk.base.core.humanize import format_duration
+from htk.base.core.humanize import format_duration, sentence
 from htk.base.mappings import Fields
 from htk.dashboard import headlines, whatif_plots
 from htk.dashboard.components import attributes, empty, plot, safely, section
@@ -16,6 +16,7 @@ from htk.dashboard.edits import (
     SAVED,
     chosen,
     controls,
+    is_lone,
     is_of_server,
     moved,
     opening,
@@ -53,7 +54,7 @@ def layout(visit: Visit) -> Any:
     if is_of_few(visit):  # it is predicted from every rank, which takes longer than all the rest
         ask = html.Button("Predict it from every rank", id="whatif-map-ask", className="chip")
         pictures.append(html.Div(section(_MAP, ask), id="whatif-map"))
-    elif not is_of_server(visit):  # which has neither micro-batches nor shards
+    elif not is_of_server(visit) and not is_lone(visit):  # which have no shards
         pictures.append(panel("whatif", "map", 340))
     return html.Div(
         [
@@ -113,7 +114,7 @@ def _best(visit: Visit) -> tuple[str, str] | None:
     best = max(rows, key=lambda row: read_savings(row)[0])
     now = format_duration(best["measured_step_time_ns"])
     then = format_duration(best["step_time_ns"])
-    words = in_words(str(best["whatif"])).capitalize()
+    words = sentence(in_words(str(best["whatif"]))).rstrip(".")
     served = untouched(visit).stage.served
     if served is not None and best["tokens_per_s"]:
         before = served.tokens_per_s(best["measured_step_time_ns"])

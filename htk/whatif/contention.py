@@ -41,10 +41,11 @@ def _fitted(model: StepModel) -> float:
     length = model.graph.activities.length[compute].astype(np.float64)
     phi = beside[compute]
     free = np.full(len(alike), np.nan)
-    for group in np.unique(alike.group_ids[phi >= _BESIDE]).tolist():  # kinds of kernels
-        alone = length[(alike.group_ids == group) & (phi <= _ALONE)]
-        if len(alone):
-            free[group] = np.median(alone)
+    asked = np.zeros(len(alike), bool)  # of each kind of kernel
+    asked[alike.group_ids[phi >= _BESIDE]] = True
+    rows = np.flatnonzero(asked[alike.group_ids] & (phi <= _ALONE))
+    alone = Groups.by_keys(alike.group_ids[rows])
+    free[alone.keys[:, 0]] = alone.quantiles(length[rows], [0.5])[0]
     slower = length / free[alike.group_ids] - 1
     seen = ~np.isnan(slower) & (phi > _ALONE)
     if int((seen & (phi >= _BESIDE)).sum()) < _FEWEST:

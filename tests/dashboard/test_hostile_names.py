@@ -51,7 +51,9 @@ DRAWN = """() => {
 }"""
 AS_PICTURE = """k => Plotly.toImage(document.querySelectorAll('.js-plotly-plot')[k],
   {format: 'svg', width: 700, height: 400}).then(url => url.replace('data:image/svg+xml,', ''))"""
-DETAILS = ("kernel_top", "op_breakdown", "comm_summary", "annotation_breakdown", "stragglers")
+# Answers that no page composed by hand shows; and pages without a word of the recording.
+DETAILS = ("annotation_breakdown", "stragglers")
+WITHOUT_NAMES = ("plan",)
 
 
 def hostile_run(folder: Path) -> Path:
@@ -102,7 +104,8 @@ def visitor(browser: Any, server: str) -> Iterator[tuple[Any, list[str]]]:
 
 def test_every_page_of_the_dashboard_shows_them_as_text(page: Any, server: str) -> None:
     shown = ""
-    for path in ("", *filter(None, composed()), "compare?o.base=0&o.new=1", *DETAILS):
+    composed_pages = (path for path in composed() if path not in WITHOUT_NAMES)
+    for path in (*composed_pages, "compare?o.base=0&o.new=1", *DETAILS):
         go(page, f"/{path}")
         idle(page)
         until(page, DRAWN)

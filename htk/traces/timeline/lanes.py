@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from htk.base.columns.arrow import codes_of, numbers, truths, valid
 from htk.base.columns.groups import Groups
 from htk.base.columns.nesting import nest
-from htk.base.columns.order import ordered
+from htk.base.columns.order import break_ties, ordered
 from htk.base.columns.types import Ints, fill_none
 from htk.traces.timeline.sources import KINDS, SECTIONS, TABLES, DisplayClock, SpanSource, sources
 from htk.traces.trace.trace import Trace
@@ -139,7 +139,8 @@ def assembled(
     groups = Groups.by_keys([np.concatenate([p.rank for p in parts]), track])
     size = [len(p) for p in parts]
     is_flat = np.repeat([p.section == "busy" for p in parts], size)
-    order = ordered(groups.group_ids, start, -end)
+    order = ordered(groups.group_ids, start)
+    break_ties(order, (groups.group_ids, start), -end)
     group, start, end = groups.group_ids[order], start[order], end[order]
     depth = nest(group.astype(np.int32), start, end)[1]
     lanes = Groups.by_keys([group, np.where(is_flat[order], 0, depth)])

@@ -6,7 +6,6 @@ import signal
 import sys
 import threading
 import webbrowser
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -162,6 +161,14 @@ def _serve(
     click.echo(f"dashboard: {url}  (Ctrl-C ends it)", err=True)
     if not no_browser:
         webbrowser.open(url)
-    # The first chart need not wait for what draws it to be imported.
-    threading.Thread(target=import_module, args=("plotly.graph_objects",), daemon=True).start()
+    threading.Thread(target=_draw_first, daemon=True).start()
     server.run()
+
+
+def _draw_first() -> None:
+    """Draw an empty chart, so that the first that is asked for waits for no imports and checks."""
+    import plotly.graph_objects as go
+
+    from htk.answers.output.figure_frame import framed
+
+    framed([go.Bar(), go.Scatter()], dark=False)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.base.columns.order import ordered, ordered_pure
+from htk.base.columns.order import break_ties, ordered, ordered_pure
 
 # From one digit of the compiled sort to all, with both ends of what 64 bits hold.
 _BOUNDS = [0, 1, 2_047, 2_048, 1 << 22, (1 << 32) - 1, 1 << 32, 1 << 44, 1 << 62]
@@ -59,6 +59,16 @@ def test_other_types(dtype: type) -> None:
 def test_columns_that_lie_apart() -> None:
     matrix = np.random.default_rng(4).integers(0, 9, (3_000, 2))
     assert ordered(matrix[:, 1], matrix[:, 0]).tolist() == _python(matrix[:, 1], matrix[:, 0])
+
+
+@pytest.mark.parametrize("bound", [1, 3, 400, 1 << 40])
+@pytest.mark.parametrize("rows", [0, 1, 3_000])
+def test_ties_are_broken_by_the_last_column(rows: int, bound: int) -> None:
+    rng = np.random.default_rng(bound)
+    first, second, last = rng.integers(0, bound, (3, rows))
+    order = ordered(first, second)
+    break_ties(order, (first, second), last)
+    assert order.tolist() == _python(first, second, last)
 
 
 def test_rows_without_a_key_are_refused() -> None:
