@@ -2,17 +2,18 @@
 
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-import htk
-from htk.faces.notebook.session import Session
-from htk.traces.trace import confined
 from tests.two_ranks import write_ranks
+
+if TYPE_CHECKING:  # a test of one module waits for no other
+    from htk.faces.notebook.session import Session
 
 ROOT = Path(__file__).parents[1]
 CHROMIUM = os.environ.get("HTK_CHROMIUM") or shutil.which("chromium")
@@ -54,22 +55,30 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(autouse=True, scope="session")
-def readers_stay() -> Iterator[None]:
+@pytest.fixture(autouse=True, scope="module")
+def readers_stay() -> None:
     """Files from outside are read by processes that wait for other tests' too, as a server's do:
     to start one takes longer than most tests."""
-    confined._most_ready = confined.SERVED
-    yield
-    confined._most_ready = 0
-    while confined._ready:
-        confined._ready.pop().stop()
+    confined = sys.modules.get("htk.traces.trace.confined")
+    if confined is not None:
+        confined._most_ready = confined.SERVED
+
+
+@pytest.hookimpl
+def pytest_sessionfinish() -> None:
+    """End the processes that wait."""
+    confined = sys.modules.get("htk.traces.trace.confined")
+    if confined is not None:
+        confined._most_ready = 0
+        while confined._ready:
+            confined._ready.pop().stop()
 
 
 @pytest.fixture
 def no_reader_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files from outside are read by processes started for this test."""
-    monkeypatch.setattr(confined, "_most_ready", 0)
-    monkeypatch.setattr(confined, "_ready", [])
+    monkeypatch.setattr("htk.traces.trace.confined._most_ready", 0)
+    monkeypatch.setattr("htk.traces.trace.confined._ready", [])
 
 
 @pytest.fixture(scope="session")
@@ -92,6 +101,8 @@ def new_tab(browser: Any, **options: Any) -> Any:
 
 
 @pytest.fixture
-def two_ranks(tmp_path: Path) -> Session:
+def two_ranks(tmp_path: Path) -> "Session":
     """Two small ranks whose figures are known by hand."""
+    import htk
+
     return htk.open(write_ranks(tmp_path), cache=False)

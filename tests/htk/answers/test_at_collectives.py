@@ -23,6 +23,7 @@ from htk.base.spread.workplace import Workplace
 from htk.faces.cli.main import htk
 from htk.traces.trace.opening import open_trace
 from htk.traces.trace.trace import Trace
+from tests.thinned import thinned
 
 SIZES = "--layers 2 --hidden 64 --heads 2 --ffn 128 --vocab 100 --seq 32 --micro-batch 1"
 SAMPLES = Path(__file__).parents[3] / "sample_traces"
@@ -172,7 +173,7 @@ def differences(trace: Trace, sizes: Sequence[int], step: int | None) -> list[in
     return different
 
 
-@pytest.mark.parametrize("number", range(len(JOBS)))
+@pytest.mark.parametrize("number", thinned(range(len(JOBS)), 3))
 def test_parts_of_any_size_give_the_path_of_all_ranks(number: int, tmp_path: Path) -> None:
     trace = written(tmp_path, *JOBS[number], number)
     sizes = [1 + number % 3, len(trace.ranks)]

@@ -16,6 +16,7 @@ from htk.faces.cli.commands.convert import command
 from htk.recording.simulate.config import Config
 from htk.recording.simulate.job import simulate
 from tests.kineto_file import Event, kernel, launch, of_rank, span, step, write
+from tests.thinned import thinned
 
 COMM = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 # What a step launches: the range it stands in, the kernel, its start and length in us.
@@ -113,7 +114,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", thinned(STRATEGIES))
 def test_rows_of_sharded_and_tensor_parallel_jobs_say_what_the_straggler_costs(
     name: str, tmp_path: Path
 ) -> None:

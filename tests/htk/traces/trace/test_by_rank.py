@@ -103,7 +103,7 @@ def test_rank_by_rank_gives_the_rows_of_one_table(name: str, seed: int) -> None:
 
 def test_random_files_hold_what_may_go_wrong() -> None:
     """Else the property says little."""
-    jobs = [random_files(seed) for seed in range(25)]
+    jobs = [random_files(seed) for seed in range(10)]
     found = [whole(*job) for job in jobs]
     times = [numbers(tables["own_times"][f"own_{k}_ns"]) for tables in found
              for k in ("compute", "comm", "memory", "idle")]  # fmt: skip

@@ -12,6 +12,7 @@ import pytest
 
 from htk.recording.simulate.config import Config, checked
 from htk.recording.simulate.job import simulate
+from tests.thinned import thinned
 
 JOB = {
     "model": "tiny", "layers": 4, "hidden": 64, "heads": 2, "ffn": 128, "vocab": 100, "seq": 32,
@@ -97,7 +98,7 @@ def check(done: subprocess.CompletedProcess[str], answer: str, where: Path) -> b
     return bool(lines)
 
 
-@pytest.mark.parametrize("kilobytes", [4, 300])
+@pytest.mark.parametrize("kilobytes", thinned([300, 4]))
 def test_a_disk_that_fills_up_changes_no_answer(
     kilobytes: int, job: Path, answers: str, small_disk: Callable[[int], Path]
 ) -> None:
@@ -105,7 +106,7 @@ def test_a_disk_that_fills_up_changes_no_answer(
     assert check(asked(0, disk, QUESTIONS, str(job)), answers, disk)
 
 
-@pytest.mark.parametrize("limit", [1, 40_000])
+@pytest.mark.parametrize("limit", thinned([1, 40_000]))
 def test_files_that_may_not_grow_change_no_answer(
     limit: int, job: Path, answers: str, tmp_path: Path
 ) -> None:
