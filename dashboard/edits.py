@@ -17,7 +17,7 @@ from htk.dashboard.components import MADE_ON_OPENING, attributes
 from htk.dashboard.page import Visit
 from htk.dashboard.url_state import UrlState
 from htk.physics.hardware import catalogue
-from htk.whatif.edits import EDITS
+from htk.whatif.edits import all_edits
 from htk.whatif.label import SHARDINGS
 from htk.whatif.served_iteration import ServedIteration
 from htk.whatif.server_edits import (
@@ -38,7 +38,7 @@ _CHOICES: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 _SERVING = "serving"
 _TEXTS = {"world": ("nodes × GPUs", "4x8"), "replace": ("replace a kernel", "PATTERN=2x")}
-KNOWN = {one.NAME: one.HELP for one in EDITS}
+KNOWN = {one.NAME: one.HELP for one in all_edits()}
 PRICE = "price"
 SAVED = "saved"
 Edits = tuple[tuple[str, str], ...]

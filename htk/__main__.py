@@ -27,6 +27,9 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _run(argv: Sequence[str]) -> int:
+    # No question multiplies large matrices: threads for them would cost a third of a short answer.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is imported
+
     from htk.base.core.defer_imports import spare_data_classes, spare_docs, spare_modules
 
     spare_data_classes()

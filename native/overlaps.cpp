@@ -131,6 +131,45 @@ private:
     std::size_t begun_ = 0;  // at the time that was asked for last
 };
 
+// Work without the interpreter's lock; false if memory ran out.
+template <typename Work>
+bool beside_other_threads(const Work& work) {
+    bool is_done = true;
+    Py_BEGIN_ALLOW_THREADS;
+    try {
+        work();
+    } catch (const std::bad_alloc&) {
+        is_done = false;
+    }
+    Py_END_ALLOW_THREADS;
+    return is_done;
+}
+
+// How long the first of some sets is on, any of the first two, any of the three.
+void add_up(const std::int64_t* time, const Nodes (&sets)[3], std::uint64_t (&total)[3]) {
+    std::vector<Span> any;
+    for (int k = 0; k < 3; ++k) {
+        const std::vector<Span> own = joined(time, sets[k]);
+        std::vector<Span> both(any.size() + own.size());
+        std::merge(any.begin(), any.end(), own.begin(), own.end(), both.begin(), begins_before);
+        join(both);
+        any.swap(both);
+        for (const Span& span : any) total[k] += static_cast<std::uint64_t>(less(span.end, span.start));
+    }
+}
+
+// The share of each span that others cover.
+void cover(const std::int64_t* time, const Nodes& own, const Nodes& others, double* share) {
+    const std::vector<Span> spans = joined(time, others);
+    Before before_start(spans), before_end(spans);
+    for (Py_ssize_t k = 0, many = own.size(); k < many; ++k) {
+        const Span span = own.at(time, k);
+        const std::int64_t covered = less(before_end(span.end), before_start(span.start));
+        share[k] = static_cast<double>(covered) /
+                   static_cast<double>(std::max<std::int64_t>(less(span.end, span.start), 1));
+    }
+}
+
 // time, then starts and ends of each set: how long the first is on, any of the first two, and so on.
 PyObject* busy(PyObject*, PyObject* args) {
     PyObject *of_time, *of_nodes[6];
@@ -143,19 +182,8 @@ PyObject* busy(PyObject*, PyObject* args) {
     for (int k = 0; k < 3; ++k)
         if (!sets[k].take(of_nodes[2 * k], of_nodes[2 * k + 1], time.size())) return nullptr;
     std::uint64_t total[3]{};
-    try {
-        std::vector<Span> any;
-        for (int k = 0; k < 3; ++k) {
-            const std::vector<Span> own = joined(time.data(), sets[k]);
-            std::vector<Span> both(any.size() + own.size());
-            std::merge(any.begin(), any.end(), own.begin(), own.end(), both.begin(), begins_before);
-            join(both);
-            any.swap(both);
-            for (const Span& span : any) total[k] += static_cast<std::uint64_t>(less(span.end, span.start));
-        }
-    } catch (const std::bad_alloc&) {
-        return PyErr_NoMemory();
-    }
+    const bool is_done = beside_other_threads([&] { add_up(time.data(), sets, total); });
+    if (!is_done) return PyErr_NoMemory();
     return Py_BuildValue("LLL", static_cast<long long>(total[0]), static_cast<long long>(total[1]),
                          static_cast<long long>(total[2]));
 }
@@ -175,19 +203,9 @@ PyObject* beside(PyObject*, PyObject* args) {
         PyErr_SetString(PyExc_ValueError, "spans and shares differ in length");
         return nullptr;
     }
-    try {
-        const std::vector<Span> spans = joined(time.data(), others);
-        Before before_start(spans), before_end(spans);
-        auto* into = static_cast<double*>(share.view.buf);
-        for (Py_ssize_t k = 0, many = share.size(); k < many; ++k) {
-            const Span span = own.at(time.data(), k);
-            const std::int64_t covered = less(before_end(span.end), before_start(span.start));
-            into[k] = static_cast<double>(covered) /
-                      static_cast<double>(std::max<std::int64_t>(less(span.end, span.start), 1));
-        }
-    } catch (const std::bad_alloc&) {
-        return PyErr_NoMemory();
-    }
+    auto* into = static_cast<double*>(share.view.buf);
+    const bool is_done = beside_other_threads([&] { cover(time.data(), own, others, into); });
+    if (!is_done) return PyErr_NoMemory();
     Py_RETURN_NONE;
 }
 

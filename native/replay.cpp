@@ -157,6 +157,7 @@ struct Period {
 template <int Lanes>
 Result repeat(const Steps& steps, const std::int64_t* more, std::int64_t* seen, std::int64_t low, int passes,
               double steady, std::int64_t* first, std::int64_t* again, Period (&found)[Lanes]) {
+    if (!steps.names_nodes()) return Result::no_such_node;
     const std::int64_t* ends = steps.ends.data();
     const Py_ssize_t many = steps.ends.size();
     for (int pass = 0; pass <= passes; ++pass) {
@@ -217,10 +218,11 @@ PyObject* repeated(PyObject*, PyObject* args) {
         return nullptr;
     }
     Period found[1]{};
-    if (failed(!steps.names_nodes() ? Result::no_such_node
-                                    : repeat<1>(steps, nullptr, seen.data(), low, passes, steady, first.data(),
-                                                again.data(), found)))
-        return nullptr;
+    Result result;
+    Py_BEGIN_ALLOW_THREADS;
+    result = repeat<1>(steps, nullptr, seen.data(), low, passes, steady, first.data(), again.data(), found);
+    Py_END_ALLOW_THREADS;
+    if (failed(result)) return nullptr;
     return Py_BuildValue("LLL", static_cast<long long>(found[0].first_end),
                          static_cast<long long>(found[0].period), static_cast<long long>(found[0].last));
 }
@@ -248,10 +250,11 @@ PyObject* repeated_beside(PyObject*, PyObject* args) {
     if (!at || !seen) return PyErr_NoMemory();
     for (Py_ssize_t k = 0; k < wraps; ++k) seen[2 * k] = seen[2 * k + 1] = first_seen.data()[k];
     Period found[2]{};
-    if (failed(!steps.names_nodes()
-                   ? Result::no_such_node
-                   : repeat<2>(steps, more.data(), seen.get(), low, passes, steady, at.get(), at.get(), found)))
-        return nullptr;
+    Result result;
+    Py_BEGIN_ALLOW_THREADS;
+    result = repeat<2>(steps, more.data(), seen.get(), low, passes, steady, at.get(), at.get(), found);
+    Py_END_ALLOW_THREADS;
+    if (failed(result)) return nullptr;
     return Py_BuildValue("LL", static_cast<long long>(found[0].period), static_cast<long long>(found[1].period));
 }
 

@@ -9,6 +9,7 @@ asked before kineto. A log may hold lines of several formats: it is called by th
 """
 
 import importlib
+import re
 from collections.abc import Iterator
 from functools import cache
 from typing import cast
@@ -50,13 +51,18 @@ ORDER = (
 )
 
 
-def in_turn() -> Iterator[Parser]:
+# How PyTorch's profiler begins its files, and nobody else: most files need no other parser.
+_OF_PYTORCH = re.compile(rb'\s*\{\s*"schemaVersion"\s*:\s*\d+\s*,\s*"')
+
+
+def in_turn(beginning: bytes = b"") -> Iterator[Parser]:
     """Yield every parser in the order in which they are asked; those of other packages last.
 
     Each is imported when it is its turn: a file that is recognised needs none of the later ones,
     and one whose tables are cached needs none at all.
     """
-    for name in ORDER:
+    first = ("kineto",) if _OF_PYTORCH.match(beginning) else ()
+    for name in (*first, *ORDER):
         yield cast(Parser, importlib.import_module(f"htk.parsers.{name}"))
     yield from plugins.loaded("htk.parsers")
 

@@ -18,7 +18,7 @@ from htk.base.errors import HtkError
 from htk.base.schema import DERIVED, TABLES
 from htk.faces.cli import main
 from htk.parsers import parsers
-from htk.whatif.edits import EDITS
+from htk.whatif.edits import all_edits
 from tests.htk.verdicts.history.recorded_runs import BASE_NS, recording
 from tests.server_recording import write_server
 
@@ -237,7 +237,7 @@ def test_reference_pages_are_those_of_the_tree(page: str) -> None:
 
 def test_edits_tables_and_formats_are_documented() -> None:
     pages = _site().written()
-    assert all(f"`--{e.NAME.replace('_', '-')}`" in pages["edits.md"] for e in EDITS)
+    assert all(f"`--{e.NAME.replace('_', '-')}`" in pages["edits.md"] for e in all_edits())
     assert all(f"\n## {name}\n" in pages["tables.md"] for name in {**TABLES, **DERIVED})
     assert all(f"\n## {parser.NAME}\n" in pages["formats.md"] for parser in parsers())
 

@@ -23,7 +23,7 @@ from htk.faces.cli.main import htk as program
 from htk.faces.mcp.tools import tools
 from htk.faces.mcp.traces import Traces
 from htk.whatif.api import WhatIf
-from htk.whatif.edits import EDITS
+from htk.whatif.edits import all_edits
 
 LIST = Path(__file__).with_name("public_names.txt")
 PYTHON_MODULES = ("htk.hta", "htk.recording.huggingface", "htk.recording.lightning")
@@ -38,7 +38,7 @@ def collect_public_names() -> list[str]:
         *_name_python(),
         *_name_exit_codes(errors.HtkError),
         *(f"page {path}" for path in composed()),
-        *(f"edit {edit.NAME}" for edit in EDITS),
+        *(f"edit {edit.NAME}" for edit in all_edits()),
         *(f"tool {name}" for name, _, _ in tools(cast(Traces, None))),
     }
     return sorted(names)

@@ -13,7 +13,7 @@ from bench.scorecard.planned import planned_change, planned_ns
 from bench.scorecard.rows import Pair, Row
 from bench.scorecard.score import Prediction, predicted
 from htk.base.errors import HtkError
-from htk.whatif.edits import EDITS
+from htk.whatif.edits import all_edits
 from htk.whatif.predict import predict
 from htk.whatif.recorded_step import Baseline
 
@@ -60,7 +60,7 @@ def sampled(pairs: Sequence[Pair], starts: int | None) -> list[Pair]:
 
 def predictions(pairs: Sequence[Pair]) -> Iterator[Prediction]:
     """Each start is simulated once, and all its pairs predicted from it."""
-    edit_names = {e.NAME for e in EDITS}
+    edit_names = {e.NAME for e in all_edits()}
     starts: dict[Row, list[Pair]] = {}
     for pair in pairs:
         if {name for name, _ in pair.edits} <= edit_names:

@@ -16,7 +16,7 @@ from bench.scorecard.planned import planned_change, planned_ns
 from bench.scorecard.score import Prediction, predicted
 from htk.base.errors import HtkError
 from htk.recording.simulate.instructions import Do, RankProgram
-from htk.whatif.edits import EDITS
+from htk.whatif.edits import all_edits
 from htk.whatif.predict import predict
 from htk.whatif.recorded_step import Baseline
 
@@ -251,7 +251,7 @@ def from_small_steps(job: Job) -> Iterator[Prediction]:
 
 
 def _held(job: Job, start: Baseline, case: Case) -> Iterator[Prediction]:
-    edit_names = {e.NAME for e in EDITS}
+    edit_names = {e.NAME for e in all_edits()}
     if not {name for name, _ in case.asked} <= edit_names:
         return
     changed = replace(job, **case.change)

@@ -24,7 +24,7 @@ from htk.base.schema import DERIVED, TABLES, doc_of, index_of
 from htk.faces.cli.main import htk as program
 from htk.parsers import parsers
 from htk.traces.trace.opening import open_trace
-from htk.whatif.edits import EDITS
+from htk.whatif.edits import all_edits
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent
@@ -167,9 +167,9 @@ def edits_page() -> str:
     ]
     lines += ["They combine in any order: `htk whatif PATH --batch 2x --network bandwidth=2x`.", ""]
     lines += ["| edit | |", "| --- | --- |"]
-    lines += [f"| `--{e.NAME.replace('_', '-')}` | {_cell(e.HELP)} |" for e in EDITS]
+    lines += [f"| `--{e.NAME.replace('_', '-')}` | {_cell(e.HELP)} |" for e in all_edits()]
     lines += ["", "## Assumptions", ""]
-    for edit in EDITS:
+    for edit in all_edits():
         text = " ".join((edit.__doc__ or "").split())
         lines += [f"**{edit.NAME}**: {text}", ""]
     return "\n".join(lines)

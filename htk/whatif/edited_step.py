@@ -12,8 +12,8 @@ from htk.whatif.edit_arguments import on_or_off
 from htk.whatif.edit_uncertainty import accumulated_together, distance
 from htk.whatif.edited_job import edited_job, with_own_batch
 from htk.whatif.edits import (
-    EDITS,
     REPEATABLE,
+    all_edits,
     bucket,
     edit,
     gradients,
@@ -43,7 +43,7 @@ _OF_COMMUNICATION = frozenset({"network", "no_skew", "overlap"})
 
 def ordered(edits: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """Return the edits in the order in which they are applied, with strategies by htk's names."""
-    names = [e.NAME for e in EDITS]
+    names = [e.NAME for e in all_edits()]
     for name, _ in edits:
         edit(name)
     check_once([name for name, _ in edits])

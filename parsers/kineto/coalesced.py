@@ -4,10 +4,12 @@ The kernel of such a call carries no arguments; they stand on the records before
 """
 
 import json
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from htk.base.columns.segments import heads
 from htk.base.columns.types import fill_none
 from htk.base.names.collectives import dtype_bytes
 from htk.parsers.kineto.metadata import either, texts_at
@@ -20,11 +22,10 @@ Messages = list[tuple[str, int | None, int | None]]  # send or recv, the peer, b
 
 def first_members(pairs: PairedRows, seen: Seen, length: int) -> Rows:
     """Return the arguments of the first member of each coalesced call; NONE: of no such call."""
+    launch, record = pairs.coalesced
+    is_first = heads(launch)
     first = fill_none(length)
-    if pairs.members:
-        rows = [row for row, _ in pairs.members]
-        records = seen.records.event[[members[0] for _, members in pairs.members]]
-        first[rows] = seen.facts.rows(records)
+    first[launch[is_first]] = seen.facts.rows(seen.records.event[record[is_first]])
     return first
 
 
@@ -32,26 +33,26 @@ def messages_of(pairs: PairedRows, seen: Seen) -> list[Messages]:
     """Return what each coalesced call sends and receives, in order: send or recv, the peer, and how
     many bytes."""
     messages: list[Messages] = [[] for _ in pairs.gpu]
-    if not pairs.members:
-        return messages
+    launch, record = pairs.coalesced
     facts = seen.facts
-    rows = facts.rows(seen.records.event)
-    kinds = texts_at(facts.type, rows)
-    groups = texts_at(facts.table["pg_ranks"], rows)
-    peer = either(facts, rows, "dst_rank", "src_rank")
-    stated = either(facts, rows, "rank")
-    elements = either(facts, rows, "in_nelems")
-    dtype = texts_at(facts.table["dtype"], rows)
-    for row, members in pairs.members:
-        if all(kinds[m] in ("send", "recv") for m in members.tolist()):
-            messages[row] = [
-                (
-                    kinds[m],
-                    int(peer[m]) if peer[m] >= 0 else _nth(groups[m], int(stated[m])),
-                    bytes_of(int(elements[m]), dtype[m]),
-                )
-                for m in members.tolist()
-            ]
+    rows = facts.rows(seen.records.event[record])
+    is_other = ~facts.is_type(rows, "send", "recv")
+    moves_messages = ~np.isin(launch, launch[is_other])
+    launch = launch[moves_messages]
+    rows = rows[moves_messages]
+    columns = zip(
+        launch.tolist(),
+        texts_at(facts.type, rows),
+        either(facts, rows, "dst_rank", "src_rank").tolist(),
+        texts_at(facts.table["pg_ranks"], rows),
+        either(facts, rows, "rank").tolist(),
+        either(facts, rows, "in_nelems").tolist(),
+        texts_at(facts.table["dtype"], rows),
+        strict=True,
+    )
+    for call, kind, peer, group, stated, elements, dtype in columns:
+        other = peer if peer >= 0 else _nth(group, stated)
+        messages[call].append((kind, other, bytes_of(elements, dtype)))
     return messages
 
 
@@ -63,5 +64,11 @@ def bytes_of(elements: int, dtype: str | None) -> int | None:
 
 def _nth(listed: str | None, nth: int) -> int | None:
     """Return a rank of a group that is listed whole."""
-    ranks = json.loads((listed and listed_ranks(listed)) or "[]")
+    ranks = _ranks_of(listed or "")
     return ranks[nth] if 0 <= nth < len(ranks) else None
+
+
+@lru_cache(maxsize=256)
+def _ranks_of(listed: str) -> list[int]:
+    ranks: list[int] = json.loads(listed_ranks(listed) or "[]") if listed else []
+    return ranks

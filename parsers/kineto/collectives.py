@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from htk.base.columns.arrow import (
     boolean,
     build,
+    codes_of,
     mapped,
     number,
     numbers,
@@ -26,6 +27,7 @@ from htk.base.columns.arrow import (
     valid,
     without,
 )
+from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Mask, fill_none, take_or
 from htk.base.names.collectives import annotated, collective_type, comm_rule, dtype_bytes
@@ -202,33 +204,36 @@ class _Sizes:
 
     def add_up(self, pairs: PairedRows, seen: Seen, types: list[str]) -> None:
         """A coalesced launch carries what its members carry."""
-        if not pairs.members:
+        launch, record = pairs.coalesced
+        if not len(launch):
             return
         facts = seen.facts
-        rows = facts.rows(seen.records.event)
-        into = either(facts, rows, "in_nelems", "in_size_old")
-        out = either(facts, rows, "out_nelems", "out_size_old")
-        dtype = texts_at(facts.table["dtype"], rows)
-        kinds = texts_at(facts.type, rows)
-        for row, members in pairs.members:
-            distinct = {dtype[m] for m in members.tolist()}
-            called = {kinds[m] for m in members.tolist()}
-            self.guessed[row] = True
-            moves_messages = called <= {"send", "recv"}
-            if len(distinct) == 1:
-                sends = members
-                receives = members
-                if moves_messages:  # both sizes of a message are of the same bytes
-                    is_send = np.array([kinds[m] == "send" for m in members.tolist()])
-                    sends = members[is_send]
-                    receives = members[~is_send]
-                self.into[row] = int(np.maximum(into[sends], 0).sum())
-                self.out[row] = int(np.maximum(out[receives], 0).sum())
-                self.dtype[row] = distinct.pop()
-            if moves_messages:
+        rows = facts.rows(seen.records.event[record])
+        calls = Groups.by_keys(launch)
+        first = calls.first_row
+        is_send = facts.is_type(rows, "send")
+        is_message = is_send | facts.is_type(rows, "recv")
+        are_messages = calls.min(is_message.astype(np.int64)) == 1
+        is_one_dtype = _are_alike(calls, facts.table["dtype"], rows)
+        is_one_kind = _are_alike(calls, facts.type, rows)
+        # Both sizes of a message are of the same bytes: only a send goes, only a receive comes.
+        of_message = are_messages[calls.group_ids]
+        into = np.maximum(either(facts, rows, "in_nelems", "in_size_old"), 0)
+        out = np.maximum(either(facts, rows, "out_nelems", "out_size_old"), 0)
+        sent = calls.sum(np.where(of_message & ~is_send, 0, into))
+        received = calls.sum(np.where(of_message & is_send, 0, out))
+        self.guessed[launch[first]] = True
+        self.into[launch[first[is_one_dtype]]] = sent[is_one_dtype]
+        self.out[launch[first[is_one_dtype]]] = received[is_one_dtype]
+        dtypes = texts_at(facts.table["dtype"], rows[first])
+        kinds = texts_at(facts.type, rows[first])
+        for call, row in enumerate(launch[first].tolist()):
+            if is_one_dtype[call]:
+                self.dtype[row] = dtypes[call]
+            if are_messages[call]:
                 types[row] = "send_recv"
-            elif len(called) == 1:
-                types[row] = str(called.pop())
+            elif is_one_kind[call]:
+                types[row] = str(kinds[call])
 
     def columns(self) -> dict[str, pa.Array]:
         width = np.array([dtype_bytes(d) or 0 if d else 0 for d in self.dtype], np.int64)
@@ -237,6 +242,13 @@ class _Sizes:
             columns[f"{name}_elements"] = _optional(values)
             columns[f"{name}_bytes"] = number(values * width, INT64, (values >= 0) & (width > 0))
         return columns
+
+
+def _are_alike(calls: Groups, column: pa.ChunkedArray, rows: Rows) -> Mask:
+    """Return which groups of rows have one text in a column."""
+    codes = take_or(codes_of(column)[0], rows).astype(np.int64)
+    is_alike: Mask = calls.min(codes) == calls.max(codes)
+    return is_alike
 
 
 def _inferred(pairs: PairedRows, source: Rows, sizes: _Sizes) -> list[list[str]]:
@@ -334,7 +346,7 @@ def _event(pairs: PairedRows, seen: Seen) -> Rows:
 def _coalesced_name(pairs: PairedRows, ranges: PairedCalls) -> pa.Array:
     names: list[str | None] = [None] * len(pairs.gpu)
     called = texts_at(ranges.table["name"], pairs.range)
-    for row, _ in pairs.members:
+    for row in np.unique(pairs.coalesced.launch).tolist():
         names[row] = called[row]
     return texts(names)
 

@@ -5,7 +5,8 @@ kernel is a collective of its own: of the CPU's libraries (gloo, MPI) with times
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from htk.base.columns.arrow import matching, numbers, read_times, truths, valid
 from htk.base.columns.nesting import Nested, Threads
-from htk.base.columns.order import ordered
+from htk.base.columns.segments import SegmentTimes, repeated
 from htk.base.columns.types import NONE, Mask, fill_none, take_or
 from htk.base.names.collectives import annotated, collective_type
 from htk.parsers.kineto.metadata import RECORD, Metadata, is_operator
@@ -80,6 +81,17 @@ class Seen:
         return any(t.num_rows for t in (self.gpu, self.records.table, self.ranges.table))
 
 
+class CoalescedRecords(NamedTuple):
+    """The records that launches stand for: of each launch as they began, launch by launch."""
+
+    launch: Rows  # place of the collective
+    record: Rows
+
+    @classmethod
+    def none(cls) -> "CoalescedRecords":
+        return cls(fill_none(0), fill_none(0))
+
+
 @dataclass(frozen=True)
 class PairedRows:
     """For each collective: rows of what is known about it (NONE: nothing)."""
@@ -90,7 +102,7 @@ class PairedRows:
     op: Rows
     range: Rows
     enqueue: Rows  # when it was launched (-1: unknown)
-    members: tuple[tuple[int, Rows], ...] = ()  # collective, and the records that it coalesces
+    coalesced: CoalescedRecords = field(default_factory=CoalescedRecords.none)
 
 
 def paired(seen: Seen, launches: pa.Table) -> PairedRows:
@@ -99,7 +111,7 @@ def paired(seen: Seen, launches: pa.Table) -> PairedRows:
     on_cpu = _on_cpu(seen, on_gpu)
     names = ("gpu", "own", "record", "op", "range", "enqueue")
     columns = {n: np.concatenate([getattr(p, n) for p in (on_gpu, on_cpu)]) for n in names}
-    return PairedRows(**columns, members=on_gpu.members)
+    return PairedRows(**columns, coalesced=on_gpu.coalesced)
 
 
 def _on_gpu(seen: Seen, launches: pa.Table) -> PairedRows:
@@ -114,8 +126,8 @@ def _on_gpu(seen: Seen, launches: pa.Table) -> PairedRows:
     record = np.where(around[0] == NONE, by_id, around[0])
     own = seen.facts.rows(numbers(seen.gpu["event"]))
     own = np.where(seen.facts.named(own), own, NONE)
-    members = _coalesced(seen, own, record, around[2], moment)
-    return PairedRows(np.arange(len(own)), own, record, around[1], around[2], moment, members)
+    coalesced = _coalesced(seen, own, record, around[2], moment)
+    return PairedRows(np.arange(len(own)), own, record, around[1], around[2], moment, coalesced)
 
 
 def _look_up(keys: pa.ChunkedArray, wanted: pa.ChunkedArray) -> Rows:
@@ -127,34 +139,37 @@ def _look_up(keys: pa.ChunkedArray, wanted: pa.ChunkedArray) -> Rows:
 
 def _coalesced(
     seen: Seen, own: Rows, record: Rows, range_: Rows, launched: Rows
-) -> tuple[tuple[int, Rows], ...]:
+) -> CoalescedRecords:
     """Return which records a kernel launched at the end of a coalesced call stands for.
 
     Its launch lies in a range `nccl:coalesced` (or `…_coalesced`) that closes the call. The
     members are the records before it, on its thread, that launched nothing themselves. The range
     may last until the call's results are let go, beyond the next such call.
+
+        records   a  b        c  d
+        ranges          [==========================   and, begun later,   [=====
+        launch               ^ stands for a, b             stands for c, d ^
     """
     is_closing = _closes(seen)
     closing = (range_ != NONE) & take_or(is_closing, range_, False) & (own == NONE)
     if not closing.any():
-        return ()
+        return CoalescedRecords.none()
     records = seen.records.nested
     ranges = seen.ranges.nested
-    idle = _moving(seen)
-    idle[record[(record != NONE) & ~closing]] = False
-    members = []
-    for row in np.flatnonzero(closing).tolist():  # one coalesced call after the other
-        closing_range = range_[row]
-        start = ranges.start[closing_range]
-        thread = ranges.thread[closing_range]
-        earlier = is_closing & (ranges.thread == thread) & (ranges.start < start)
-        inside = idle & (records.thread == thread)
-        inside &= records.start >= ranges.start[earlier].max(initial=0)
-        inside &= records.start <= launched[row]
-        if inside.any():
-            rows = np.flatnonzero(inside)
-            members.append((row, rows[ordered(records.start[rows])]))
-    return tuple(members)
+    launch = np.flatnonzero(closing)
+    thread = ranges.thread[range_[launch]]
+    closes = np.flatnonzero(is_closing)
+    ends = SegmentTimes(ranges.thread[closes], ranges.start[closes])
+    before = ends.last(thread, ranges.start[range_[launch]] - 1)
+    opened = take_or(ranges.start[closes], before, 0)
+    is_idle = _moving(seen)
+    is_idle[record[(record != NONE) & ~closing]] = False
+    idle = np.flatnonzero(is_idle)
+    begun = SegmentTimes(records.thread[idle], records.start[idle])
+    first = begun.count_until(thread, opened - 1)[1]
+    after_last = begun.count_until(thread, launched[launch])[1]
+    place, nth = repeated(np.maximum(after_last - first, 0))
+    return CoalescedRecords(launch[place], idle[begun.order[first[place] + nth]])
 
 
 def _closes(seen: Seen) -> Mask:
@@ -180,8 +195,7 @@ def _on_cpu(seen: Seen, gpu: PairedRows) -> PairedRows:
     left = _moving(seen)
     left[gpu.record[gpu.record != NONE]] = False
     left[within[lone][within[lone] != NONE]] = False
-    for _, rows in gpu.members:
-        left[rows] = False
+    left[gpu.coalesced.record] = False
     rest = np.flatnonzero(left)
     none = fill_none(len(lone) + len(rest))
     enqueued = np.concatenate([ranges.start[lone], records.start[rest]])

@@ -33,9 +33,9 @@ def _list_tables() -> str:
 
 
 def _list_edits() -> str:
-    from htk.whatif.edits import EDITS
+    from htk.whatif.edits import all_edits
 
-    return "\n".join(f"{edit.NAME}: {edit.HELP}" for edit in EDITS)
+    return "\n".join(f"{edit.NAME}: {edit.HELP}" for edit in all_edits())
 
 
 def explain_slow_job(path: str) -> str:

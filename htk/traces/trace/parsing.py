@@ -32,7 +32,7 @@ def beginning(source: Source) -> Head:
 
 def parser_of(start: Head) -> Parser:
     """Return the first parser that recognises a file by its first bytes."""
-    for parser in in_turn():
+    for parser in in_turn(start.data):
         with _blaming_plugin(parser, start.name):
             if parser.sniff(start):
                 return parser

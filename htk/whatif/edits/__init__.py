@@ -1,46 +1,11 @@
 """The edits: one module each, in one list. Each has NAME, HELP and apply(model, value)."""
 
+from functools import cache
+from importlib import import_module
 from typing import Protocol, cast
 
 from htk.base import plugins
 from htk.base.errors import UsageError
-from htk.whatif.edits import (
-    accumulation,
-    attention,
-    balanced_experts,
-    batch,
-    bucket,
-    checkpointing,
-    compiled,
-    cp,
-    ep,
-    fix_rank,
-    gradients,
-    graphs,
-    hardware,
-    host,
-    lora,
-    loss,
-    network,
-    no_data_wait,
-    no_skew,
-    no_sync,
-    optimizer,
-    overlap,
-    pp,
-    precision,
-    prefetch_depth,
-    remove_syncs,
-    replace,
-    seq,
-    serving,
-    sharding,
-    sp,
-    split,
-    tp,
-    workers,
-    world,
-)
 from htk.whatif.step_model import StepModel
 
 
@@ -52,57 +17,64 @@ class Edit(Protocol):
     def apply(self, model: StepModel, value: str) -> StepModel: ...
 
 
-# In the order in which they are applied, whichever order they are given in.
-EDITS: tuple[Edit, ...] = cast(
-    "tuple[Edit, ...]",
-    (
-        replace,
-        hardware,
-        precision,
-        batch,
-        seq,
-        serving,
-        attention,
-        loss,
-        optimizer,
-        lora,
-        checkpointing,
-        tp,
-        sp,
-        cp,
-        ep,
-        world,
-        sharding,
-        bucket,
-        prefetch_depth,
-        network,
-        gradients,
-        fix_rank,
-        balanced_experts,
-        no_skew,
-        split,
-        overlap,
-        remove_syncs,
-        no_data_wait,
-        workers,
-        host,
-        graphs,
-        compiled,
-        no_sync,
-        accumulation,
-        pp,
-    ),
+# Modules in the order in which edits are applied, whichever order they are given in. Each is
+# imported when it is asked for: a summary needs few of them.
+_MODULES = (
+    "replace",
+    "hardware",
+    "precision",
+    "batch",
+    "seq",
+    "serving",
+    "attention",
+    "loss",
+    "optimizer",
+    "lora",
+    "checkpointing",
+    "tp",
+    "sp",
+    "cp",
+    "ep",
+    "world",
+    "sharding",
+    "bucket",
+    "prefetch_depth",
+    "network",
+    "gradients",
+    "fix_rank",
+    "balanced_experts",
+    "no_skew",
+    "split",
+    "overlap",
+    "remove_syncs",
+    "no_data_wait",
+    "workers",
+    "host",
+    "graphs",
+    "compiled",
+    "no_sync",
+    "accumulation",
+    "pp",
 )
-
-# Those of other packages are applied last.
-EDITS += tuple(plugins.loaded("htk.edits"))
 
 # Each of these may be given several times, for different kernels or ranks.
 REPEATABLE = ("replace", "fix_rank")
 
 
+@cache
+def all_edits() -> tuple[Edit, ...]:
+    """Return every edit in the order in which they are applied, those of other packages last."""
+    return (*(_edit_of(module) for module in _MODULES), *plugins.loaded("htk.edits"))
+
+
 def edit(name: str) -> Edit:
-    for candidate in EDITS:
+    if name in _MODULES:
+        return _edit_of(name)
+    for candidate in all_edits():
         if name == candidate.NAME:
             return candidate
-    raise UsageError(f"no what-if {name!r}; there are {', '.join(e.NAME for e in EDITS)}")
+    raise UsageError(f"no what-if {name!r}; there are {', '.join(e.NAME for e in all_edits())}")
+
+
+def _edit_of(module: str) -> Edit:
+    return cast("Edit", import_module(f"htk.whatif.edits.{module}"))

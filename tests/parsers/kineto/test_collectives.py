@@ -2,6 +2,7 @@
 
 import io
 import json
+from random import Random
 from typing import Any
 
 from htk.base.core.parser import Parsed, ParseOptions, Source
@@ -200,6 +201,51 @@ def test_ranges_of_coalesced_calls_may_last_until_their_results_are_let_go() -> 
         '[["send",3,40],["recv",8,40],["send",null,40]]',
         None,
     )
+
+
+def test_random_coalesced_calls_on_several_threads_carry_what_was_put_into_them() -> None:
+    random = Random(5)
+    events: list[Event] = []
+    expected: dict[int, tuple[int, int, str]] = {}
+    clock = {51: 0, 52: 3, 53: 5}  # microseconds, by thread
+    for correlation in range(1, 200):
+        thread = random.choice(list(clock))
+        kinds = random.choice([("send", "recv"), ("allgather",), ("allreduce", "allgather")])
+        sent = received = 0
+        drawn = [random.choice(kinds) for _ in range(random.randrange(1, 5))]
+        for kind in drawn:
+            elements = random.randrange(1, 1000)
+            said = META | {"In msg nelems": elements, "Out msg nelems": elements}
+            member = event(
+                "cpu_op",
+                "record_param_comms",
+                clock[thread],
+                1,
+                **(said | {"Collective name": kind}),
+            )
+            events.append(member | {"tid": thread})
+            sent += 0 if kind == "recv" else 4 * elements
+            received += 0 if kind == "send" else 4 * elements
+            clock[thread] += random.randrange(2, 9)
+        length = random.choice([3, 1_000])  # until results are let go, past later calls
+        closing = event("user_annotation", "nccl:coalesced", clock[thread], length)
+        call, kernel = launched("ncclDevKernel(x)", clock[thread] + 1, 10**5, correlation)
+        kernel["ts"] += 100 * correlation
+        events += [closing | {"tid": thread}, call | {"tid": thread}, kernel]
+        expected[correlation] = (sent, received, type_of(drawn))
+        clock[thread] += random.randrange(5, 20)
+    random.shuffle(events)
+    rows = sorted(collectives(*events), key=lambda row: row["start_ns"])
+    carried = [picked(row, "in_bytes", "out_bytes", "type") for row in rows]
+    assert carried == list(expected.values())
+
+
+def type_of(kinds: list[str]) -> str:
+    """Return what a coalesced call of such members is called."""
+    if set(kinds) <= {"send", "recv"}:
+        return "send_recv"
+    names = {"allgather": "all_gather", "allreduce": "all_reduce"}
+    return names[kinds[0]] if len(set(kinds)) == 1 else "coalesced"
 
 
 def test_waits_and_splits_are_no_collectives() -> None:
