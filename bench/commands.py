@@ -2,8 +2,9 @@
 
     python bench/commands.py [--rounds 7] [--large TRACE] [--peers FOLDER] [--tracelens CHECKOUT]
 
-CPU seconds of whole processes, imports and children included; contestants take turns, medians
-count. `cold` has an empty cache, `warm` has the tables and a new question, `again` repeats a
+CPU seconds of whole processes, imports and children included, of a wheel that was installed, as a
+user types them; contestants take turns, medians count, beside the imports that every table needs.
+`cold` has an empty cache, `warm` has the tables and a new question, `again` repeats a
 question. Inputs: one large trace, eight ranks of some 57 kB, of 430 kB and of the large trace's
 size; --large is the large one (default: a simulated rank of some 300,000 events). Prints one JSON
 object.
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.installed import install_wheel
 from bench.peers import SCRIPTS, interpreters
 from bench.reach import simulate
 
@@ -30,6 +32,9 @@ SMALL = ROOT / "sample_traces/simulated/llama2-7b"
 SMALLEST = "8 ranks of 57 kB"
 _JOB = ("--model", "llama2-7b", "--layers", "8", "--steps", "70", "--nodes", "1")
 _JOB += ("--gpus-per-node", "1")
+HTK = (str(Path(sys.executable).with_name("htk")),)  # the installed command, not a module
+IMPORTS = "import numpy, pyarrow.compute"  # what every table needs: the unit of cost
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}  # as the command has it
 
 
 @dataclass
@@ -51,13 +56,15 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         peers = interpreters(args.peers, args.tracelens) if args.peers else {}
-        print(json.dumps(report(Path(scratch), args.large, peers, args.rounds), indent=1))
+        python = install_wheel(Path(scratch) / "installed")
+        figures = report(python, Path(scratch), args.large, peers, args.rounds)
+        print(json.dumps(figures, indent=1))
 
 
 def report(
-    scratch: Path, large: Path | None, peers: Mapping[str, Path], rounds: int
+    python: Path, scratch: Path, large: Path | None, peers: Mapping[str, Path], rounds: int
 ) -> dict[str, Any]:
-    """Return the medians of each command, their spread, and ratios to an empty Python."""
+    """Return the medians of each command, their spread, and ratios to the imports alone."""
     large_trace = large or simulated(scratch)
     works = [
         ("kernel-top", "one large trace", large_trace, "--n"),
@@ -67,13 +74,14 @@ def report(
         ("time-breakdown", "8 large ranks", _copies(large_trace, scratch / "ranks"), None),
     ]
     rows = [
-        measure(question, what, path, new, scratch, peers, rounds)
+        measure(python, question, what, path, new, scratch, peers, rounds)
         for question, what, path, new in works
     ]
-    return {"starting": _starting(rounds), "commands": rows}
+    return {"starting": _starting(python, rounds), "commands": rows}
 
 
 def measure(
+    python: Path,
     question: str,
     what: str,
     path: Path,
@@ -82,22 +90,24 @@ def measure(
     peers: Mapping[str, Path],
     rounds: int,
 ) -> dict[str, Any]:
-    cold, warm = scratch / "cold", scratch / "warm"
+    cold = scratch / "cold"
+    warm = scratch / "warm"
+    htk = str(python.with_name("htk"))
 
     def asked(k: int) -> list[str]:
         # A new question of the same cost: another number of rows, or a window that cuts nothing.
         changed = [option, str(30 + k)] if option else ["--to", f"{10**8 + k}s"]
-        return [*htk_words(), question, str(path), *changed]
+        return [htk, question, str(path), *changed]
 
-    same = [*htk_words(), question, str(path)]
+    same = [htk, question, str(path)]
     contestants = {
-        "python": Contestant(lambda k: [sys.executable, "-c", "pass"]),
+        "imports": importing(python),
         "cold": Contestant(lambda k: same, lambda: emptied(cold), cache(cold)),
         "warm": Contestant(asked, environment=cache(warm)),
         "again": Contestant(lambda k: same, environment=cache(warm)),
     }
-    for tool, python in peers.items():
-        words = [str(python), "-c", SCRIPTS[question][tool], str(path)]
+    for tool, its_python in peers.items():
+        words = [str(its_python), "-c", SCRIPTS[question][tool], str(path)]
         contestants[tool] = Contestant(lambda k, words=words: words)
     _run(same, cache(warm))
     take_turns(contestants, rounds)
@@ -120,20 +130,23 @@ def _figures(contestants: Mapping[str, Contestant]) -> dict[str, Any]:
             name: round(100 * (max(c.seconds) - min(c.seconds)) / 2 / medians[name])
             for name, c in contestants.items()
         },
-        "times_python": {n: round(v / medians["python"], 2) for n, v in medians.items()},
+        "times_imports": {n: round(v / medians["imports"], 2) for n, v in medians.items()},
     }
 
 
-def _starting(rounds: int) -> dict[str, Any]:
+def importing(python: Path) -> Contestant:
+    return Contestant(lambda k: [str(python), "-c", IMPORTS], environment=_ONE_THREAD)
+
+
+def _starting(python: Path, rounds: int) -> dict[str, Any]:
     """Return what start-up costs: Python, the libraries of a table, and commands that need none."""
+    htk = str(python.with_name("htk"))
     contestants = {
-        "python": Contestant(lambda k: [sys.executable, "-c", "pass"]),
-        "import numpy, pyarrow.compute": Contestant(
-            lambda k: [sys.executable, "-c", "import numpy, pyarrow.compute"]
-        ),
-        "import htk": Contestant(lambda k: [sys.executable, "-c", "import htk"]),
-        "htk --help": Contestant(lambda k: [*htk_words(), "--help"]),
-        "htk --version": Contestant(lambda k: [*htk_words(), "--version"]),
+        "imports": importing(python),
+        "python": Contestant(lambda k: [str(python), "-c", "pass"]),
+        "import htk": Contestant(lambda k: [str(python), "-P", "-c", "import htk"]),
+        "htk --help": Contestant(lambda k: [htk, "--help"]),
+        "htk --version": Contestant(lambda k: [htk, "--version"]),
     }
     take_turns(contestants, rounds)
     return _figures(contestants)
@@ -143,7 +156,7 @@ def _run(words: Sequence[str], environment: Mapping[str, str]) -> float:
     """Return the CPU seconds of a command and its children."""
     child = subprocess.Popen(
         words,
-        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"} | environment,
+        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
@@ -157,11 +170,6 @@ def _run(words: Sequence[str], environment: Mapping[str, str]) -> float:
     return used.ru_utime + used.ru_stime
 
 
-def htk_words() -> list[str]:
-    """Return how htk is started: as the installed command, not as a module."""
-    return [str(Path(sys.executable).with_name("htk"))]
-
-
 def cache(folder: Path) -> dict[str, str]:
     return {"HTK_CACHE_DIR": str(folder)}
 
@@ -171,7 +179,7 @@ def emptied(folder: Path) -> None:
 
 
 def simulated(scratch: Path) -> Path:
-    _run([*htk_words(), "simulate", *_JOB, "-o", str(scratch / "job")], {})
+    _run([*HTK, "simulate", *_JOB, "-o", str(scratch / "job")], {})
     return next((scratch / "job").glob("*.json*"))
 
 

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.commands import _run, cache, htk_words, simulated
+from bench.commands import HTK, _run, cache, simulated
 from htk.traces.trace.opening import OpenOptions, open_trace
 
 RUNS = 3
@@ -39,7 +39,7 @@ def main() -> None:
 def _least(words: Sequence[str], scratch: Path, name: str) -> float:
     """Return the CPU seconds of the fastest run, each into a folder of its own."""
     outputs = [scratch / f"{name.split()[1]}{k}" for k in range(RUNS)]
-    return min(_run([*htk_words(), *words, str(to)], cache(scratch / "cache")) for to in outputs)
+    return min(_run([*HTK, *words, str(to)], cache(scratch / "cache")) for to in outputs)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench.commands import Contestant, cache, emptied, htk_words, simulated, take_turns
+from bench.commands import HTK, Contestant, cache, emptied, simulated, take_turns
 from htk.base.names.rows_by import WORDS
 
 
@@ -31,7 +31,7 @@ def report(scratch: Path, trace: Path, rounds: int) -> dict[str, Any]:
     folder = scratch / "cold"
     contestants = {
         word: Contestant(
-            lambda k, word=word: [*htk_words(), "kernel-top", str(trace), "--by", word],
+            lambda k, word=word: [*HTK, "kernel-top", str(trace), "--by", word],
             lambda: emptied(folder),
             cache(folder),
         )

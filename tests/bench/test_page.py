@@ -25,9 +25,9 @@ def test_a_command_stands_with_its_ratios_and_a_missing_tool_with_none() -> None
     row = {
         "question": "kernel-top",
         "input": "one large trace",
-        "times_python": {"python": 1.0, "cold": 20.0, "warm": 8.0, "again": 1.5, "HTA": 160.0},
+        "times_imports": {"imports": 1.0, "cold": 20.0, "warm": 8.0, "again": 1.5, "HTA": 160.0},
     }
-    starting = {"times_python": {"python": 1.0, "htk --help": 2.5}}
+    starting = {"times_imports": {"imports": 1.0, "htk --help": 2.5}}
     page, picture = written({"commands": _kept({"commands": [row], "starting": starting})})
     line = next(line for line in page.splitlines() if "kernel-top" in line)
     cells = [cell.strip() for cell in line.strip("|").split("|")]
