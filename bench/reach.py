@@ -10,6 +10,8 @@ one question are compared and must be the same.
 """
 
 import argparse
+import hashlib
+import itertools
 import json
 import os
 import resource
@@ -24,6 +26,7 @@ from pathlib import Path
 
 SMALL = "--hidden 256 --heads 4 --ffn 512 --vocab 1000 --seq 128 --micro-batch 1"
 INTERVAL_S = 0.02
+_LOOKS_AT_MAPS = 10  # intervals: the kernel walks all pages for it
 UNJOINED = "summary, tables of files kept alone"  # as `htk map` leaves them
 
 
@@ -39,20 +42,43 @@ def anonymous_bytes(process: int) -> int:
     return total
 
 
+def dirty_bytes(process: int) -> int:
+    """Return the pages of a process and its children that only memory holds: anonymous ones, and
+    those of mapped files that are not yet written."""
+    total = 0
+    with suppress(OSError, IndexError):  # it ended meanwhile
+        mapped = Path(f"/proc/{process}/smaps_rollup").read_text()
+        total = int(mapped.partition("Pss_Dirty:")[2].split()[0]) << 10
+        for task in Path(f"/proc/{process}/task").iterdir():
+            children = (task / "children").read_text().split()
+            total += sum(dirty_bytes(int(child)) for child in children)
+    return total
+
+
 def measured(words: list[str], cache: Path) -> dict[str, float]:
-    """Run a command of htk; return its CPU seconds and the most anonymous memory it held, in MB."""
+    """Run a command of htk; return its CPU seconds, the most anonymous memory it held, and the most
+    with mapped pages that are not yet written, in MB."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environment = os.environ | {"HTK_CACHE_DIR": str(cache)}
     child = subprocess.Popen([sys.executable, "-m", "htk", *words], env=environment)
     most = 0
-    while child.poll() is None:
+    most_dirty = 0
+    for look in itertools.count():
+        if child.poll() is not None:
+            break
         most = max(most, anonymous_bytes(child.pid))
+        if look % _LOOKS_AT_MAPS == 0:
+            most_dirty = max(most_dirty, dirty_bytes(child.pid))
         time.sleep(INTERVAL_S)
     if child.returncode:
         raise SystemExit(f"htk {' '.join(words)}: exit code {child.returncode}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"cpu_s": round(cpu, 2), "anonymous_mb": round(most / 1e6)}
+    return {
+        "cpu_s": round(cpu, 2),
+        "anonymous_mb": round(most / 1e6),
+        "dirty_mb": round(most_dirty / 1e6),
+    }
 
 
 def main() -> None:
@@ -109,20 +135,40 @@ def ray(sizes: Sequence[int]) -> None:
 
 
 def one_file(trace: Path, gigabytes: float, memory: str) -> None:
-    """Measure questions about one large file: from a cold cache, and summary once it is cached."""
+    """Measure commands on one large file, each from a cold cache, without and with a limit."""
     from bench.enlarged import enlarged
 
     with tempfile.TemporaryDirectory() as scratch:
-        large = str(enlarged(trace, Path(scratch) / "large.json.gz", gigabytes))
-        output = ["-o", f"{scratch}/answer.txt"]
-        for cache, words in (
-            ("first", ["kernel-top", large, *output]),
-            ("first", ["summary", large, *output]),
-            ("second", ["kernel-top", large, "--memory", memory, *output]),
-            ("third", ["summary", large, "--memory", memory, *output]),
+        folder = Path(scratch)
+        large = enlarged(trace, folder / "large.json.gz", gigabytes)
+        for words in (
+            ["kernel-top", str(large), "-o", f"{scratch}/answer.csv"],
+            ["time-breakdown", str(large), "-o", f"{scratch}/answer.csv"],
+            ["summary", str(large), "-o", f"{scratch}/answer.txt"],
+            ["trim", str(large), "--steps", "2..3", "-o", f"{scratch}/trimmed"],
+            ["convert", str(large), "-o", f"{scratch}/tables"],
         ):
-            figures = measured(words, Path(scratch) / cache)
-            print(json.dumps({"command": words[0], "cache": cache, **figures}), flush=True)
+            answers = set()
+            for limit in ((), ("--memory", memory)):
+                figures = measured([*words, *limit], folder / "cache")
+                shutil.rmtree(folder / "cache")
+                speed = {"mb_per_cpu_s": round(1e3 * gigabytes / figures["cpu_s"])}
+                row = {"command": words[0], "memory": memory if limit else "", **figures, **speed}
+                print(json.dumps(row), flush=True)
+                answers.add(_digest(Path(words[-1])))
+            if len(answers) != 1:
+                raise SystemExit(f"{words[0]}: the answers differ")
+
+
+def _digest(written: Path) -> str:
+    """Return a digest of the bytes that a command wrote, which goes."""
+    digest = hashlib.sha256()
+    for file in sorted(written.rglob("*")) if written.is_dir() else [written]:
+        if file.is_file():
+            digest.update(file.read_bytes())
+    if written.is_dir():
+        shutil.rmtree(written)
+    return digest.hexdigest()
 
 
 def forget_joined(cache: Path) -> None:

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from htk.analyses.ops.flops import flops
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import numbers, read_keys
 from htk.base.core.analysis import coverage_of
 from htk.base.errors import AnalysisError, UsageError
-from htk.base.mappings import NamedTables
+from htk.base.mappings import NamedTables, ReplacedTables
 from htk.physics.training_job import TrainingJob
 from htk.whatif.recorded_job import recorded_job
 from htk.whatif.shapes import inputs
@@ -60,12 +61,22 @@ def _tokens(model: StepModel, job: TrainingJob) -> float | None:
     return seen * job.context * (job.micro_batches or 1) * job.replicas
 
 
+def _launched_in(tables: NamedTables, step: int) -> NamedTables:
+    """Return tables whose activities are those of a step alone: the work of others need not be
+    looked for."""
+    links = tables["kernel_links"]
+    is_of_step = pa.array(read_keys(links["step"]) == step)
+    fewer = {name: tables[name].filter(is_of_step) for name in ("kernels", "kernel_links")}
+    return ReplacedTables(tables, fewer)
+
+
 def _work(
     tables: NamedTables, step: int | None, cycle: int | None
 ) -> tuple[float | None, float | None]:
     """Model FLOPs of a GPU in the step, and its peak; None: no shapes, or an unknown GPU."""
+    of_step = tables if step is None else _launched_in(tables, step)
     try:
-        read = (tables[name] for name in flops.reads)
+        read = (of_step[name] for name in flops.reads)
         per_gpu = flops(*read, per="rank" if step is None else "step")
     except (AnalysisError, UsageError):
         return None, None

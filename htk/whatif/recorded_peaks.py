@@ -7,13 +7,15 @@ with the parameters. At a small batch the optimizer's peak is the higher one, wh
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
-from htk.base.columns.arrow import matching, numbers
+from htk.base.columns.arrow import matching, number_or_null, numbers, read_keys, with_column
 from htk.base.columns.coded_texts import CodedTexts
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Floats, Ints, Mask, take_or
-from htk.base.mappings import NamedTables
+from htk.base.mappings import NamedTables, ReplacedTables
 from htk.base.names.phases import BACKWARD, FORWARD, OPTIMIZER
+from htk.base.schema import INT64
 from htk.quantities.measures.memory_categories import Categories, blocks
 from htk.quantities.measures.memory_use import MemoryUse, operators_at
 from htk.quantities.measures.passes import phase_codes
@@ -21,6 +23,7 @@ from htk.whatif.operator_shapes import operator_shapes
 
 _GPU = (1, 6, 20)  # c10::DeviceType of CUDA, HIP and others that register themselves
 _GROWS = ("activation", "temporary", "input", "unknown")
+_OF_HOST = ("cpu_ops", "annotations")
 _CASTS = ("aten::_to_copy", "aten::to", "aten::copy_")
 _CAST_DEPTH = 3  # operators from an allocation to the cast that it is for
 _OF_WEIGHTS = 2  # dimensions of a weight, at most
@@ -89,13 +92,14 @@ def recorded_peaks(
     `tokens`: of a micro-batch on a rank, which tell a weight's cast from an activation's; `units`:
     bytes of what is gathered of sharded parameters, which does not grow with the batch.
     """
-    use = MemoryUse.of(tables["memory"])
-    on_gpu = np.isin(numbers(use.table["device_type"], NONE), _GPU) & (use.allocated > 0)
-    if not on_gpu.any():
+    rank = _rank_of_highest_peak(tables["memory"])
+    if rank is None:
         return None
-    worst = int(np.argmax(np.where(on_gpu, use.allocated, -1)))
+    tables = _tables_of_rank(tables, rank)
+    use = MemoryUse.of(tables["memory"])
+    worst = int(np.argmax(np.where(_is_on_gpu(use.table), use.allocated, -1)))
     same = use.devices.group_ids == use.devices.group_ids[worst]
-    rows = np.flatnonzero(on_gpu & same)
+    rows = np.flatnonzero(_is_on_gpu(use.table) & same)
     held = use.allocated[rows].astype(np.float64)
     born, freed = blocks(use)
     if not len(born):
@@ -113,8 +117,37 @@ def recorded_peaks(
         held_of(np.isin(category, _GROWS) & ~casts & ~np.isin(use.size[born], units)),
         held_of(category == "gradient"),
         held_of(casts),
-        _in_optimizer(tables, use.time[rows], int(numbers(use.table["rank"])[worst])),
+        _in_optimizer(tables, use.time[rows]),
     )
+
+
+def _is_on_gpu(memory: pa.Table) -> Mask:
+    """Return which events leave something allocated on a GPU."""
+    is_on_gpu: Mask = np.isin(numbers(memory["device_type"], NONE), _GPU)
+    return is_on_gpu & (numbers(memory["allocated_bytes"]) > 0)
+
+
+def _rank_of_highest_peak(memory: pa.Table) -> int | None:
+    """Return the rank with the highest peak on a GPU, of several the first; None: none was
+    recorded."""
+    is_use = matching(memory["name"], lambda name: name != "[OutOfMemory]")
+    allocated = np.where(_is_on_gpu(memory) & is_use, numbers(memory["allocated_bytes"]), 0)
+    if not allocated.any():
+        return None
+    return int(read_keys(memory["rank"])[allocated == allocated.max()].min())
+
+
+def _tables_of_rank(tables: NamedTables, rank: int) -> NamedTables:
+    """Return tables of whose memory, operators and ranges those of a rank are left."""
+    is_kept = {name: read_keys(tables[name]["rank"]) == rank for name in ("memory", *_OF_HOST)}
+    if all(kept.all() for kept in is_kept.values()):
+        return tables
+    is_kept |= dict.fromkeys(("op_links", "op_passes"), is_kept["cpu_ops"])
+    left = {name: tables[name].filter(pa.array(kept)) for name, kept in is_kept.items()}
+    new_row = np.where(is_kept["cpu_ops"], np.cumsum(is_kept["cpu_ops"]) - 1, NONE)
+    parent = take_or(new_row, numbers(left["op_links"]["parent_row"], NONE))
+    left["op_links"] = with_column(left["op_links"], "parent_row", number_or_null(parent, INT64))
+    return ReplacedTables(tables, left)
 
 
 def _held(size: Ints, born: Ints, freed: Ints) -> Floats:
@@ -126,11 +159,11 @@ def _held(size: Ints, born: Ints, freed: Ints) -> Floats:
     return np.cumsum(change)
 
 
-def _in_optimizer(tables: NamedTables, time: Ints, rank: int) -> Mask:
+def _in_optimizer(tables: NamedTables, time: Ints) -> Mask:
     """Return which times follow an operator of the optimizer, rather than one of a pass."""
     ops = tables["cpu_ops"]
     phase = phase_codes(tables["op_passes"])
-    in_pass = np.isin(phase, (FORWARD, BACKWARD, OPTIMIZER)) & (numbers(ops["rank"]) == rank)
+    in_pass = np.isin(phase, (FORWARD, BACKWARD, OPTIMIZER))
     start = numbers(ops["start_ns"])[in_pass]
     order = ordered(start)
     last = np.searchsorted(start[order], time, "right") - 1

@@ -5,15 +5,13 @@ is done, while nothing recorded runs, is no part of what the iteration takes. Al
 a wait move up by its length; nothing else changes.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import numbers, read_times, with_column
 from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints
-from htk.base.mappings import NamedTables
+from htk.base.mappings import NamedTables, ReplacedTables
 from htk.quantities.graph.build import READS
 from htk.whatif.served_iteration import of_server
 
@@ -36,25 +34,7 @@ def without_unrecorded_waits(
     if not len(start):
         return tables, 0
     moved = {name: _moved(tables[name], start, end) for name in READS}
-    return _Moved(tables, moved), int((end - start).sum())
-
-
-class _Moved(NamedTables):
-    """Tables of which some have other times."""
-
-    def __init__(self, tables: NamedTables, moved: NamedTables) -> None:
-        self._tables = tables
-        self._with_other_times = moved
-
-    def __getitem__(self, name: str) -> pa.Table:
-        table = self._with_other_times.get(name)
-        return self._tables[name] if table is None else table
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tables)
-
-    def __len__(self) -> int:
-        return len(self._tables)
+    return ReplacedTables(tables, moved), int((end - start).sum())
 
 
 def _waits(causes: pa.Table) -> tuple[Ints, Ints]:
