@@ -135,39 +135,46 @@ def ray(sizes: Sequence[int]) -> None:
 
 
 def one_file(trace: Path, gigabytes: float, memory: str) -> None:
-    """Measure commands on one large file, each from a cold cache, without and with a limit."""
+    """Measure commands on one large file, each from a cold cache; questions without and with a
+    limit, whose answers must be the same."""
     from bench.enlarged import enlarged
 
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         large = enlarged(trace, folder / "large.json.gz", gigabytes)
-        for words in (
-            ["kernel-top", str(large), "-o", f"{scratch}/answer.csv"],
-            ["time-breakdown", str(large), "-o", f"{scratch}/answer.csv"],
-            ["summary", str(large), "-o", f"{scratch}/answer.txt"],
-            ["trim", str(large), "--steps", "2..3", "-o", f"{scratch}/trimmed"],
-            ["convert", str(large), "-o", f"{scratch}/tables"],
+        written = folder / "written"
+        no_limit: tuple[str, ...] = ()
+        both = (no_limit, ("--memory", memory))
+        for words, limits in (
+            (["kernel-top"], both),
+            (["time-breakdown"], both),
+            (["summary"], both),
+            (["trim", "--steps", "2..3"], (no_limit,)),
+            (["convert"], (no_limit,)),
         ):
             answers = set()
-            for limit in ((), ("--memory", memory)):
-                figures = measured([*words, *limit], folder / "cache")
+            for limit in limits:
+                asked = [words[0], str(large), *words[1:], *limit, "-o", str(written)]
+                figures = measured(asked, folder / "cache")
                 shutil.rmtree(folder / "cache")
                 speed = {"mb_per_cpu_s": round(1e3 * gigabytes / figures["cpu_s"])}
                 row = {"command": words[0], "memory": memory if limit else "", **figures, **speed}
                 print(json.dumps(row), flush=True)
-                answers.add(_digest(Path(words[-1])))
+                answers.add(_take_digest(written))
             if len(answers) != 1:
                 raise SystemExit(f"{words[0]}: the answers differ")
 
 
-def _digest(written: Path) -> str:
-    """Return a digest of the bytes that a command wrote, which goes."""
+def _take_digest(written: Path) -> str:
+    """Return a digest of the bytes that a command wrote, and remove them."""
     digest = hashlib.sha256()
     for file in sorted(written.rglob("*")) if written.is_dir() else [written]:
         if file.is_file():
             digest.update(file.read_bytes())
     if written.is_dir():
         shutil.rmtree(written)
+    else:
+        written.unlink()
     return digest.hexdigest()
 
 
