@@ -316,11 +316,7 @@ def test_an_edit_is_added_as_its_page_says(copy: Path) -> None:
         (copy / name).write_text(code)
     index = copy / "htk/whatif/edits/__init__.py"
     text = index.read_text()
-    index.write_text(
-        text.replace("    batch,\n", "    batch,\n    copies,\n", 1).replace(
-            "        batch,\n", "        batch,\n        copies,\n", 1
-        )
-    )
+    index.write_text(text.replace('    "batch",\n', '    "batch",\n    "copies",\n', 1))
     code = (
         "import htk; t = htk.open('sample'); "
         "print(htk.whatif(t).change('copies', '2x').run().to_pylist()[0]['assumptions'])"

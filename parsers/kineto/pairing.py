@@ -168,8 +168,8 @@ def _coalesced(
     begun = SegmentTimes(records.thread[idle], records.start[idle])
     first = begun.count_until(thread, opened - 1)[1]
     after_last = begun.count_until(thread, launched[launch])[1]
-    place, nth = repeated(np.maximum(after_last - first, 0))
-    return CoalescedRecords(launch[place], idle[begun.order[first[place] + nth]])
+    of_launch, nth = repeated(np.maximum(after_last - first, 0))
+    return CoalescedRecords(launch[of_launch], idle[begun.order[first[of_launch] + nth]])
 
 
 def _closes(seen: Seen) -> Mask:
