@@ -103,7 +103,9 @@ def test_one_of_many_that_kills_its_worker_costs_no_other(
 ) -> None:
     """Ray gets several items in one task."""
     results = list(workplaces[on].mapper.map(Deadly(tmp_path, 21, 10 * TRIES), range(64)))
-    assert isinstance(results[21], Lost) and len(list(tmp_path.glob("21-*"))) == TRIES
+    assert isinstance(results[21], Lost)
+    # It may end a process once more before its turn, which the item waited for is charged with.
+    assert len(list(tmp_path.glob("21-*"))) in (TRIES, TRIES + 1)
     assert [r[0] for k, r in enumerate(results) if k != 21] == [k for k in range(64) if k != 21]
 
 
