@@ -39,13 +39,22 @@ class Spill:
         return table
 
 
+def why_arrays_stay(no_cache: bool = False) -> str | None:
+    """Return why large arrays stay in memory, whatever they take together; None: they need not."""
+    if no_cache:
+        return "--no-cache leaves no folder for the rest"
+    if not sys.platform.startswith("linux"):
+        return "this system is not Linux"
+    return "htk was installed without its compiled parts" if core() is None else None
+
+
 @contextmanager
 def arrays_in_files(folder: Path, budget_bytes: int) -> Iterator[None]:
     """Put NumPy's arrays that are made in the block, and columns being parsed, in files in the
     folder once large ones in memory take the budget together. Where the system or the disk does
     not allow it they stay in memory."""
     compiled = core()
-    if compiled is None or not sys.platform.startswith("linux") or not _is_made(folder):
+    if compiled is None or why_arrays_stay() or not _is_made(folder):
         yield
         return
     compiled.spill_beyond(str(folder), budget_bytes, _SMALLEST_BYTES)

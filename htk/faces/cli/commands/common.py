@@ -17,6 +17,7 @@ from htk.base.core.defer_imports import spare_pandas
 from htk.base.core.humanize import parse_duration, parse_int_ranges, visible
 from htk.base.core.whole_file import write_whole
 from htk.base.errors import UsageError
+from htk.base.io.spill import why_arrays_stay
 from htk.base.mappings import Facts, Fields
 from htk.base.spread.mapper import ON
 from htk.base.spread.memory import parse_bytes
@@ -302,6 +303,8 @@ def open_options(arguments: Facts) -> OpenOptions:
 def opened(paths: Sequence[str], arguments: Facts) -> Trace:
     """Open and narrow the trace that a command was given."""
     spare_pandas()
+    if arguments.get("memory_bytes") and (why := why_arrays_stay(arguments["no_cache"])):
+        say(f"htk: --memory bounds questions by rank and the critical path alone: {why}")
     progress = _Bar() if sys.stderr.isatty() else Progress()
     trace = open_trace(named(paths), replace(open_options(arguments), progress=progress))
     for name, why in trace.failed:

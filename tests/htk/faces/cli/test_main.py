@@ -52,6 +52,20 @@ def test_machine_formats_hold_the_same_rows(
     assert capsys.readouterr().out.startswith("| name |")
 
 
+def test_where_a_limit_of_memory_cannot_hold_is_said(
+    path: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited = ["kernel-top", path, "--memory", "1GB"]
+    assert run(limited) == 0
+    assert not capsys.readouterr().err
+    assert run([*limited, "--no-cache"]) == 0
+    said = "htk: --memory bounds questions by rank and the critical path alone: "
+    assert capsys.readouterr().err == f"{said}--no-cache leaves no folder for the rest\n"
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert run(limited) == 0
+    assert capsys.readouterr().err == f"{said}this system is not Linux\n"
+
+
 @pytest.mark.parametrize(
     ("args", "code", "words"),
     [
