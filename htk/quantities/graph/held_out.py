@@ -5,7 +5,7 @@ import numpy as np
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import Ints, fill_none
 from htk.quantities.graph.build import Graph
-from htk.quantities.graph.nodes import Steps
+from htk.quantities.graph.nodes import Activities, LaunchCalls, Steps
 from htk.quantities.graph.step_lengths import StepLengths
 
 
@@ -20,12 +20,11 @@ def with_durations(graph: Graph, other: StepLengths) -> tuple[Ints, Ints, Ints]:
     """Return the graph's weights, those of edges into the next step, and when the tails of these
     came, with lengths of activities and CPU times of another step."""
     weight = graph.weight.copy()
-    own, theirs = (_keys(g.activities.lane, g.activities.name) for g in (graph, other))
-    here, there = _paired(own, theirs)
+    here, there = _paired_events(graph.activities, other.activities)
     for kinds in (("run",), ("transfer",)):
         _copy(weight, graph, other, kinds, graph.end[here], other.end[there])
-    own, theirs = (_keys(g.calls.lane, g.calls.name) for g in (graph, other))
-    here, there = _paired(own, theirs)
+    _copy_arrivals(weight, graph, other, here, there)
+    here, there = _paired_events(graph.calls, other.calls)
     _copy(
         weight,
         graph,
@@ -35,8 +34,6 @@ def with_durations(graph: Graph, other: StepLengths) -> tuple[Ints, Ints, Ints]:
         other.call_start[there],
     )
     _copy(weight, graph, other, ("call",), graph.call_end[here], other.call_end[there])
-    own, theirs = (_keys(g.activities.lane, g.activities.name) for g in (graph, other))
-    _copy_arrivals(weight, graph, other, *_paired(own, theirs))
     return _with_room(weight, graph), *_with_begins(graph, other)
 
 
@@ -118,6 +115,16 @@ def _copy_arrivals(weight: Ints, graph: Graph, other: StepLengths, here: Ints, t
     length = behind[there]
     in_both = (edge >= 0) & (length >= 0)
     weight[edge[in_both]] = length[in_both]
+
+
+def _paired_events(
+    own: Activities | LaunchCalls, theirs: Activities | LaunchCalls
+) -> tuple[Ints, Ints]:
+    """Return the rows of events with the same lane and name of which as many came before."""
+    if np.array_equal(own.lane, theirs.lane) and np.array_equal(own.name, theirs.name):
+        rows = np.arange(len(own.lane))  # as of most steps: the same work in the same order
+        return rows, rows
+    return _paired(*(_keys(events.lane, events.name) for events in (own, theirs)))
 
 
 def _keys(lane: Ints, name: Ints) -> Ints:
