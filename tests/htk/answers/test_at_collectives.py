@@ -173,7 +173,7 @@ def differences(trace: Trace, sizes: Sequence[int], step: int | None) -> list[in
     return different
 
 
-@pytest.mark.parametrize("number", thinned(range(len(JOBS)), 3))
+@pytest.mark.parametrize("number", thinned(range(len(JOBS)), 5))
 def test_parts_of_any_size_give_the_path_of_all_ranks(number: int, tmp_path: Path) -> None:
     trace = written(tmp_path, *JOBS[number], number)
     sizes = [1 + number % 3, len(trace.ranks)]

@@ -48,6 +48,7 @@ def test_the_spread_of_links_is_that_of_the_job(uneven: Baseline) -> None:
     assert fewer < 1 < times < more
 
 
+@pytest.mark.nightly
 def test_more_nodes_are_as_slow_as_their_slowest_link(uneven: Baseline, tmp_path: Path) -> None:
     truth = step_ns(written(tmp_path, **UNEVEN, nodes=8, run=1))
     answer = predict(uneven, [("world", "16")])

@@ -21,6 +21,7 @@ from htk.whatif.edits import batch, seq
 from htk.whatif.predict import predict
 from htk.whatif.recorded_step import Baseline
 from tests.htk.whatif.simulated_job import step_ns, written
+from tests.thinned import thinned
 
 # GPUs of unequal speed, two of eight of them recorded.
 MANY = {"nodes": 4, "noise": 0.06, "ranks_only": (0, 7)}
@@ -76,12 +77,14 @@ SERVER = {
 
 @pytest.mark.parametrize(
     ("value", "change", "off"),
-    [
-        ("requests=2x", {"decode_requests": 64}, 0.08),
-        ("requests=8x", {"decode_requests": 256}, 0.10),  # at the GPU's balance
-        ("requests=0.25x", {"decode_requests": 8}, 0.08),
-        ("context=4x", {"context": 4096}, 0.05),
-    ],
+    thinned(
+        [
+            ("requests=2x", {"decode_requests": 64}, 0.08),
+            ("requests=8x", {"decode_requests": 256}, 0.10),  # at the GPU's balance
+            ("requests=0.25x", {"decode_requests": 8}, 0.08),
+            ("context=4x", {"context": 4096}, 0.05),
+        ]
+    ),
 )
 def test_a_server_with_other_requests(
     tmp_path: Path, value: str, change: dict[str, object], off: float
@@ -107,20 +110,22 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Baseline:
 
 @pytest.mark.parametrize(
     ("edit", "change"),
-    [
-        (("batch", "32"), {"micro_batch": 32}),
-        (("batch", "4"), {"micro_batch": 4}),
-        (("sharding", "shard_grad_op"), {"strategy": "shard_grad_op"}),
-        (("sharding", "hybrid_shard:2"), {"strategy": "hybrid_shard"}),
-        (("sharding", "ddp"), {"strategy": "ddp"}),
-        (("world", "8"), {"nodes": 4}),
-        (("world", "16"), {"nodes": 8, "ranks_only": (0, 7, 8, 15)}),
-        (("accumulation", "3"), {"accumulation": 3}),
-        (("checkpointing", "on"), {"checkpointing": True}),
-        (("tp", "2"), {"tensor_parallel": 2}),
-        (("seq", "2048"), {"seq": 2048}),
-        (("seq", "512"), {"seq": 512}),
-    ],
+    thinned(
+        [
+            (("batch", "32"), {"micro_batch": 32}),
+            (("batch", "4"), {"micro_batch": 4}),
+            (("sharding", "shard_grad_op"), {"strategy": "shard_grad_op"}),
+            (("sharding", "hybrid_shard:2"), {"strategy": "hybrid_shard"}),
+            (("sharding", "ddp"), {"strategy": "ddp"}),
+            (("world", "8"), {"nodes": 4}),
+            (("world", "16"), {"nodes": 8, "ranks_only": (0, 7, 8, 15)}),
+            (("accumulation", "3"), {"accumulation": 3}),
+            (("checkpointing", "on"), {"checkpointing": True}),
+            (("tp", "2"), {"tensor_parallel": 2}),
+            (("seq", "2048"), {"seq": 2048}),
+            (("seq", "512"), {"seq": 512}),
+        ]
+    ),
 )
 def test_within_five_percent(
     start: Baseline, tmp_path: Path, edit: tuple[str, str], change: dict[str, object]
@@ -135,19 +140,21 @@ def test_within_five_percent(
 
 @pytest.mark.parametrize(
     ("edit", "change"),
-    [
-        (("accumulation", "4"), {"accumulation": 4}),
-        (("batch", "4"), {"micro_batch": 4}),
-        (("sharding", "ddp"), {"strategy": "ddp"}),
-        (("network", "inter_bandwidth=0.2x"), {"inter_gbps": 20.0}),
-        (("checkpointing", "on"), {"checkpointing": True}),
-        (("sharding", "hybrid_shard:2"), {"strategy": "hybrid_shard"}),
-        (("tp", "2"), {"tensor_parallel": 2}),
-        (("cp", "2"), {"context_parallel": 2}),
-        (("seq", "2048"), {"seq": 2048}),
-        (("overlap", "serial"), {"synchronous": True}),
-        (("no_skew", "on"), {"noise": 0.0, "jitter_ns": 0}),
-    ],
+    thinned(
+        [
+            (("accumulation", "4"), {"accumulation": 4}),
+            (("batch", "4"), {"micro_batch": 4}),
+            (("sharding", "ddp"), {"strategy": "ddp"}),
+            (("network", "inter_bandwidth=0.2x"), {"inter_gbps": 20.0}),
+            (("checkpointing", "on"), {"checkpointing": True}),
+            (("sharding", "hybrid_shard:2"), {"strategy": "hybrid_shard"}),
+            (("tp", "2"), {"tensor_parallel": 2}),
+            (("cp", "2"), {"context_parallel": 2}),
+            (("seq", "2048"), {"seq": 2048}),
+            (("overlap", "serial"), {"synchronous": True}),
+            (("no_skew", "on"), {"noise": 0.0, "jitter_ns": 0}),
+        ]
+    ),
 )
 def test_parts_of_the_step_are_those_of_the_changed_job(
     slow_network: Baseline, tmp_path: Path, edit: tuple[str, str], change: dict[str, object]
@@ -171,15 +178,22 @@ def check_parts(start: Baseline, changed: Path, edit: tuple[str, str], off: floa
 
 @pytest.mark.parametrize(
     ("base", "edit", "change", "off"),
-    [
-        ({}, ("world", "8"), {"nodes": 4}, 0.06),  # by chance 3 points from run to run
-        ({}, ("batch", "8"), {"micro_batch": 8}, 0.03),
-        (MIXTURE, ("ep", "2"), {"expert_parallel": 2}, 0.05),
-        (MIXTURE | {"expert_skew": 0.5}, ("balanced_experts", "on"), {"expert_skew": 0.0}, 0.03),
-        ({"plants": ("straggler:rank=1",)}, ("fix_rank", "1"), {"plants": ()}, 0.03),
-        ({"precision": "tf32"}, ("precision", "bf16"), {"precision": "bf16"}, 0.03),
-        ({"strategy": "ddp"}, ("tp", "2"), {"tensor_parallel": 2}, 0.03),
-    ],
+    thinned(
+        [
+            ({}, ("world", "8"), {"nodes": 4}, 0.06),  # by chance 3 points from run to run
+            ({}, ("batch", "8"), {"micro_batch": 8}, 0.03),
+            (MIXTURE, ("ep", "2"), {"expert_parallel": 2}, 0.05),
+            (
+                MIXTURE | {"expert_skew": 0.5},
+                ("balanced_experts", "on"),
+                {"expert_skew": 0.0},
+                0.03,
+            ),
+            ({"plants": ("straggler:rank=1",)}, ("fix_rank", "1"), {"plants": ()}, 0.03),
+            ({"precision": "tf32"}, ("precision", "bf16"), {"precision": "bf16"}, 0.03),
+            ({"strategy": "ddp"}, ("tp", "2"), {"tensor_parallel": 2}, 0.03),
+        ]
+    ),
 )
 def test_parts_of_steps_that_start_otherwise(
     tmp_path: Path,
@@ -195,12 +209,14 @@ def test_parts_of_steps_that_start_otherwise(
 
 @pytest.mark.parametrize(
     ("base", "edit", "change"),
-    [
-        ({"strategy": "ddp"}, ("sharding", "full_shard"), {"strategy": "full_shard"}),
-        ({}, ("sharding", "ddp"), {"strategy": "ddp"}),
-        ({"fsdp": 1}, ("sharding", "shard_grad_op"), {"strategy": "shard_grad_op"}),
-        ({}, ("batch", "8"), {"micro_batch": 8}),
-    ],
+    thinned(
+        [
+            ({"strategy": "ddp"}, ("sharding", "full_shard"), {"strategy": "full_shard"}),
+            ({}, ("sharding", "ddp"), {"strategy": "ddp"}),
+            ({"fsdp": 1}, ("sharding", "shard_grad_op"), {"strategy": "shard_grad_op"}),
+            ({}, ("batch", "8"), {"micro_batch": 8}),
+        ]
+    ),
 )
 def test_steps_that_the_host_bounds_too(
     tmp_path: Path, base: dict[str, object], edit: tuple[str, str], change: dict[str, object]
@@ -248,12 +264,14 @@ def test_halved_compute_wins_what_the_critical_path_says(start: Baseline, tmp_pa
 
 @pytest.mark.parametrize(
     ("edit", "change"),
-    [
-        (("batch", "4"), {"micro_batch": 4}),
-        (("batch", "16"), {"micro_batch": 16}),
-        (("world", "2"), {"nodes": 1}),
-        (("sharding", "hybrid_shard:2"), {"strategy": "hybrid_shard"}),
-    ],
+    thinned(
+        [
+            (("batch", "4"), {"micro_batch": 4}),
+            (("batch", "16"), {"micro_batch": 16}),
+            (("world", "2"), {"nodes": 1}),
+            (("sharding", "hybrid_shard:2"), {"strategy": "hybrid_shard"}),
+        ]
+    ),
 )
 def test_of_some_ranks_of_a_job_that_waits_for_the_others(
     some_of_many: Baseline, tmp_path: Path, edit: tuple[str, str], change: dict[str, object]
