@@ -27,8 +27,11 @@ demo:
 	echo "In a browser:     $(BIN)/htk dashboard PATH; all questions: $(BIN)/htk --help"; \
 	echo "It took $$((ready - begun)) s to set up and $$(($$(date +%s) - ready)) s to analyse."
 
+# One worker more than processors: tests wait for servers and browsers two fifths of the time. A
+# module's fixtures are made once.
 test: $(VENV)/.dev
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest -n auto --dist loadfile  # a module's fixtures are made once
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/pytest --dist loadfile \
+		-n $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)')
 
 # What takes too long for each change; `make -k nightly` goes on after a failure.
 nightly: $(NIGHTLY:%=nightly-%)
