@@ -164,7 +164,6 @@ declare namespace htk {
     showNotes(control: any): void;
     /** The time at a place of the axis, the place of a time, and how long it is between two places. */
     timeAt(about: About, place: number): number;
-    isMade(lane: Lane): boolean;
     placeOf(about: About, time: number): number;
     lasted(about: About, start: number, end: number): number;
     breaks(about: About, view: { start: number; end: number }): { from: number; upto: number; time: number }[];

@@ -352,7 +352,6 @@
       let best = null;
       for (let i = 0; i < shown.head.count; i++) {
         const start = shown.start + shown.x[i] * whole;
-        if (T.isMade(S.about.lanes[shown.lanes[shown.lane[i]]])) continue; // no key leads on from there
         const y = S.rows.at[shown.lanes[shown.lane[i]]];
         if (y < 0 || start < view.start || start > view.end) continue;
         if (!best || y < best.y || (y === best.y && start < best.start)) best = { id: shown.id[i], y, start };

@@ -22,7 +22,6 @@
       idle: ["#1D293D", "#71809A", "#475364"], overhead: ["#39352A", "#6E6750"], pending: ["#43321F", "#E69A4A"],
     },
   };
-  T.isMade = (lane) => lane[1] === "busy" || lane[1] === "phases"; // of no event of the recording
   T.STRIPES = ["compute", "comm", "memory"]; // of a rank's strip, from the bottom up
   T.WORDS = {
     compute: "compute", comm: "communication", memory: "copies", cpu: "CPU operators", launch: "launch calls",
