@@ -44,7 +44,7 @@ def fail(*_: object) -> bool:
 def test_a_plugin_that_fails_is_named_and_not_the_file(
     plugin: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parsing, "in_turn", lambda: iter([plugin]))
+    monkeypatch.setattr(parsing, "in_turn", lambda _beginning: iter([plugin]))
     (tmp_path / "t.txt").write_text("of a format of its own")
     with pytest.raises(TraceError, match="parser 'odd' of a plugin failed: RuntimeError: boom"):
         open_trace(tmp_path / "t.txt", OpenOptions(cache=False))
