@@ -45,7 +45,7 @@ def why_arrays_stay(no_cache: bool = False) -> str | None:
         return "--no-cache leaves no folder for the rest"
     if not sys.platform.startswith("linux"):
         return "this system is not Linux"
-    return "the compiled parts of htk were not installed" if core() is None else None
+    return "htk's compiled parts were not installed" if core() is None else None
 
 
 @contextmanager
