@@ -17,8 +17,8 @@ class Edit(Protocol):
     def apply(self, model: StepModel, value: str) -> StepModel: ...
 
 
-# Modules in the order in which edits are applied, whichever order they are given in. Each is
-# imported when it is asked for: a summary needs few of them.
+# Modules, called as their edits, in the order in which these are applied, whichever order they are
+# given in. Each is imported when it is asked for: a summary needs few of them.
 _MODULES = (
     "replace",
     "hardware",
@@ -51,7 +51,7 @@ _MODULES = (
     "workers",
     "host",
     "graphs",
-    "compiled",
+    "compile",
     "no_sync",
     "accumulation",
     "pp",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from htk.base.errors import UsageError
 from htk.faces.cli.commands.whatif import EDIT_HELP
 from htk.whatif.baseline import baseline
-from htk.whatif.edits import all_edits
+from htk.whatif.edits import all_edits, edit
 from htk.whatif.predict import predict
 from htk.whatif.recorded_step import Baseline
 from htk.whatif.sweep import bounds, swept
@@ -116,6 +116,13 @@ def test_one_rank_has_nothing_to_share(start: Baseline) -> None:
 def test_the_command_offers_every_edit() -> None:
     assert set(EDIT_HELP) == {e.NAME for e in all_edits()}
     assert all(e.HELP for e in all_edits())
+
+
+def test_modules_are_called_as_their_edits() -> None:
+    """One is imported by its edit's name: by another name none may be found."""
+    assert all(edit(e.NAME) is e for e in all_edits())
+    with pytest.raises(UsageError, match="no what-if 'compiled'; there are"):
+        edit("compiled")
 
 
 STAGE = baseline(step_tables(4))

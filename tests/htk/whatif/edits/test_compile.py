@@ -8,7 +8,7 @@ import pytest
 from htk.base.errors import UsageError
 from htk.traces.trace.opening import open_trace
 from htk.whatif.baseline import baseline
-from htk.whatif.edits import compiled
+from htk.whatif.edits import compile as compile_edit
 from htk.whatif.predict import predict
 from tests.htk.whatif.simulated_job import written
 from tests.htk.whatif.small_step_model import Act, small_model
@@ -20,7 +20,7 @@ def test_neighbours_that_are_elementwise_become_one() -> None:
     names = [("add", 4000), ("mul", 6000), ("gemm", 9000), ("mul", 8000)]
     families = ["elementwise" if name != "gemm" else "gemm" for name, _ in names]
     model = small_model([Act(n, ns, family=f) for (n, ns), f in zip(names, families, strict=True)])
-    assert compiled.apply(model, "on").lengths().tolist() == [5000, 0, 9000, 8000]
+    assert compile_edit.apply(model, "on").lengths().tolist() == [5000, 0, 9000, 8000]
 
 
 def test_it_is_no_slower_than_as_captured_and_no_slower_than_recorded(tmp_path: Path) -> None:
@@ -37,4 +37,4 @@ def test_it_is_no_slower_than_as_captured_and_no_slower_than_recorded(tmp_path: 
 
 def test_it_is_on_or_not_asked() -> None:
     with pytest.raises(UsageError, match="can only be on"):
-        compiled.apply(small_model([Act("a", 100)]), "off")
+        compile_edit.apply(small_model([Act("a", 100)]), "off")
