@@ -23,8 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.installed import install_wheel
-from bench.peers import SCRIPTS, interpreters
+from bench.peers import SCRIPTS, environment_of_user, install_wheel, interpreters
 from bench.reach import simulate
 
 ROOT = Path(__file__).parents[1]
@@ -156,7 +155,7 @@ def _run(words: Sequence[str], environment: Mapping[str, str]) -> float:
     """Return the CPU seconds of a command and its children."""
     child = subprocess.Popen(
         words,
-        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | environment,
+        env=environment_of_user() | environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )

@@ -1,14 +1,19 @@
-"""The tools that htk is measured against: their environments, and the same question as a script.
+"""What is measured: environments of htk and of the tools beside it, and their questions as scripts.
 
 Each tool runs in an environment of its own, made on first use in a folder that is kept. HTA comes
 from the package index at one version. TraceLens is on no index (a package of that name there is
-another product) and is installed from a checkout.
+another product) and is installed from a checkout. htk is installed anew from a wheel: how fast it
+starts depends on that, as an editable checkout looks for each module twice.
 """
 
+import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
+ROOT = Path(__file__).parents[1]
 HTA = "HolisticTraceAnalysis==0.5.0"
 
 _HTA_OPEN = """
@@ -72,3 +77,29 @@ def _environment(folder: Path, packages: list[str]) -> Path | None:
         return None
     (folder / "complete").touch()
     return python
+
+
+def install_wheel(folder: Path) -> Path:
+    """Return the Python of a new environment that holds htk's wheel, and this one's libraries."""
+    shutil.rmtree(ROOT / "build", ignore_errors=True)  # what is no longer there would be packed
+    wheels = folder / "wheels"
+    _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels), str(ROOT))
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "env")], check=True)
+    python = folder / "env/bin/python"
+    _pip("--python", str(python), "install", "--no-deps", str(next(wheels.glob("*.whl"))))
+    libraries = next((folder / "env/lib").glob("python*/site-packages"))
+    # Packages of that folder, but not its own .pth files: no editable checkout comes along.
+    (libraries / "libraries.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    return python
+
+
+def environment_of_user() -> dict[str, str]:
+    """Return this process' environment without the checkout's modules."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+
+def _pip(*words: str) -> None:
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *words]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment_of_user())
+    if done.returncode:
+        raise SystemExit(f"pip {' '.join(words)[:200]}: {done.stderr.strip()[-500:]}")

@@ -32,26 +32,24 @@ UNJOINED = "summary, tables of files kept alone"  # as `htk map` leaves them
 
 def anonymous_bytes(process: int) -> int:
     """Return the anonymous memory of a process and its children."""
-    total = 0
-    with suppress(OSError, IndexError):  # it ended meanwhile
-        status = Path(f"/proc/{process}/status").read_text()
-        total = int(status.partition("RssAnon:")[2].split()[0]) << 10
-        for task in Path(f"/proc/{process}/task").iterdir():
-            children = (task / "children").read_text().split()
-            total += sum(anonymous_bytes(int(child)) for child in children)
-    return total
+    return _add_up(process, "status", "RssAnon:")
 
 
 def dirty_bytes(process: int) -> int:
     """Return the pages of a process and its children that only memory holds: anonymous ones, and
     those of mapped files that are not yet written."""
+    return _add_up(process, "smaps_rollup", "Pss_Dirty:")
+
+
+def _add_up(process: int, file: str, field: str) -> int:
+    """Return what a file of /proc says of a process and its children, in bytes."""
     total = 0
     with suppress(OSError, IndexError):  # it ended meanwhile
-        mapped = Path(f"/proc/{process}/smaps_rollup").read_text()
-        total = int(mapped.partition("Pss_Dirty:")[2].split()[0]) << 10
+        stated = Path(f"/proc/{process}/{file}").read_text()
+        total = int(stated.partition(field)[2].split()[0]) << 10
         for task in Path(f"/proc/{process}/task").iterdir():
             children = (task / "children").read_text().split()
-            total += sum(dirty_bytes(int(child)) for child in children)
+            total += sum(_add_up(int(child), file, field) for child in children)
     return total
 
 

@@ -1,4 +1,4 @@
-"""What the numbers of a recording rest on, in a strip of marks at the end of the first page."""
+"""The strip of marks that ends the first page: what the numbers of a recording rest on."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a recording tells of the job that a plan may be of: its model, its GPUs, those of a node."""
+"""The job that a plan begins with, read from a recording: model, GPUs, and how many a node has."""
 
 from collections import Counter
 

@@ -8,7 +8,7 @@ from htk.faces.cli.main import run
 
 
 class Printed(NamedTuple):
-    """What a command left behind."""
+    """The exit code of a command, and what it printed."""
 
     returncode: int
     stdout: str
@@ -16,7 +16,7 @@ class Printed(NamedTuple):
 
 
 def htk(*words: str) -> Printed:
-    """Run a command where no process of its own is the subject: to start one takes a second."""
+    """Run a command in this process: starting another takes a second."""
     out = io.StringIO()
     err = io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):

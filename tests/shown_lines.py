@@ -1,4 +1,4 @@
-"""What pages show of a command's answer, and what it prints, without the figures of a machine."""
+"""Lines of an answer as a page shows them and as a command prints them, figures left out."""
 
 import re
 from pathlib import Path

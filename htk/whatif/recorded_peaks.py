@@ -17,7 +17,7 @@ from htk.base.mappings import NamedTables, ReplacedTables
 from htk.base.names.phases import BACKWARD, FORWARD, OPTIMIZER
 from htk.base.schema import INT64
 from htk.quantities.measures.memory_categories import Categories, blocks
-from htk.quantities.measures.memory_use import MemoryUse, operators_at
+from htk.quantities.measures.memory_use import MemoryUse, is_use, operators_at
 from htk.quantities.measures.passes import phase_codes
 from htk.whatif.operator_shapes import operator_shapes
 
@@ -130,8 +130,8 @@ def _is_on_gpu(memory: pa.Table) -> Mask:
 def _rank_of_highest_peak(memory: pa.Table) -> int | None:
     """Return the rank with the highest peak on a GPU, of several the first; None: none was
     recorded."""
-    is_use = matching(memory["name"], lambda name: name != "[OutOfMemory]")
-    allocated = np.where(_is_on_gpu(memory) & is_use, numbers(memory["allocated_bytes"]), 0)
+    on_gpu = _is_on_gpu(memory) & is_use(memory)
+    allocated = np.where(on_gpu, numbers(memory["allocated_bytes"]), 0)
     if not allocated.any():
         return None
     return int(read_keys(memory["rank"])[allocated == allocated.max()].min())

@@ -39,10 +39,8 @@ class Spill:
         return table
 
 
-def why_arrays_stay(no_cache: bool = False) -> str | None:
+def why_arrays_stay() -> str | None:
     """Return why large arrays stay in memory, whatever they take together; None: they need not."""
-    if no_cache:
-        return "--no-cache leaves no folder for the rest"
     if not sys.platform.startswith("linux"):
         return "this system is not Linux"
     return "htk's compiled parts were not installed" if core() is None else None

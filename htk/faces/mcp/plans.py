@@ -1,4 +1,4 @@
-"""What agents ask without a trace: plans of training jobs and of servers."""
+"""Plans of training jobs and of servers for agents, which need no trace."""
 
 import inspect
 from collections.abc import Mapping, Sequence

@@ -8,14 +8,11 @@ it holds what the follower was late by then, however it had become late, and doe
 collectives. Who came before its leader is not waited for.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-
-import pyarrow as pa
 
 from htk.base.columns.groups import row_of
 from htk.base.columns.types import NO_TIME, Ints, take_or
-from htk.base.mappings import NamedTables
+from htk.base.mappings import NamedTables, ReplacedTables
 
 
 @dataclass(frozen=True)
@@ -34,21 +31,12 @@ class LeftOut:
         return take_or(self.arrived_ns, row, NO_TIME)
 
 
-class RepresentedTables(NamedTables):
+class RepresentedTables(ReplacedTables):
     """The tables of some ranks, and what is known of those that they represent, if of any."""
 
     def __init__(self, tables: NamedTables, left_out: LeftOut | None) -> None:
-        self._tables = tables
+        super().__init__(tables, {})
         self.left_out = left_out
-
-    def __getitem__(self, name: str) -> pa.Table:
-        return self._tables[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tables)
-
-    def __len__(self) -> int:
-        return len(self._tables)
 
 
 def left_out_of(tables: NamedTables) -> LeftOut | None:

@@ -10,7 +10,7 @@ from htk.base.columns.arrow import matching, number_or_null, numbers, text, vali
 from htk.base.columns.groups import Groups
 from htk.base.columns.nesting import Nested
 from htk.base.columns.order import ordered
-from htk.base.columns.types import NONE, Ints
+from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.schema import INT32
 from htk.quantities.measures.passes import threads_of
 
@@ -30,8 +30,8 @@ class MemoryUse:
 
     @classmethod
     def of(cls, memory: pa.Table) -> "MemoryUse":
-        is_use = matching(memory["name"], lambda name: name != "[OutOfMemory]")
-        events = memory if is_use.all() else memory.filter(pa.array(is_use))
+        used = is_use(memory)
+        events = memory if used.all() else memory.filter(pa.array(used))
         keys = _devices(events)
         order = ordered(*keys.T, numbers(events["time_ns"]), numbers(events["event"]))
         if (order[1:] < order[:-1]).any():
@@ -74,6 +74,11 @@ class MemoryUse:
 def _devices(memory: pa.Table) -> Ints:
     columns = ("rank", "cycle", "device_type", "device")
     return np.array([numbers(memory[c], NONE) for c in columns], np.int64).T
+
+
+def is_use(memory: pa.Table) -> Mask:
+    """Return which events allocate or release: all but those of allocations that failed."""
+    return matching(memory["name"], lambda name: name != "[OutOfMemory]")
 
 
 def failures(memory: pa.Table, use: MemoryUse) -> Ints:

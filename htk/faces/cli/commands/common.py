@@ -303,7 +303,8 @@ def open_options(arguments: Facts) -> OpenOptions:
 def opened(paths: Sequence[str], arguments: Facts) -> Trace:
     """Open and narrow the trace that a command was given."""
     spare_pandas()
-    if arguments.get("memory_bytes") and (why := why_arrays_stay(arguments["no_cache"])):
+    no_folder = "--no-cache leaves no folder for the rest" if arguments["no_cache"] else None
+    if arguments.get("memory_bytes") and (why := no_folder or why_arrays_stay()):
         say(f"htk: --memory bounds questions by rank and the critical path alone: {why}")
     progress = _Bar() if sys.stderr.isatty() else Progress()
     trace = open_trace(named(paths), replace(open_options(arguments), progress=progress))

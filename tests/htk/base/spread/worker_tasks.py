@@ -1,4 +1,4 @@
-"""What workers are given to do by the tests: they import this module, which imports little."""
+"""Tasks that tests give to worker processes, in a module that is imported fast."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What a plan of a server says beside its table."""
+"""The words beside the table of a server's plan."""
 
 import pytest
 
