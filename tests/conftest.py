@@ -55,13 +55,26 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(autouse=True, scope="module")
-def readers_stay() -> None:
+@pytest.fixture(autouse=True)
+def readers_stay() -> Iterator[None]:
     """Files from outside are read by processes that wait for other tests' too, as a server's do:
-    to start one takes longer than most tests."""
+    to start one takes longer than most tests. Those started within a test end with it: they are
+    copies of this process as the test has changed it."""
     confined = sys.modules.get("htk.traces.trace.confined")
-    if confined is not None:
-        confined._most_ready = confined.SERVED
+    if confined is None:
+        yield
+        return
+    confined._most_ready = confined.SERVED
+    while len(confined._ready) < confined.SERVED:
+        confined._ready.append(confined._Reader())
+        confined._ready[-1].start()
+    before = {reader: reader._process for reader in confined._ready}
+    yield
+    after = list(confined._ready)
+    confined._ready[:] = [r for r in after if r in before and r._process is before[r]]
+    for reader in after:
+        if reader not in confined._ready:
+            reader.stop()
 
 
 @pytest.hookimpl
