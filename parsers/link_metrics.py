@@ -3,8 +3,9 @@
 dcgm-exporter: `DCGM_FI_PROF_NVLINK_TX_BYTES`, `…_RX_BYTES` and those of PCIe, which are rates in
 bytes a second whatever type the exporter's list gives them. node_exporter:
 `node_infiniband_port_data_transmitted_bytes_total`, `node_network_transmit_bytes_total` and what is
-received, which are totals. As text that was scraped (once, or again and again into one file), or
-dumped from Prometheus; other metrics in the file are counted and left out.
+received, which are totals. As text that was scraped (once, or again and again into one file) or
+dumped from Prometheus, or as the JSON in which Prometheus answers `query_range`; other metrics in
+the file are counted and left out.
 """
 
 import re
@@ -12,11 +13,13 @@ from collections import Counter
 
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.core.stated_counts import SAMPLES
+from htk.base.io.sources import head as head_of
 from htk.base.mappings import Fields
 from htk.parsers.common.exposition import Sample, sample
 from htk.parsers.common.line_formats import READ, SKIPPED, LogPart, parse_records
-from htk.parsers.common.log_lines import LogLine
+from htk.parsers.common.log_lines import LogLine, read_lines
 from htk.parsers.common.log_records import Issues, whole_number
+from htk.parsers.common.prometheus_answers import read_answer
 
 NAME = "link_metrics"
 
@@ -24,6 +27,10 @@ _SNIFF = re.compile(
     rb'^(?:\{[^\n]{0,999}__name__=")?'
     rb"(?:DCGM_FI_(?:PROF|DEV)_\w{1,99}|node_(?:infiniband|network)_\w{1,99})[{\x22 ]",
     re.MULTILINE,
+)
+_ANSWER = re.compile(
+    rb'\s*\{\s*"status"\s*:\s*"success"\s*,\s*"data"\s*:\s*\{\s*"resultType"\s*:'
+    rb'\s*"(?:matrix|vector)"'
 )
 SENT = "sent"
 RECEIVED = "received"
@@ -50,7 +57,7 @@ _HOSTS = ("Hostname", "hostname", "nodename", "node", "instance", "host")
 
 
 def sniff(head: Head) -> bool:
-    return _SNIFF.search(head.data) is not None
+    return _SNIFF.search(head.data) is not None or _ANSWER.match(head.data) is not None
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
@@ -59,7 +66,9 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         "(DCGM_FI_PROF_NVLINK_TX_BYTES, node_infiniband_port_data_transmitted_bytes_total, …); of "
         "dcgm-exporter's own lists, dcp-metrics-included.csv has them and default-counters.csv not"
     )
-    return parse_records(source, options, NAME, _Reader, missing)
+    is_answer = _ANSWER.match(head_of(source).data) is not None
+    lines = read_answer if is_answer else read_lines
+    return parse_records(source, options, NAME, _Reader, missing, lines)
 
 
 class _Reader:

@@ -60,6 +60,7 @@ _OTHERS = re.compile(
     rb'|"traceEvents"\s*:\s*\[\s*\{\s*"args"\s*:\s*\{\s*"(?:call_stack"|name"\s*:\s*"Trace")'
     rb'|\A\[\s*\{[^{}]*"ts"\s*:\s*"'
 )
+_OF_XLA = "the timeline that JAX draws of its profile: open the HOST.xplane.pb beside it"
 _BARE_ARRAY = re.compile(rb'\A(?:\xef\xbb\xbf)?\s*\[\s*\{[^{}\[\]]*"ph"\s*:')
 
 
@@ -192,6 +193,7 @@ def _issues(
     if len(unread := unread_events(raw, events)) >= _MANY_UNREAD:
         names = ", ".join(sorted({*Columns(raw, unread, 0).text("cat").to_pylist()} - {None})[:5])
         text = f"events of no category that is read: {names or 'they have none'}"
+        text = _OF_XLA if header_facts.is_of_xla(raw.header) else text
         rows.append(("unread_events", None, int(unread[0]), text, len(unread)))
     if uncut:
         text = "step numbers begin anew, too often to tell cycles apart: equal numbers are added up"

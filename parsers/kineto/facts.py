@@ -54,6 +54,11 @@ def rank(header: Facts) -> int | None:
     return integer(_mapping(header.get("distributedInfo")).get("rank"))
 
 
+def is_of_xla(header: Facts) -> bool:
+    """Return whether XLA's trace viewer wrote the file: it alone tells of its ticks."""
+    return "highres-ticks" in _mapping(header.get("metadata"))
+
+
 def base_ns(header: Facts) -> int:
     """Return what all times are relative to; 0 before April 2024, when times were absolute."""
     return integer(header.get("baseTimeNanoseconds")) or 0

@@ -101,7 +101,7 @@ def test_kernels_under_an_operator(tmp_path: Path) -> None:
 def test_a_file_that_says_no_rank(shared: Path, name: str) -> None:
     trace = opened(shared, name)
     assert trace.ranks == [0]
-    assert trace.tables["ranks"]["rank_from"][0].as_py() == "only file"
+    assert trace.tables["ranks"]["rank_from"][0].as_py() == "guess: only file"
 
 
 def test_the_call_tree_of_a_backward_thread(shared: Path) -> None:

@@ -1,6 +1,7 @@
 """Counters of links as exporters serve them."""
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,21 @@ def test_a_dump_of_prometheus() -> None:
     first, second = rows((SAMPLES / "tsdb_dump.txt").read_bytes())
     assert (first["host"], first["port"], first["link"]) == ("node-b", "mlx5_0/1", "infiniband")
     assert second["time_ns"] - first["time_ns"] == 10**9
+
+
+def test_answers_of_prometheus_are_samples_as_well() -> None:
+    series = {"__name__": "node_network_receive_bytes_total", "device": 'eth"0', "instance": "n:9"}
+    values = [[T / 10**9 + 0.5, "1000"], [T / 10**9 + 15, "2000"], ["no time", "3"], [1]]
+    result = [{"metric": series, "values": values}, {"metric": {"__name__": "up"}}, 5]
+    answer = {"status": "success", "data": {"resultType": "matrix", "result": result}}
+    text = json.dumps(answer).encode()
+    assert link_metrics.sniff(Head("answer.json", text))
+    assert [
+        (row["host"], row["port"], row["time_ns"] - T, row["total_bytes"]) for row in rows(text)
+    ] == [("n", 'eth"0', 500_000_000, 1000), ("n", 'eth"0', 15 * 10**9, 2000)]
+    for damaged in (text[:-9], text.replace(b"node_network", b"other")):
+        with pytest.raises(MalformedTrace):
+            parsed(damaged)
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "1e400"])

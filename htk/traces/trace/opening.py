@@ -28,6 +28,7 @@ from htk.traces.trace.confined import PICKLED, ConfinedReaders, is_from_outside
 from htk.traces.trace.confined_tables import ConfinedTables
 from htk.traces.trace.cycles import cycles_of
 from htk.traces.trace.file import FileRecording, TraceFile, process_of
+from htk.traces.trace.foreign import describe_foreign
 from htk.traces.trace.jobs import choose_job
 from htk.traces.trace.joined import JoinedTables, are_joined
 from htk.traces.trace.parsing import beginning, parse_with, parser_of, unforeseen
@@ -358,9 +359,9 @@ def _nothing(sources: list[Source], unread: list[str], failed: list[tuple[str, s
         more = f" (and {len(failed) - 1} more files)" if len(failed) > 1 else ""
         return MalformedTrace(failed[0][1] + more)
     if len(unread) == 1:
-        return UnknownFormat(
-            f"{unread[0]}: not a trace that htk knows; `htk formats` shows what it reads"
-        )
+        advice = describe_foreign(beginning(sources[0])) if len(sources) == 1 else None
+        advice = advice or "not a trace that htk knows; `htk formats` shows what it reads"
+        return UnknownFormat(f"{unread[0]}: {advice}")
     names = ", ".join(s.name for s in sources[:3])
     return UnknownFormat(
         f"none of {len(sources)} files is a trace that htk knows ({names}, …); "

@@ -40,7 +40,7 @@ def with_ranks(
     lost = [k for k, (rank, _) in enumerate(ranks) if rank is None and _needs_rank(read[k])]
     if lost and len({i.source.name for i in read if i.parser not in _BESIDE_OTHERS}) == 1:
         alone = len({read[k].process for k in lost}) == 1
-        guess = "only file" if alone else "guess: order in the file"
+        guess = "guess: only file" if alone else "guess: order in the file"
         first, rank_from = (0, guess) if only_rank is None else (only_rank, "given")
         for k in lost:
             ranks[k] = (first + read[k].process, rank_from)

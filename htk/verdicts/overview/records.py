@@ -4,6 +4,7 @@ from htk.answers.ask import ask
 from htk.base.columns.arrow import codes_of
 from htk.base.core.humanize import format_duration, pluralize
 from htk.base.errors import HtkError
+from htk.quantities.derived.host_states import OF_SYSTEM
 from htk.traces.trace.trace import Trace
 
 
@@ -29,13 +30,22 @@ def describe_emptiness(trace: Trace) -> str:
     if trace.tables["execution_nodes"].num_rows:
         return "an execution trace has no times; put it beside the profiler's trace of its run"
     issues = trace.tables["parse_issues"].to_pylist()
-    unread = sum(issue["count"] for issue in issues if issue["kind"] == "unread_events")
+    unread = [issue for issue in issues if issue["kind"] == "unread_events"]
     if unread:
-        return f"{pluralize(unread, 'event')}, all of kinds that htk does not read (htk doctor)"
-    if trace.tables["launches"].num_rows:
-        calls = pluralize(trace.tables["launches"].num_rows, "launching call")
+        count = pluralize(sum(issue["count"] for issue in unread), "event")
+        kinds = "; ".join(dict.fromkeys(issue["text"] for issue in unread))
+        return f"{count}, none of them read ({kinds})"
+    if calls := _count_calls(trace):
         return f"{calls}, and nothing that they launched; record what the device did"
     return "no events; did the profiler run while the program worked?"
+
+
+def _count_calls(trace: Trace) -> str:
+    """Return how many calls of the host were recorded, in words; nothing where there are none."""
+    of_system = trace.tables["launches"]["api"].to_pylist().count(OF_SYSTEM)
+    of_runtime = trace.tables["launches"].num_rows - of_system
+    counts = {"runtime call": of_runtime, "system call": of_system}
+    return " and ".join(pluralize(count, name) for name, count in counts.items() if count)
 
 
 _DEAD = {"flight_recorder", "watchdog", "python_stacks", "traceback", "job_log"}  # post-mortem
