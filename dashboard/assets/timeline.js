@@ -352,7 +352,9 @@
       let best = null;
       for (let i = 0; i < shown.head.count; i++) {
         const start = shown.start + shown.x[i] * whole;
-        const y = S.rows.at[shown.lanes[shown.lane[i]]];
+        const lane = shown.lanes[shown.lane[i]];
+        const y = S.rows.at[lane];
+        if (T.isMade(S.about.lanes[lane])) continue;
         if (y < 0 || start < view.start || start > view.end) continue;
         if (!best || y < best.y || (y === best.y && start < best.start)) best = { id: shown.id[i], y, start };
       }

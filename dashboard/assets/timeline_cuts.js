@@ -1,5 +1,5 @@
-/* Empty time between recordings is cut out of the axis but for a break: the picture knows places on the
-   axis, people read times. */
+/* What page and engine know of a recording alike: lanes that are made of others' events, and the axis, out of
+   which empty time between recordings is cut but for a break. The picture knows places on it, people read times. */
 (function (/** @type {htk.Timeline} */ T) {
   "use strict";
 
@@ -14,6 +14,9 @@
     }
     return value + shift;
   }
+
+  /* Whether the bars of a lane are made of others' events, and are none of the recording. */
+  T.isMade = (lane) => lane[1] === "busy" || lane[1] === "phases";
 
   /* The time at a place of the axis, and the place of a time. */
   T.timeAt = (about, place) => moved(place, about.cuts || [], 2, 0);

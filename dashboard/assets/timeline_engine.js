@@ -69,7 +69,7 @@
       const spans = this.parts.map((p) => [p.first, p.last]);
       this.cause = placed(columns.cause, spans);
       this.match = placed(columns.match, spans);
-      this.made = about.lanes.map((lane) => lane[1] === "busy" || lane[1] === "phases");
+      this.made = about.lanes.map(T.isMade);
     }
 
     async ask(question, given) {

@@ -114,6 +114,24 @@ def test_keys_zoom_and_pan(opened: Any) -> None:
     assert "critical path" in panel(opened)
 
 
+def test_keys_begin_with_an_event_of_the_recording_and_go_on_from_it(opened: Any) -> None:
+    opened.keyboard.press("Escape")
+    opened.focus("canvas.main")
+    opened.keyboard.press(".")
+    until(opened, "() => window.htkHandle.selected()")
+    first = opened.evaluate("() => window.htkHandle.selected()")
+    assert opened.evaluate("k => window.htkHandle.state.about.lanes[k][1]", first["lane"]) not in (
+        "busy",
+        "phases",
+    )
+    name = panel(opened).splitlines()[0]
+    for key in (".", ","):
+        opened.keyboard.press(key)
+        opened.wait_for_timeout(200)
+        assert panel(opened).splitlines()[0] == name, "of the same name, be it the only one"
+    opened.keyboard.press("Escape")
+
+
 def test_the_wheel_zooms_where_the_pointer_is_and_dragging_moves(
     opened: Any, timeline: TraceTimeline
 ) -> None:
