@@ -1,5 +1,6 @@
 """Communication: how much, how fast, how well hidden, which rank waits for which."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from dash import html
 
 from htk.answers.output.figure_colours import colour_of
 from htk.answers.output.figure_frame import framed
-from htk.answers.output.figures import figure
+from htk.answers.output.figures import figure, keep_marks_apart
 from htk.answers.output.rank_groups import condense_ranks
 from htk.answers.output.tokens import palette_of
 from htk.base.columns.arrow import numbers
@@ -36,6 +37,7 @@ _DEFAULTS = {"by": "size", "overlap": "total"}
 _BY_SIZE = ("exposed_ns", "shared_ns")
 _CALLED = ("comm_ns",)  # of collectives that no GPU ran
 _MOST_SIZES = 16  # that have a bar
+_MOST_MARKS = 7  # of sizes in words, on half a page
 _LEAST_SIZES = 3  # through fewer no curve can be told from its point
 _HIGHEST, _AROUND = 340, 100  # pixels of the rows of the heat map, and of what is around them
 _MOST_COLUMNS = 400  # of the heat map; longer runs are shown by their worst collectives
@@ -184,7 +186,8 @@ def _bandwidth(visit: Visit) -> list[Any]:
                 go.Scatter(x=wide, y=[peak, peak], mode="lines", name=f"limit: {name}", line=line)
             )
     sizes = sorted({r["size_from_bytes"] for r in rows})
-    ticks = {"tickvals": sizes, "ticktext": [format_bytes(size) for size in sizes]}
+    marks = keep_marks_apart(sizes, _MOST_MARKS, math.log)
+    ticks = {"tickvals": marks, "ticktext": [format_bytes(size) for size in marks]}
     axes = {
         "xaxis": {"type": "log", "title": "size of a call, from", **ticks},
         "yaxis": {"title": "GB/s", "rangemode": "tozero"},

@@ -1,5 +1,6 @@
 """A chart and a table become a plotly figure."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -55,7 +56,7 @@ def figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
     _label(fig, shown, chart, " (mean over ranks)" if mean else "")
     if isinstance(chart, Line) and chart.x in WITH_NUMBER:
         marks = sorted(v for v in shown[chart.x].unique().to_pylist() if v is not None)
-        fig.update_xaxes(tickmode="array", tickvals=_apart(marks))
+        fig.update_xaxes(tickmode="array", tickvals=keep_marks_apart(marks, _MOST_MARKS))
     if isinstance(chart, Bar):
         _arrange(fig, shown, chart)
         fig.update_layout(showlegend=_has_legend(chart, drawn))
@@ -73,11 +74,14 @@ def _has_legend(chart: Bar, drawn: list[Any]) -> bool:
     return [trace.name for trace in drawn] != [NO_NAME]
 
 
-def _apart(marks: list[Any]) -> list[Any]:
-    """Return those of ordered marks whose numbers do not run into each other."""
+def keep_marks_apart(
+    marks: list[int], most: int, position: Callable[[int], float] = float
+) -> list[int]:
+    """Return those of ordered marks whose words do not run into each other: `most` fill the axis;
+    `position`: where a mark stands on it."""
     kept = marks[:1]
-    for mark in marks[1:]:  # of an axis: steps
-        if mark - kept[-1] >= (marks[-1] - marks[0]) / _MOST_MARKS:
+    for mark in marks[1:]:
+        if position(mark) - position(kept[-1]) >= (position(marks[-1]) - position(marks[0])) / most:
             kept.append(mark)
     return kept
 

@@ -1,10 +1,12 @@
 """What a picture shows, as the numbers that plotly is given."""
 
+import math
+
 import pyarrow as pa
 import pytest
 
 from htk.analyses import find
-from htk.answers.output.figures import figure
+from htk.answers.output.figures import figure, keep_marks_apart
 from htk.answers.output.tokens import DARK, LIGHT
 from htk.base.core.chart import Bar, Heatmap, Line, TimelineChart
 
@@ -105,6 +107,14 @@ def test_cells_of_a_heat_map_that_were_not_recorded_are_not_zero() -> None:
         assert lost.colorscale[0][1] == (DARK if dark else LIGHT)["unrecorded"]
     whole = table.slice(0, 2)
     assert len(figure(whole, find("straggler_steps").chart).data) == 1
+
+
+def test_marks_that_would_run_into_each_other_are_left_out_where_they_stand() -> None:
+    """128 and 256 are one doubling apart of thirteen; 3 and 4 a tenth of the axis, 10 and 100 too."""
+    sizes = [1 << k for k in (7, 8, 10, 14, 15, 19, 20)]
+    assert keep_marks_apart(sizes, 7, math.log) == [1 << k for k in (7, 10, 14, 19)]
+    assert keep_marks_apart([1, 3, 4, 10, 100], 10) == [1, 100]
+    assert keep_marks_apart([3], 7) == [3] and keep_marks_apart([], 7) == []
 
 
 def test_nothing_is_drawn_between_two_recordings() -> None:
