@@ -7,10 +7,9 @@ other ranks tell of a rank chosen alone, which its own file does not hold.
 import re
 from collections import Counter
 from collections.abc import Mapping
-from datetime import date
 from functools import cache
+from itertools import product
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
@@ -25,6 +24,7 @@ from htk.base.schema import DERIVED, TABLES
 from htk.quantities.derived.registry import OVER_RANKS
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
+from tests.thinned import thinned
 
 SAMPLES = Path(__file__).parents[1] / "sample_traces"
 SHIPPED = {"sample": "sample", "transformer": SAMPLES / "recorded" / "transformer"}
@@ -135,24 +135,12 @@ def hold_to_trims(inputs: str | Path, kind: str, folder: Path) -> None:
         assert {"kernel_top", "kernel_families"} <= answered
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("recording", SHIPPED)
+@pytest.mark.parametrize(("recording", "kind"), thinned(product(SHIPPED, KINDS)))
 def test_selections_of_shipped_recordings(recording: str, kind: str, tmp_path: Path) -> None:
     hold_to_trims(SHIPPED[recording], kind, tmp_path)
 
 
-@pytest.mark.parametrize("turn", range(2))
-def test_some_selections_of_public_recordings(turn: int, shared: Path, tmp_path: Path) -> None:
-    """Other ones each day; all of them nightly."""
-    pairs = [(recording, kind) for recording in SHARED for kind in KINDS]
-    today = date.today().toordinal()
-    recording, kind = Random(today).sample(pairs, 2)[turn]
-    hold_to_trims(shared / "traces" / SHARED[recording], kind, tmp_path)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("recording", SHARED)
+@pytest.mark.parametrize(("recording", "kind"), thinned(product(SHARED, KINDS), 31))
 def test_selections_of_public_recordings(
     recording: str, kind: str, shared: Path, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ import gzip
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,12 @@ from htk.faces.cli.commands.simulate import command as simulate
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.conftest import new_tab
 from tests.dashboard.conftest import go, serving, settled, until, visiting
+from tests.thinned import thinned
 
 PAGES = ("", "kernels", "operators", "communication", "memory", "idle")
 HIGHEST = 4000
+WIDTHS = (330, 520, 900)  # of a telephone, half a page, a page
+RANKS = (8, 64, 512, 4096)
 _WORDS = (
     ".xtick text, .ytick text, .x2tick text, .y2tick text, .gtitle, .textpoint text, .legendtext"
 )
@@ -67,9 +71,8 @@ def pictures_of(ranks: int) -> list[tuple[pa.Table, Chart]]:
     ]
 
 
-@pytest.mark.parametrize("ranks", [8, 64, 512, 4096])
-@pytest.mark.parametrize("width", [330, 520, 900])  # of a telephone, half a page, a page
-def test_no_words_of_a_picture_lie_over_each_other(paper: Any, ranks: int, width: int) -> None:
+@pytest.mark.parametrize(("width", "ranks"), thinned(product(WIDTHS, RANKS), 3))
+def test_no_words_of_a_picture_lie_over_each_other(paper: Any, width: int, ranks: int) -> None:
     for table, chart in pictures_of(ranks):
         drawn = json.loads(figure(table, chart).to_json())
         paper.evaluate(_DRAW, [drawn, width])

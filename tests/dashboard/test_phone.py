@@ -12,6 +12,7 @@ from htk.dashboard.runs import Runs
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.conftest import ROOT, new_tab
 from tests.dashboard.conftest import serving, settled, until, watch
+from tests.thinned import thinned
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +100,7 @@ DRAWN = """() => {
 }"""
 
 
-@pytest.mark.parametrize("path", [*PAGES, *MORE])
+@pytest.mark.parametrize("path", thinned([*PAGES, *MORE]))
 def test_no_page_is_wider_than_the_window(phone: tuple[Any, str], path: str) -> None:
     """Nothing sticks out of it, not even where the page would cut it off, filters neither."""
     page, address = phone

@@ -26,6 +26,7 @@ from tests.conftest import ROOT
 from tests.dashboard.conftest import go, serving, visiting
 from tests.dashboard.figure_marks import drawn
 from tests.dashboard.more_recordings import write_recordings
+from tests.thinned import thinned
 
 SAMPLES = ROOT / "sample_traces"
 JOB = SAMPLES / "simulated" / "llama2-7b"
@@ -86,7 +87,7 @@ RUNS = ("", *dict.fromkeys(ELSEWHERE.values()))
 Rows = list[dict[str, Any]]
 
 
-@pytest.mark.parametrize("name", CHARTED)
+@pytest.mark.parametrize("name", thinned(CHARTED))
 def test_a_picture_of_the_registry_is_its_table(
     page: Any, traces: dict[str, Trace], name: str
 ) -> None:

@@ -3,12 +3,14 @@
 import shutil
 import sqlite3
 from contextlib import closing
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from htk.base.errors import TraceError
 from htk.traces.trace.opening import OpenOptions, open_trace
+from tests.thinned import thinned
 
 SAMPLES = Path(__file__).parents[2] / "sample_traces"
 FILES = {
@@ -38,8 +40,7 @@ ATTACKS = {
 }
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize(("file", "attack"), thinned(product(FILES, ATTACKS)))
 def test_tables_that_are_no_tables_are_answered_or_refused(
     file: str, attack: str, tmp_path: Path
 ) -> None:

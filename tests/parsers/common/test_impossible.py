@@ -19,6 +19,7 @@ from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 from htk.verdicts.overview.summary import verdict
 from tests.kineto_file import Event, kernel, launch, of_rank, op, step, write
+from tests.thinned import thinned
 
 GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 CALLS = ("cuda_runtime", "hip_runtime", "cuda_driver")
@@ -460,7 +461,7 @@ MUTATIONS: dict[str, Mutation] = {
 }
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", thinned(WHOLE))
 def test_mutated_recordings_are_told_and_answer_as_before(
     shared: Path, tmp_path: Path, name: str
 ) -> None:
@@ -485,7 +486,7 @@ def test_mutated_recordings_are_told_and_answer_as_before(
             assert abs(mended[1] - busy_ns) < tolerance_ns, mutate
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", thinned(WHOLE))
 def test_mutations_that_nothing_mends_are_named(shared: Path, tmp_path: Path, name: str) -> None:
     with gzip.open(shared / "traces" / name) as file:
         whole = file.read()

@@ -110,7 +110,7 @@ def test_cells_of_a_heat_map_that_were_not_recorded_are_not_zero() -> None:
 
 
 def test_marks_that_would_run_into_each_other_are_left_out_where_they_stand() -> None:
-    """128 and 256 are one doubling apart of thirteen; 3 and 4 a tenth of the axis, 10 and 100 too."""
+    """128 and 256 are one of thirteen doublings apart; 3, 4 and 10 lie in a tenth of 1 to 100."""
     sizes = [1 << k for k in (7, 8, 10, 14, 15, 19, 20)]
     assert keep_marks_apart(sizes, 7, math.log) == [1 << k for k in (7, 10, 14, 19)]
     assert keep_marks_apart([1, 3, 4, 10, 100], 10) == [1, 100]

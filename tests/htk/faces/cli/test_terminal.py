@@ -13,6 +13,7 @@ from htk.analyses import ANALYSES
 from htk.faces.cli.commands import COMMANDS
 from htk.faces.cli.main import run
 from tests.kineto_file import kernel, launch, of_rank, op, span, step, write
+from tests.thinned import thinned
 
 EVIL = "a\x1b[2Jb\x1b]0;owned\x07c\u202ed\x9b31me\nf\rg\u2028h\u2066i"
 SEEN = r"a\x1b[2Jb"
@@ -121,7 +122,7 @@ def asked(name: str, folder: Path, output: Path) -> list[list[str]]:
     return ways.get(name, [[path], [path, "-o", str(output / f"{name}.out")]])
 
 
-@pytest.mark.parametrize("terminal", [False, True], ids=["pipe", "terminal"])
+@pytest.mark.parametrize("terminal", thinned([True, False]), ids=["terminal", "pipe"])
 def test_no_command_lets_a_name_steer_a_terminal(
     terminal: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

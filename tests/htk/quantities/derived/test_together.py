@@ -125,7 +125,7 @@ def arrow(flow: int, ts: float, tid: int) -> dict[str, Any]:
     return {"ph": "s", "cat": "ac2g", "name": "ac2g", "id": flow, "pid": 100, "tid": tid, "ts": ts}
 
 
-@pytest.mark.parametrize("seed", thinned(range(60), 5))
+@pytest.mark.parametrize("seed", thinned(range(60), 10))
 def test_made_up_files(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     for rank in range(chance.randint(2, 7)):
@@ -189,7 +189,7 @@ LAUNCHING = (
 SYNCS = ("Stream Wait Event", "event_wait", "Stream Sync")
 
 
-@pytest.mark.parametrize("seed", thinned(range(80), 5))
+@pytest.mark.parametrize("seed", thinned(range(80), 10))
 def test_files_with_idle_gpus_and_late_hosts(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     for rank in range(chance.randint(2, 7)):
