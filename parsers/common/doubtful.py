@@ -14,6 +14,7 @@ from htk.base.columns.types import NO_TIME, NONE, Floats, Ints, Mask
 from htk.base.mappings import Facts, NamedTables
 from htk.base.names.counters import RANGE_PROFILER
 from htk.base.names.kinds import is_copy_over_the_host_link
+from htk.parsers.common.mixed_gpus import find_calls, find_mixed_gpus
 from htk.physics.detected import device_of
 from htk.quantities.derived.captures import captured_calls
 from htk.quantities.derived.cut_header import BY_ACTIVITY
@@ -53,9 +54,14 @@ def name_doubtful(tables: NamedTables, facts: Facts, seen: list[Impossible]) -> 
     report(seen, kernels, _fast_copies(kernels), "impossible_copy", text)
     text = "activity of a context that has others on another GPU: one of them is wrong"
     report(seen, kernels, _split_contexts(kernels), "split_context", text)
+    text = "activity without a name: kept"
+    report(seen, kernels, np.flatnonzero(~matching(kernels["name"], bool)), "no_name", text)
     launches = tables.get("launches")
     is_launched = np.zeros(kernels.num_rows, bool)
     if launches is not None and launches.num_rows:
+        text = "activity that waits for one of another GPU as for its own: numbers are mixed up"
+        report(seen, kernels, find_mixed_gpus(kernels, launches), "mixed_gpus", text)
+        _name_other_operators(kernels, launches, seen)
         ids = numbers(launches["correlation"])
         is_launched = np.isin(numbers(kernels["correlation"], NONE), ids[ids > 0])
         if not facts.get(BY_ACTIVITY):  # the others were left out on purpose
@@ -95,6 +101,19 @@ def _name_other_threads(launches: pa.Table, cpu_ops: pa.Table, seen: list[Imposs
     if _is_much(apart, is_named):
         text = "call that by its id is of an operator of another thread: not linked to it"
         report(seen, launches, apart, "other_thread", text)
+
+
+def _name_other_operators(kernels: pa.Table, launches: pa.Table, seen: list[Impossible]) -> None:
+    """Add activities that by their ids are of another operator than the calls that launched them,
+    if they are many: both ids come from one record."""
+    call, is_launched = find_calls(kernels, launches)
+    of_activity = numbers(kernels["external_id"])
+    of_call = numbers(launches["external_id"])[call]
+    is_told = is_launched & (of_activity > 0) & (of_call > 0)
+    apart = np.flatnonzero(is_told & (of_activity != of_call))
+    if _is_much(apart, is_told):
+        text = "activity of another operator than the call that launched it, by their ids: kept"
+        report(seen, kernels, apart, "other_operator", text)
 
 
 def _fast_copies(kernels: pa.Table) -> Ints:

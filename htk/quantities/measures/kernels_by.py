@@ -25,6 +25,7 @@ NamingTables = Annotated[TablesLater, NAMING]
 
 _OF_ACTIVITIES = ("kernel", "family", "stream")  # known without a launch
 _NOTHING = {
+    "kernel": "[no name]",
     "op": "[no operator]",
     "shape": "[no operator]",
     "module": "[no module]",

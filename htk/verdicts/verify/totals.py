@@ -20,6 +20,7 @@ Facts = dict[str, dict[Key, Row]]  # by what they are about, a row for each key
 _LEAST = ("duration_ns_min",)
 _MOST = ("duration_ns_max", "cpu_ns_max")
 _STARTS = ("start_ns",)
+_NAMELESS = "[no name]"  # as kernels without a name are called
 
 
 def merge(facts: Facts, more: Facts) -> None:
@@ -66,8 +67,10 @@ class File:
             "time": dict(self.times(self.windows())),
             "steps": dict(self.times(self.step_windows())),
             "step_times": self.step_times(self.step_windows()),
-            "launches": self._launches(lambda call, launched: call.name),
-            "launches by kernel": self._launches(lambda call, launched: _first_of(launched)),
+            "launches": self._launches(lambda call, launched: call.name or None),
+            "launches by kernel": self._launches(
+                lambda call, launched: _first_of(launched) or None
+            ),
             "launches by operator": self._launches(
                 lambda call, launched: self._operator_name(call)
             ),
@@ -142,7 +145,7 @@ class File:
                 "duration_ns_min": min(s.length for s in spans),
                 "duration_ns_max": max(s.length for s in spans),
             }
-            for name, spans in _by_name(self.gpu)
+            for name, spans in _by_name(self.gpu, _NAMELESS)
         }
 
     def _copies(self) -> dict[Key, Row]:
@@ -248,7 +251,7 @@ class File:
 
     def _operator_name(self, call: Span) -> str | None:
         row = self._operator_of_call(call)
-        return None if row == NONE else self.ops[row].name
+        return None if row == NONE else self.ops[row].name or None
 
     def _operators(self) -> dict[Key, Row]:
         own = [0] * len(self.ops)
@@ -354,10 +357,10 @@ def _add(row: Row, **values: int) -> None:
         row[name] = (row[name] or 0) + value
 
 
-def _by_name(spans: Iterable[Span]) -> Iterable[tuple[str, list[Span]]]:
+def _by_name(spans: Iterable[Span], nameless: str) -> Iterable[tuple[str, list[Span]]]:
     named: dict[str, list[Span]] = {}
     for span in spans:
-        named.setdefault(span.name, []).append(span)
+        named.setdefault(span.name or nameless, []).append(span)
     return named.items()
 
 

@@ -3,6 +3,7 @@
 import copy
 import gzip
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -429,6 +430,27 @@ def on_other_threads(events: list[dict[str, Any]]) -> None:
             event["tid"] = 999
 
 
+def on_any_gpu(events: list[dict[str, Any]]) -> None:
+    """Without contexts, which would tell."""
+    draw = random.Random(1)
+    for event in of_gpu(events):
+        event["args"].pop("context", None)
+        event["args"]["device"] = event["pid"] = draw.randrange(2)
+
+
+def of_other_operators(events: list[dict[str, Any]]) -> None:
+    activities = [e for e in of_gpu(events) if "External id" in e["args"]]
+    ids = [event["args"]["External id"] for event in activities]
+    random.Random(1).shuffle(ids)
+    for event, number in zip(activities, ids, strict=True):
+        event["args"]["External id"] = number
+
+
+def without_names(events: list[dict[str, Any]]) -> None:
+    for event in of_gpu(events)[::4]:
+        event["name"] = ""
+
+
 def without_kernels(events: list[dict[str, Any]]) -> int:
     events[:] = [e for k, e in enumerate(events) if e.get("cat") not in GPU or k % 3]
     return 0
@@ -495,6 +517,8 @@ def test_mutations_that_nothing_mends_are_named(shared: Path, tmp_path: Path, na
         "crowded_stream": on_one_stream_at_once,
         "split_context": on_other_gpus,
         "other_thread": on_other_threads,
+        "other_operator": of_other_operators,
+        "no_name": without_names,
     }.items():
         content = json.loads(whole)
         mutate(content["traceEvents"])
@@ -503,6 +527,15 @@ def test_mutations_that_nothing_mends_are_named(shared: Path, tmp_path: Path, na
         # Its clock tells whole µs, its calls have no ids of operators.
         is_silent = "dlrm" in name and kind in ("no_length", "other_thread")
         assert (kind in issues(opened(broken))) != is_silent, mutate
+
+
+def test_gpus_that_are_mixed_up_wait_for_each_other(shared: Path, tmp_path: Path) -> None:
+    name = shared / "traces/tracelens/h100/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz"
+    with gzip.open(name) as file:
+        content = json.load(file)
+    on_any_gpu(content["traceEvents"])
+    (tmp_path / "mixed.pt.trace.json").write_text(json.dumps(content))
+    assert issues(opened(tmp_path / "mixed.pt.trace.json"))["mixed_gpus"] > 300
 
 
 def figures(trace: Trace) -> tuple[dict[str, int], int, list[int]]:

@@ -243,3 +243,12 @@ def test_times_choose_by_start_what_no_call_launched(tmp_path: Path) -> None:
         activity["args"] = {"device": 0, "stream": 7, "External id": number}
         events += [operator, activity]
     assert not differing(Subject(str(write(tmp_path / "t.json", *events))))
+
+
+def test_what_has_no_name_is_the_same_in_both_readings(tmp_path: Path) -> None:
+    events = [
+        *[op("aten::mm", 0, 40), op("", 50, 40)],
+        *[launch(1, 5), launch(2, 55) | {"name": ""}, launch(3, 57)],
+        *[kernel("gemm", 60, 10, 1), kernel("", 80, 10, 2), kernel("", 95, 10, 3)],
+    ]
+    assert not differing(Subject(str(write(tmp_path / "t.json", *events))))

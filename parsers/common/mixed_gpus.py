@@ -1,0 +1,70 @@
+"""Numbers of GPUs that are mixed up: work that waits in turn for that of another GPU.
+
+        recorded   GPU 0   111   333   555        truly   GPU 0   111222333444555
+                   GPU 1      222   444
+
+Two GPUs that one thread feeds in turn work at one time, unless the thread is too slow for that.
+"""
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import codes_of, numbers, read_times
+from htk.base.columns.order import ordered
+from htk.base.columns.segments import SegmentTimes, heads, running_max
+from htk.base.columns.types import NO_TIME, NONE, Ints, Mask
+
+_TICK_NS = 1000  # stamps of whole microseconds may overlap by one
+_LONG_NS = 10_000  # what it takes to begin what was launched, and more
+_FEWEST = 10
+_SWITCHES = 4  # one of so many that one thread launches is on another GPU than the one before
+_OVERLAPS = 4  # one of so many may run beside the one before: programmatic launches do
+
+
+def find_calls(kernels: pa.Table, launches: pa.Table) -> tuple[Ints, Mask]:
+    """Return the call that launched each activity, and which have one alone."""
+    calls = SegmentTimes(numbers(launches["correlation"], NONE), numbers(launches["start_ns"]))
+    wanted = numbers(kernels["correlation"], NONE)
+    ids = numbers(launches["correlation"], NONE)[calls.order]
+    first, until = (np.searchsorted(ids, wanted, side) for side in ("left", "right"))
+    is_launched = (wanted > 0) & (until - first == 1)
+    return calls.order[np.minimum(first, len(ids) - 1)], is_launched
+
+
+def find_mixed_gpus(kernels: pa.Table, launches: pa.Table) -> Ints:
+    """Return the activities that could begin on their GPU, and begin when that of another ends;
+    none where that is no habit."""
+    none = np.zeros(0, np.int64)
+    device = numbers(kernels["device"], NONE)
+    if not (device != device[0]).any():
+        return none
+    call, is_launched = find_calls(kernels, launches)
+    thread = codes_of(launches["thread"])[0].astype(np.int64)[call]
+    launched_ns, returned_ns = (times[call] for times in read_times(launches))
+    stream = numbers(kernels["stream"], NONE)
+    rows = np.flatnonzero(is_launched & (numbers(kernels["graph_id"]) <= 0))
+    rows = rows[ordered(thread[rows], stream[rows], launched_ns[rows])]
+    before, after = rows[:-1], rows[1:]
+    is_next = (thread[before] == thread[after]) & (stream[before] == stream[after])
+    switches = is_next & (device[before] != device[after])
+    start, end = read_times(kernels)
+    overlap = switches & (start[after] < end[before] - _TICK_NS)
+    ready_ns = np.maximum(_free_ns(device, start, end), returned_ns)
+    waits = switches & ~overlap & (end[before] - ready_ns[after] > _LONG_NS)
+    is_habit = (
+        waits.sum() >= _FEWEST
+        and _SWITCHES * switches.sum() >= is_next.sum()
+        and _OVERLAPS * overlap.sum() <= waits.sum()
+    )
+    return np.sort(after[waits]) if is_habit else none
+
+
+def _free_ns(device: Ints, start: Ints, end: Ints) -> Ints:
+    """Return when all that began before each activity on its GPU had ended."""
+    order = ordered(device, start)
+    first = heads(device[order])
+    ended = running_max(first, end[order])
+    free = np.full(len(start), NO_TIME)
+    later = np.flatnonzero(~first)
+    free[order[later]] = ended[later - 1]
+    return free
