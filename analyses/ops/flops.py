@@ -22,7 +22,7 @@ from htk.physics.hardware import gpu as of_catalogue
 from htk.physics.op_costs.call import Cost
 from htk.quantities.measures.breakdown import Per, chosen_windows, percent, summed
 from htk.quantities.measures.kernels_by import NamingTables, SourceDepth, tell_apart
-from htk.quantities.measures.op_work import OperatorWork, coverage_facts, tf32_rows
+from htk.quantities.measures.op_work import OperatorWork, WorkTables, coverage_facts, tf32_rows
 
 FlopsBy = Literal["all", By]
 
@@ -64,14 +64,7 @@ def mean_mfu(answer: pa.Table) -> float | None:
 
 @analysis(returns=RETURNS, chart=Bar("rank", "mfu_pct"), needs=("rank_windows",))
 def flops(
-    cpu_ops: pa.Table,
-    op_links: pa.Table,
-    kernels: pa.Table,
-    kernel_links: pa.Table,
-    launches: pa.Table,
-    launch_links: pa.Table,
-    annotations: pa.Table,
-    op_passes: pa.Table,
+    tables: WorkTables,
     naming: NamingTables,
     rank_windows: pa.Table,
     step_windows: pa.Table,
@@ -95,13 +88,14 @@ def flops(
     that it launched, and the time of its GPU period. The work of a call counts where its first
     kernel does.
     """
+    cpu_ops = tables["cpu_ops"]
+    kernels = tables["kernels"]
+    kernel_links = tables["kernel_links"]
     if not cpu_ops.num_rows:
         raise MissingTable("no operators, so no shapes", "cpu_ops")
     if not matching(cpu_ops["input_dims"], bool).any():
         raise MissingTable("no shapes of operators were recorded", "shapes")
-    work = OperatorWork.of(
-        cpu_ops, op_links, kernels, kernel_links, launches, launch_links, annotations, op_passes
-    )
+    work = OperatorWork.of(tables)
     columns, sums = summed(
         per,
         (windows := chosen_windows(per, rank_windows, step_windows)),

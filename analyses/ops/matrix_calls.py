@@ -20,6 +20,7 @@ from htk.quantities.measures.op_work import (
     BEYOND_PEAK,
     FEWER_OPERATIONS,
     OperatorWork,
+    WorkTables,
     coverage_facts,
     saving_activities,
     tf32_rows,
@@ -70,14 +71,7 @@ RETURNS = table(
 
 @analysis(returns=RETURNS, chart=Bar("op", "device_ns", horizontal=True), needs=("kernels",))
 def matrix_calls(
-    cpu_ops: pa.Table,
-    op_links: pa.Table,
-    kernels: pa.Table,
-    kernel_links: pa.Table,
-    launches: pa.Table,
-    launch_links: pa.Table,
-    annotations: pa.Table,
-    op_passes: pa.Table,
+    tables: WorkTables,
     ranks: pa.Table,
     *,
     n: Annotated[int, "Rows to show, most time first; 0: all."] = 20,
@@ -87,9 +81,10 @@ def matrix_calls(
     A row is one operator with one set of shapes, strides and types. GPU time counts for the
     innermost modelled operator round the launch, once; what a shape alone does not tell is empty.
     """
-    work = OperatorWork.of(
-        cpu_ops, op_links, kernels, kernel_links, launches, launch_links, annotations, op_passes
-    )
+    cpu_ops = tables["cpu_ops"]
+    kernels = tables["kernels"]
+    kernel_links = tables["kernel_links"]
+    work = OperatorWork.of(tables)
     chosen = _matrix_kinds(work.costs)
     rows = np.flatnonzero(work.modelled & chosen[work.kind])
     bearer = work.row[rows]

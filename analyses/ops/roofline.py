@@ -26,6 +26,7 @@ from htk.quantities.measures.op_work import (
     BEYOND_PEAK,
     FEWER_OPERATIONS,
     OperatorWork,
+    WorkTables,
     coverage_facts,
     saving_activities,
     tf32_rows,
@@ -67,16 +68,9 @@ RETURNS = table(
     returns=RETURNS, chart=Bar("name", "device_ns", horizontal=True), needs=("cpu_ops", "kernels")
 )
 def roofline(
-    cpu_ops: pa.Table,
-    op_links: pa.Table,
+    tables: WorkTables,
     naming: NamingTables,
     counters: Later,
-    kernels: pa.Table,
-    kernel_links: pa.Table,
-    launches: pa.Table,
-    launch_links: pa.Table,
-    annotations: pa.Table,
-    op_passes: pa.Table,
     ranks: pa.Table,
     *,
     by: Annotated[
@@ -98,9 +92,10 @@ def roofline(
     operator round the launch, once. Roofline time is the longer of operations at the dense peak of
     the type and bytes at the memory's bandwidth.
     """
-    work = OperatorWork.of(
-        cpu_ops, op_links, kernels, kernel_links, launches, launch_links, annotations, op_passes
-    )
+    cpu_ops = tables["cpu_ops"]
+    kernels = tables["kernels"]
+    kernel_links = tables["kernel_links"]
+    work = OperatorWork.of(tables)
     rows = np.flatnonzero(work.row != NONE)
     who = pooled(per, kernels, kernel_links["step"])
     label = np.zeros(len(who), np.int64)

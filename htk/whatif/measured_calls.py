@@ -16,7 +16,7 @@ from htk.physics.hardware import Gpu
 from htk.physics.kernel_time import FORMULA, estimate_kernels
 from htk.physics.measured_costs import MeasuredCosts, measure_costs
 from htk.physics.op_costs import CostOrReason
-from htk.quantities.measures.op_work import WORK_TABLES, OperatorWork
+from htk.quantities.measures.op_work import OperatorWork
 from htk.whatif.step_model import StepModel
 
 _Z90 = 1.645
@@ -106,7 +106,7 @@ def _find(model: StepModel) -> MeasuredCalls:
     if not tables["cpu_ops"].num_rows:
         nothing = fill_none(len(rows))
         return MeasuredCalls(nothing, nothing, [])
-    work = OperatorWork.of(*(tables[name] for name in WORK_TABLES))
+    work = OperatorWork.of(tables)
     calls = Groups.by_keys([work.row, work.replay]).group_ids
     is_known = work.modelled
     return MeasuredCalls(

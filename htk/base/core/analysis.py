@@ -1,7 +1,8 @@
 """What an analysis is: a pure function from tables to one table, and its label.
 
 Positional parameters name what it reads: tables of the vocabulary, or other analyses; one that is
-`Annotated[TablesLater, names]` is given all tables of those names, by name.
+`Annotated[NamedTables, names]` is given all tables of those names, by name; one that is
+`Annotated[TablesLater, names]` what makes them.
 Keyword-only parameters are its options: `n: Annotated[int, "Rows to show."] = 10`. Who replays
 steps takes the recording itself too, as the keyword-only parameter `recording`.
 The first line of its docstring is the question. The command line, the dashboard, the notebook
@@ -23,7 +24,7 @@ from htk.base.core.chart import Chart
 from htk.base.core.label import Label
 from htk.base.core.spread import WHOLE, SpreadLabel
 from htk.base.errors import SchemaMismatch
-from htk.base.mappings import Facts, Fields
+from htk.base.mappings import Facts, Fields, NamedTables
 
 P = ParamSpec("P")
 COVERAGE = b"coverage"
@@ -100,19 +101,16 @@ class Analysis(Generic[P]):
     @cached_property
     def later(self) -> frozenset[str]:
         """What it reads only where its options or other tables call for it."""
-        at_once = {p.name for p in self._positional if p.annotation != Later and not _names_by(p)}
+        at_once = {
+            name for p in self._positional if not _is_later(p) for name in _names_by(p) or (p.name,)
+        }
         return frozenset(self.reads) - at_once
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> pa.Table:
         """Return the answer, its schema checked and its columns documented. Of what it reads later
         the table itself may be given, too."""
         tables: Iterator[Any] = iter(args)
-        arguments: list[object] = [
-            {name: _later(next(tables)) for name in _names_by(p)}
-            or (_later(next(tables)) if p.annotation == Later else next(tables))
-            for p in self._positional
-            if p.name not in kwargs
-        ]
+        arguments = [_argument(p, tables) for p in self._positional if p.name not in kwargs]
         return self.checked(self.function(*arguments, **kwargs))  # type: ignore[arg-type]
 
     def checked(self, result: pa.Table) -> pa.Table:
@@ -136,7 +134,23 @@ class Analysis(Generic[P]):
 def _names_by(parameter: inspect.Parameter) -> tuple[str, ...]:
     """Return the tables that a parameter is given by name; none: it is a table itself."""
     kind, *metadata = typing.get_args(parameter.annotation) or (None,)
-    return tuple(metadata[0]) if kind == TablesLater else ()
+    return tuple(metadata[0]) if kind in (TablesLater, NamedTables) else ()
+
+
+def _is_later(parameter: inspect.Parameter) -> bool:
+    kind, *_ = typing.get_args(parameter.annotation) or (None,)
+    return bool(parameter.annotation == Later or kind == TablesLater)
+
+
+def _argument(parameter: inspect.Parameter, tables: Iterator[Any]) -> object:
+    """Return what a parameter is given of the tables that come next."""
+    give = _later if _is_later(parameter) else _at_once
+    names = _names_by(parameter)
+    return {name: give(next(tables)) for name in names} if names else give(next(tables))
+
+
+def _at_once(table: Any) -> Any:
+    return table
 
 
 def _later(table: Any) -> Later:

@@ -19,12 +19,11 @@ from htk.base.columns.arrow import codes_of, matching, numbers
 from htk.base.columns.groups import Groups
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Floats, Ints, Mask, fill_none, take_or
-from htk.base.core.analysis import TablesLater
 from htk.base.mappings import NamedTables
 from htk.physics.op_costs.call import Cost, Tensor, read
 from htk.quantities.measures.op_work import WORK_TABLES, OperatorWork
 
-ChainTables = Annotated[TablesLater, (*WORK_TABLES, "kernel_passes")]
+ChainTables = Annotated[NamedTables, (*WORK_TABLES, "kernel_passes")]
 
 _FUSIBLE = ("elementwise", "norm", "reduction", "softmax", "loss", "optimizer", "copy")
 # Times its result: what a call writes, which dropout does with a mask, a norm with its statistics.
@@ -93,7 +92,7 @@ class MemoryRates:
 
 def find_chains(tables: NamedTables) -> Chains:
     """Return the chains of a recording, within its steps and streams."""
-    work = OperatorWork.of(*(tables[name] for name in WORK_TABLES))
+    work = OperatorWork.of(tables)
     calls = _Calls.of(work, tables)
     chain = np.cumsum(np.append(True, ~calls.joined)[: len(calls.kind)]) - 1
     size = np.bincount(chain)

@@ -9,7 +9,7 @@ count for the operators that were captured, where the capture was recorded.
 import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ from htk.base.columns.arrow import (
 )
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
+from htk.base.mappings import NamedTables
 from htk.physics import op_costs
 from htk.physics.op_costs.call import FALLBACK, TYPES, Cost
 from htk.physics.op_costs.serving import Tokens, is_served, tokens_of
@@ -36,9 +37,10 @@ from htk.quantities.measures.launching import launched_within
 # CUTLASS names the type of a product's operands unless it is TF32.
 _TF32 = re.compile(r"tf32|tensorop_s1688gemm_\d", re.I)
 _SAVING = re.compile(r"winograd|fft", re.I)
-# What `OperatorWork.of` takes, in its order.
+# What `OperatorWork.of` reads.
 WORK_TABLES = ("cpu_ops", "op_links", "kernels", "kernel_links", "launches", "launch_links",
                "annotations", "op_passes")  # fmt: skip
+WorkTables = Annotated[NamedTables, WORK_TABLES]
 _DESCRIBED = ("name", "input_dims", "input_types", "concrete_inputs")
 
 
@@ -66,25 +68,19 @@ class OperatorWork:
     calls: CallSignatures
 
     @classmethod
-    def of(
-        cls,
-        cpu_ops: pa.Table,
-        op_links: pa.Table,
-        kernels: pa.Table,
-        kernel_links: pa.Table,
-        launches: pa.Table,
-        launch_links: pa.Table,
-        annotations: pa.Table,
-        op_passes: pa.Table,
-    ) -> "OperatorWork":
-        captured, replay = captured_ops(kernels, kernel_links, launches, launch_links)
+    def of(cls, tables: NamedTables) -> "OperatorWork":
+        cpu_ops = tables["cpu_ops"]
+        kernels = tables["kernels"]
+        kernel_links = tables["kernel_links"]
+        launches = tables["launches"]
+        captured, replay = captured_ops(kernels, kernel_links, launches, tables["launch_links"])
         launcher = np.where(captured != NONE, captured, numbers(kernel_links["op_row"], NONE))
         length = read_lengths(kernels)
-        tree = CallTree.of(cpu_ops, op_links)
+        tree = CallTree.of(cpu_ops, tables["op_links"])
         launching = np.bincount(launcher[launcher != NONE], minlength=cpu_ops.num_rows) > 0
         cpu_ops = with_buffers(cpu_ops, tree, launcher, kernels["name"])
         calls = _calls(cpu_ops, _with_callers(tree, launching), told_by(cpu_ops, tree.parent))
-        tokens, iteration = _iterations(annotations, kernels, kernel_links)
+        tokens, iteration = _iterations(tables["annotations"], kernels, kernel_links)
         modelled_kinds = np.array([isinstance(f, Cost) for f in calls.costs], bool)
         served = (
             np.array([bool(tokens) and is_served(t[0]) for t in calls.signatures], bool)
@@ -98,7 +94,7 @@ class OperatorWork:
         kind, costs = _served(calls, take_or(calls.kind, row), served, iteration, tokens)
         costed = np.array([isinstance(f, Cost) for f in costs] + [False], bool)
         bears = costed[kind] & (row != NONE) & ~comm
-        again = truths(op_passes["recomputed"])
+        again = truths(tables["op_passes"]["recomputed"])
         return cls(row, kind, costs, replay, length, again, bears, calls)
 
     def first_activity(self, chosen: Mask) -> tuple[Ints, Ints]:

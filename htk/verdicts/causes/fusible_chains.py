@@ -54,7 +54,7 @@ RETURNS = table(
     needs=("cpu_ops", "kernels"),
 )
 def fusible_chains(
-    of_chains: ChainTables,
+    tables: ChainTables,
     naming: NamingTables,
     kernels: pa.Table,
     *,
@@ -68,7 +68,6 @@ def fusible_chains(
     replay with one kernel in place of each chain; the interval holds what calls of that size
     took, and that what was written may be needed later. Without shapes there are no figures.
     """
-    tables = {name: later() for name, later in of_chains.items()}
     kinds = ChainKinds.of(find_chains(tables), kernels)
     if not len(kinds):
         return with_coverage(RETURNS.empty_table(), chains=0)

@@ -22,7 +22,7 @@ from htk.physics.op_costs import CostOrReason
 from htk.physics.op_costs.call import Cost
 from htk.quantities.measures.breakdown import percent
 from htk.quantities.measures.kernels_by import NamingTables, SourceDepth, tell_apart
-from htk.quantities.measures.op_work import OperatorWork
+from htk.quantities.measures.op_work import OperatorWork, WorkTables
 from htk.traces.trace.trace import Trace
 from htk.verdicts.causes.changes import CauseEdit
 from htk.verdicts.causes.replayed import ReplayedRecording, replay_if_trusted
@@ -60,15 +60,8 @@ RETURNS = table(
     returns=RETURNS, chart=Bar("name", "gap_ns", horizontal=True), needs=("cpu_ops", "kernels")
 )
 def kernel_gap(
-    cpu_ops: pa.Table,
-    op_links: pa.Table,
+    tables: WorkTables,
     naming: NamingTables,
-    kernels: pa.Table,
-    kernel_links: pa.Table,
-    launches: pa.Table,
-    launch_links: pa.Table,
-    annotations: pa.Table,
-    op_passes: pa.Table,
     ranks: pa.Table,
     *,
     by: Annotated[
@@ -86,9 +79,8 @@ def kernel_gap(
     Typical and best are of the median and of the fastest library at that size, of the kernel alone.
     GPU time counts for the innermost modelled operator round the launch, once.
     """
-    work = OperatorWork.of(
-        cpu_ops, op_links, kernels, kernel_links, launches, launch_links, annotations, op_passes
-    )
+    cpu_ops = tables["cpu_ops"]
+    work = OperatorWork.of(tables)
     device = common_device(ranks)
     gpu = None if device is None else device.gpu
     measured = measure_costs(gpu, work.costs)
