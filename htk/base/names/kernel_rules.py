@@ -194,7 +194,7 @@ LIBRARIES = OrderedRules(
 # own name, spelled `_volta_h884_cudnn_`.
 MATRIX_UNITS = OrderedRules(
     (
-        (False, "_ffma_ _simt_ _dl_ _sm50_"),
+        (False, "_ffma_ _simt_ _dl_ _sm50_ _gen9_"),
         (
             True,  # instructions, and libraries that use nothing else
             "_tensorop_ _xmma_ _wmma_ _mma_ _hmma_ _imma_ _dmma_ _bmma_ _qmma_ _gmma_ _hgmma_"
@@ -211,7 +211,7 @@ MATRIX_UNITS = OrderedRules(
             " _offsets_ _routing_ _indices_ _histogram_ _gating_ _topk_ _permute_ _finalize_"
             " _reduce_ _kreduce_ _reduction_ _epilogue_impl_ _bias_diff_ _build_ _align_"
             " _args_ _init_"
-            " _flip_ _im2_ _im2col_ _col2im_ _vol2col_ _bitmatrix_ _count_ _clear_"
+            " _flip_ _im2_ _im2col_ _col2im_ _vol2_ _bitmatrix_ _count_ _clear_"
             " _dot_do_ _grad_dot_ _odo_ _sum_od_"
             " _stage2_ _state_passing_ _fused_gate_ _dev_activation_ _sum_ _transform_ _layout_",
         ),
@@ -228,21 +228,44 @@ MATRIX_UNITS = OrderedRules(
             True,
             "_fmha_ _flash_ _deep_gemm_ _prefill_with_ _qk_int_ _gemm_xdl_ _fmoe_ _xqa_ _bmm_mxe"
             " _bmm_e2m1_ _bmm_e4m3_ _bmm_bfloat16_ _bmm_fp16_ _matmul_ogs_ _mat_mul_v[23]_"
-            " ^_grouped_matmul_$ _ck_tile_kentry_.*_gemm_ _kernel_moe_gemm_",
+            " ^_grouped_matmul_$ _ck_tile_kentry_.*_gemm_ _kernel_moe_gemm_"
+            r" ^_fp8_index_kernel_kernel_ _mla_a\d+_w\d+_",
         ),
         (
             True,  # written in Triton with `tl.dot`, whose operands go to matrix units
             "^_attn_fwd_$ ^_fwd_kernel_$ ^_fwd_grouped_kernel_stage1_$ ^_kernel_unified_attention_"
             " ^_fused_moe_kernel_ ^_chunk_scan_fwd_ ^_chunk_state_fwd_"
             " ^_chunk_gated_delta_rule_fwd_"
-            " ^_chunk_gla_fwd_ ^_sage_fwd_ _block_scaled_mm_",
+            " ^_chunk_gla_fwd_ ^_bwd_kernel_dkdv ^_sage_fwd_ _block_scaled_mm_",
         ),
     )
 )
 
 # Else the types of the operands, asked of the spelled words of the whole name.
 _PRODUCT = "(?:gemm|matmul|mm|bmm|fprop|dgrad|wgrad|mqa_logits)"
-_FEW_BITS = "x?(?:bf16|bfloat16|f16|fp16|half|e4m3|e5m2|fp8|e2m1|fp4|mxfp4|nvfp4|tf32|int8|s8|int4)"
+# Two operands of few bits: a8w8 is activations and weights of 8.
+_FEW_BITS = (
+    "(?:x?(?:bf16|bfloat16|f16|fp16|half|e4m3|e5m2|fp8|e2m1|fp4|mxfp4|nvfp4|tf32|int8|s8|int4)"
+    "|a(?:4|8|16)_w(?:4|8|16))"
+)
 MATRIX_TYPES = OrderedRules(
-    ((True, f"_{_PRODUCT}(?=_).*_{_FEW_BITS}_ _{_FEW_BITS}(?=_).*_{_PRODUCT}_"),)
+    (
+        (False, "_wv_spli?t_k_.*_half_"),  # of bf16 and fp8 the GPU decides, not the name
+        (
+            True,
+            f"_{_PRODUCT}(?=_).*_{_FEW_BITS}_ _{_FEW_BITS}(?=_).*_{_PRODUCT}_"
+            " _sparse_attn_fwd_kernel_.*_tma_params_",
+        ),
+    )
+)
+
+# Of no known family, and no products: what sets, packs, draws and looks up, or multiplies by a row.
+NO_PRODUCTS = OrderedRules(
+    (
+        (
+            False,
+            "_get_ _pack_ _unpack_ _clean_ _clear_ _initialize_ _ids_ _sampling_"
+            " _weight_only_kernel_",
+        ),
+    )
 )

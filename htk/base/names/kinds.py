@@ -15,6 +15,7 @@ from htk.base.names.kernel_rules import (
     LIBRARIES,
     MATRIX_TYPES,
     MATRIX_UNITS,
+    NO_PRODUCTS,
 )
 
 
@@ -131,7 +132,7 @@ def _family(bare: str, name: str) -> str:
 
 def _tensor_core(bare: str, name: str, family: str) -> bool | None:
     if family == "other":
-        return None
+        return NO_PRODUCTS.first(spell_words(bare))
     if family not in _MATRIX_FAMILIES:
         return False
     if name.startswith("Cijk_"):
