@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import platform
+import statistics
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from bench.commands import importing, take_turns
 from bench.page import written
 
 ROOT = Path(__file__).parents[1]
@@ -96,7 +98,15 @@ def _machine(before: float) -> dict[str, Any]:
         "machine": platform.machine(),
         "python": platform.python_version(),
         "load": [round(before, 1), round(os.getloadavg()[0], 1)],
+        "imports_s": round(_time_imports(), 2),
     }
+
+
+def _time_imports() -> float:
+    """Return the CPU seconds of what every table needs: how fast the machine is that day."""
+    imports = importing(Path(sys.executable))
+    take_turns({"imports": imports}, 5)
+    return statistics.median(imports.seconds)
 
 
 if __name__ == "__main__":

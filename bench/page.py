@@ -13,6 +13,8 @@ _INTRODUCTION = """\
 Written by `python -m bench --tracelens CHECKOUT`. Figures are ratios of one run on one machine, in
 which contestants take turns: seconds differ from machine to machine, ratios much less. CPU time is
 user and system time of a process and its children, imports included unless stated otherwise.
+Below each part stands the day it was measured on; where it says so, what `import numpy,
+pyarrow.compute` took then: the machine is shared, and twice as fast on some days as on others.
 """
 _COMMANDS = """\
 ## Commands as typed
@@ -104,9 +106,10 @@ def written(kept: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
 
 def _ran(facts: Mapping[str, Any]) -> str:
     load = " to ".join(f"{value:g}" for value in facts["load"])
+    speed = f", imports {facts['imports_s']} s" if "imports_s" in facts else ""
     return (
         f"*{facts['date']}, {facts['cores']} cores ({facts['machine']}), Python {facts['python']}, "
-        f"load {load}.*"
+        f"load {load}{speed}.*"
     )
 
 
