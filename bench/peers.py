@@ -1,4 +1,4 @@
-"""What is measured: environments of htk and of the tools beside it, and their questions as scripts.
+"""Environments of htk and of the tools it is measured against, and a script for each question.
 
 Each tool runs in an environment of its own, made on first use in a folder that is kept. HTA comes
 from the package index at one version. TraceLens is on no index (a package of that name there is

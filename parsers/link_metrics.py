@@ -15,11 +15,10 @@ from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.core.stated_counts import SAMPLES
 from htk.base.io.sources import head as head_of
 from htk.base.mappings import Fields
-from htk.parsers.common.exposition import Sample, sample
+from htk.parsers.common.exposition import Sample, read_answer, sample
 from htk.parsers.common.line_formats import READ, SKIPPED, LogPart, parse_records
 from htk.parsers.common.log_lines import LogLine, read_lines
 from htk.parsers.common.log_records import Issues, whole_number
-from htk.parsers.common.prometheus_answers import read_answer
 
 NAME = "link_metrics"
 

@@ -65,15 +65,12 @@ def readers_stay() -> Iterator[None]:
         yield
         return
     confined._most_ready = confined.SERVED
-    while len(confined._ready) < confined.SERVED:
-        confined._ready.append(confined._Reader())
-        confined._ready[-1].start()
-    before = {reader: reader._process for reader in confined._ready}
+    confined.start_ready()
+    before = {(reader, reader._process) for reader in confined._ready}
     yield
-    after = list(confined._ready)
-    confined._ready[:] = [r for r in after if r in before and r._process is before[r]]
-    for reader in after:
-        if reader not in confined._ready:
+    for reader in list(confined._ready):
+        if (reader, reader._process) not in before:
+            confined._ready.remove(reader)
             reader.stop()
 
 

@@ -162,7 +162,7 @@ declare namespace htk {
     noteHere(control: any): void;
     writeNote(control: any, note: Note): void;
     showNotes(control: any): void;
-    isMade(lane: About["lanes"][number]): boolean;
+    isMade(lane: Lane): boolean;
     /** The time at a place of the axis, the place of a time, and how long it is between two places. */
     timeAt(about: About, place: number): number;
     placeOf(about: About, time: number): number;

@@ -60,8 +60,9 @@ def name_doubtful(tables: NamedTables, facts: Facts, seen: list[Impossible]) -> 
     is_launched = np.zeros(kernels.num_rows, bool)
     if launches is not None and launches.num_rows:
         text = "activity that waits for one of another GPU as for its own: numbers are mixed up"
-        report(seen, kernels, find_mixed_gpus(kernels, launches), "mixed_gpus", text)
-        _name_other_operators(kernels, launches, seen)
+        calls = find_calls(kernels, launches)
+        report(seen, kernels, find_mixed_gpus(kernels, launches, calls), "mixed_gpus", text)
+        _name_other_operators(kernels, launches, calls, seen)
         ids = numbers(launches["correlation"])
         is_launched = np.isin(numbers(kernels["correlation"], NONE), ids[ids > 0])
         if not facts.get(BY_ACTIVITY):  # the others were left out on purpose
@@ -103,10 +104,12 @@ def _name_other_threads(launches: pa.Table, cpu_ops: pa.Table, seen: list[Imposs
         report(seen, launches, apart, "other_thread", text)
 
 
-def _name_other_operators(kernels: pa.Table, launches: pa.Table, seen: list[Impossible]) -> None:
+def _name_other_operators(
+    kernels: pa.Table, launches: pa.Table, calls: tuple[Ints, Mask], seen: list[Impossible]
+) -> None:
     """Add activities that by their ids are of another operator than the calls that launched them,
     if they are many: both ids come from one record."""
-    call, is_launched = find_calls(kernels, launches)
+    call, is_launched = calls
     of_activity = numbers(kernels["external_id"])
     of_call = numbers(launches["external_id"])[call]
     is_told = is_launched & (of_activity > 0) & (of_call > 0)

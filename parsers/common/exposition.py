@@ -2,12 +2,20 @@
 
 `name{label="value",…} value [time]`, or `{__name__="name",…} value time`. A time is milliseconds
 since 1970 in the old format, seconds in OpenMetrics; a file that was scraped once has none.
+Answers of Prometheus' HTTP API (`query`, `query_range`) are told again as such lines.
 """
 
+import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+
+from htk.base.core.parser import Source
+from htk.base.errors import MalformedTrace
+from htk.base.mappings import Fields
+from htk.parsers.common.log_lines import LogLine
+from htk.parsers.common.log_records import Issues, list_of, read_json
 
 _SAMPLE = re.compile(
     r"^\s{0,9}(?P<name>[a-zA-Z_:][\w:]{0,255})?"
@@ -62,3 +70,31 @@ def _time_ns(text: str | None) -> int | None:
         return None
     digits = int(f"{fraction or 0:0<9}")
     return int(units) * scale + (digits * scale // 10**9 if units[0] != "-" else 0)
+
+
+def read_answer(
+    source: Source, issues: Issues, progress: Callable[[int], None] | None
+) -> Iterator[LogLine]:
+    """Yield a line for each value of each series that Prometheus answers."""
+    try:
+        answer = json.loads(read_json(source, issues, progress))
+    except (ValueError, RecursionError) as error:
+        raise MalformedTrace(f"{source.name}: truncated or damaged: {error}") from None
+    content = answer.get("data")
+    for series in list_of(content.get("result") if isinstance(content, dict) else None):
+        if isinstance(series, dict):
+            yield from _series_lines(series)
+
+
+def _quote(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _series_lines(series: Fields) -> Iterator[LogLine]:
+    metric = series.get("metric")
+    labels = metric.items() if isinstance(metric, dict) else ()
+    named = ",".join(f"{name}={_quote(str(text))}" for name, text in labels)
+    for moment in [series.get("value"), *list_of(series.get("values"))]:
+        match moment:
+            case [int() | float() as time, str() as value]:
+                yield LogLine(0, f"{{{named}}} {value} {time:.3f}")

@@ -26,30 +26,31 @@ def find_calls(kernels: pa.Table, launches: pa.Table) -> tuple[Ints, Mask]:
     calls = SegmentTimes(numbers(launches["correlation"], NONE), numbers(launches["start_ns"]))
     wanted = numbers(kernels["correlation"], NONE)
     ids = numbers(launches["correlation"], NONE)[calls.order]
-    first, until = (np.searchsorted(ids, wanted, side) for side in ("left", "right"))
-    is_launched = (wanted > 0) & (until - first == 1)
+    first = np.searchsorted(ids, wanted)
+    is_launched = (wanted > 0) & (np.searchsorted(ids, wanted, "right") - first == 1)
     return calls.order[np.minimum(first, len(ids) - 1)], is_launched
 
 
-def find_mixed_gpus(kernels: pa.Table, launches: pa.Table) -> Ints:
+def find_mixed_gpus(kernels: pa.Table, launches: pa.Table, calls: tuple[Ints, Mask]) -> Ints:
     """Return the activities that could begin on their GPU, and begin when that of another ends;
-    none where that is no habit."""
+    none where that is no habit. `calls`: see `find_calls`."""
     none = np.zeros(0, np.int64)
     device = numbers(kernels["device"], NONE)
     if not (device != device[0]).any():
         return none
-    call, is_launched = find_calls(kernels, launches)
+    call, is_launched = calls
     thread = codes_of(launches["thread"])[0].astype(np.int64)[call]
-    launched_ns, returned_ns = (times[call] for times in read_times(launches))
+    call_begin, call_end = read_times(launches)
     stream = numbers(kernels["stream"], NONE)
     rows = np.flatnonzero(is_launched & (numbers(kernels["graph_id"]) <= 0))
-    rows = rows[ordered(thread[rows], stream[rows], launched_ns[rows])]
-    before, after = rows[:-1], rows[1:]
+    rows = rows[ordered(thread[rows], stream[rows], call_begin[call[rows]])]
+    before = rows[:-1]
+    after = rows[1:]
     is_next = (thread[before] == thread[after]) & (stream[before] == stream[after])
     switches = is_next & (device[before] != device[after])
     start, end = read_times(kernels)
     overlap = switches & (start[after] < end[before] - _TICK_NS)
-    ready_ns = np.maximum(_free_ns(device, start, end), returned_ns)
+    ready_ns = np.maximum(_free_ns(device, start, end), call_end[call])
     waits = switches & ~overlap & (end[before] - ready_ns[after] > _LONG_NS)
     is_habit = (
         waits.sum() >= _FEWEST

@@ -79,9 +79,12 @@ def keep_marks_apart(
 ) -> list[int]:
     """Return those of ordered marks whose words do not run into each other: `most` fill the axis;
     `position`: where a mark stands on it."""
+    if not marks:
+        return []
+    least = (position(marks[-1]) - position(marks[0])) / most
     kept = marks[:1]
     for mark in marks[1:]:
-        if position(mark) - position(kept[-1]) >= (position(marks[-1]) - position(marks[0])) / most:
+        if position(mark) - position(kept[-1]) >= least:
             kept.append(mark)
     return kept
 

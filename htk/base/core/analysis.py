@@ -144,13 +144,11 @@ def _is_later(parameter: inspect.Parameter) -> bool:
 
 def _argument(parameter: inspect.Parameter, tables: Iterator[Any]) -> object:
     """Return what a parameter is given of the tables that come next."""
-    give = _later if _is_later(parameter) else _at_once
     names = _names_by(parameter)
-    return {name: give(next(tables)) for name in names} if names else give(next(tables))
-
-
-def _at_once(table: Any) -> Any:
-    return table
+    read = [next(tables) for _ in names or (parameter.name,)]
+    if _is_later(parameter):
+        read = [_later(table) for table in read]
+    return dict(zip(names, read, strict=True)) if names else read[0]
 
 
 def _later(table: Any) -> Later:

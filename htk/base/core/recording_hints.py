@@ -74,9 +74,8 @@ _XPLANE = _ONLY_TORCH | {
     "step_windows": 'put jax.profiler.StepTraceAnnotation("train", step_num=i) around iterations',
     "collectives": "they come with computations on several devices",
 }
-_EXECUTION_TRACE = dict.fromkeys(
-    _TORCH, "an execution trace has no times; put the profiler's trace of its run beside it"
-)
+NO_TIMES = "an execution trace has no times; put it beside the profiler's trace of its run"
+_EXECUTION_TRACE = dict.fromkeys(_TORCH, NO_TIMES)
 _PROMETHEUS = {
     "collectives": "these files hold means by size: `htk comm-model` fits them, and Inspector's"
     " JSON (without NCCL_INSPECTOR_PROM_DUMP) holds each call",

@@ -99,14 +99,19 @@ def held_ready(count: int) -> Iterator[None]:
     global _most_ready
     _most_ready = count
     try:
-        while len(_ready) < count:
-            _ready.append(_Reader())
-            _ready[-1].start()
+        start_ready()
         yield
     finally:
         _most_ready = 0
         while _ready:
             _ready.pop().stop()
+
+
+def start_ready() -> None:
+    """Start the processes that are to wait and do not."""
+    while len(_ready) < _most_ready:
+        _ready.append(_Reader())
+        _ready[-1].start()
 
 
 def _take_ready() -> "_Reader":

@@ -56,7 +56,6 @@ RETURNS = table(
 def fusible_chains(
     tables: ChainTables,
     naming: NamingTables,
-    kernels: pa.Table,
     *,
     n: Annotated[int, "Rows to show, most time that could be saved first; 0: all."] = 20,
     recording: Trace | None = None,
@@ -68,6 +67,7 @@ def fusible_chains(
     replay with one kernel in place of each chain; the interval holds what calls of that size
     took, and that what was written may be needed later. Without shapes there are no figures.
     """
+    kernels = tables["kernels"]
     kinds = ChainKinds.of(find_chains(tables), kernels)
     if not len(kinds):
         return with_coverage(RETURNS.empty_table(), chains=0)

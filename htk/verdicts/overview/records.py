@@ -3,6 +3,7 @@
 from htk.answers.ask import ask
 from htk.base.columns.arrow import codes_of
 from htk.base.core.humanize import format_duration, pluralize
+from htk.base.core.recording_hints import NO_TIMES
 from htk.base.errors import HtkError
 from htk.quantities.derived.host_states import OF_SYSTEM
 from htk.traces.trace.trace import Trace
@@ -28,7 +29,7 @@ def job_in_a_line(trace: Trace) -> str:
 def describe_emptiness(trace: Trace) -> str:
     """Return why files that were read tell nothing."""
     if trace.tables["execution_nodes"].num_rows:
-        return "an execution trace has no times; put it beside the profiler's trace of its run"
+        return NO_TIMES
     issues = trace.tables["parse_issues"].to_pylist()
     unread = [issue for issue in issues if issue["kind"] == "unread_events"]
     if unread:

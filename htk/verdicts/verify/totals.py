@@ -145,7 +145,7 @@ class File:
                 "duration_ns_min": min(s.length for s in spans),
                 "duration_ns_max": max(s.length for s in spans),
             }
-            for name, spans in _by_name(self.gpu, _NAMELESS)
+            for name, spans in _by_name(self.gpu)
         }
 
     def _copies(self) -> dict[Key, Row]:
@@ -357,10 +357,10 @@ def _add(row: Row, **values: int) -> None:
         row[name] = (row[name] or 0) + value
 
 
-def _by_name(spans: Iterable[Span], nameless: str) -> Iterable[tuple[str, list[Span]]]:
+def _by_name(spans: Iterable[Span]) -> Iterable[tuple[str, list[Span]]]:
     named: dict[str, list[Span]] = {}
     for span in spans:
-        named.setdefault(span.name or nameless, []).append(span)
+        named.setdefault(span.name or _NAMELESS, []).append(span)
     return named.items()
 
 

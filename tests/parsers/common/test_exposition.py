@@ -1,12 +1,18 @@
-"""Samples of Prometheus' text, written in every way and read again."""
+"""Samples of Prometheus' text, written in every way and read again, and those of its answers."""
 
+import io
+import json
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.parsers.common.exposition import sample
+from htk.base.core.parser import Source
+from htk.base.errors import MalformedTrace
+from htk.parsers.common.exposition import read_answer, sample
+from htk.parsers.common.log_records import Issues
 
 NAMES = st.from_regex(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,30}", fullmatch=True)
 LABELS = st.dictionaries(
@@ -61,3 +67,28 @@ def test_exemplars_and_times_out_of_range() -> None:
     assert bucket is not None and bucket.time_ns == 1_700_000_000_500_000_000
     late = sample("a 1 99999999999999999")
     assert late is not None and late.time_ns is None
+
+
+def samples(answer: Any) -> list[Any]:
+    source = Source("answer.json", lambda: io.BytesIO(json.dumps(answer).encode()))
+    return [sample(line.text) for line in read_answer(source, Issues(), None)]
+
+
+def test_one_moment_and_many_are_samples() -> None:
+    metric = {"__name__": "m", "port": 'a\\b "c" é'}
+    results = [
+        {"metric": metric, "value": [1_785_000_000.25, "4e3"]},
+        {"metric": {"__name__": "n"}, "values": [[5, "1"], [6, "NaN"], ["5", "1"], [7, 1], None]},
+    ]
+    read = samples({"data": {"result": [*results, {"values": 3}, 4]}})
+    assert [(s.name, s.value, s.time_ns) for s in read] == [
+        ("m", 4000.0, 1_785_000_000_250_000_000), ("n", 1.0, 5 * 10**9), ("n", None, 6 * 10**9),
+    ]  # fmt: skip
+    assert dict(read[0].labels) == {"port": 'a\\b "c" é'}
+
+
+def test_other_answers_hold_none() -> None:
+    assert samples({"data": None}) == samples({"data": {"result": {}}}) == samples({}) == []
+    source = Source("answer.json", lambda: io.BytesIO(b'{"data": {"result": ['))
+    with pytest.raises(MalformedTrace, match=r"answer\.json"):
+        list(read_answer(source, Issues(), None))

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from htk.base.schema import TABLES
-from htk.parsers.common.mixed_gpus import find_mixed_gpus
+from htk.parsers.common.mixed_gpus import find_calls, find_mixed_gpus
 
 US = 1000
 
@@ -27,7 +27,7 @@ def found(devices: list[int], starts: list[int], launched: list[int] | None = No
         "end_ns": [US * (moment + 4) for moment in moments],
         "correlation": list(range(1, count + 1)),
     }
-    tables = [
+    first, second = [
         pa.table(
             {
                 name: pa.array(values, TABLES[table].field(name).type)
@@ -36,7 +36,7 @@ def found(devices: list[int], starts: list[int], launched: list[int] | None = No
         )
         for table, columns in (("kernels", kernels), ("launches", launches))
     ]
-    return find_mixed_gpus(*tables).tolist()
+    return find_mixed_gpus(first, second, find_calls(first, second)).tolist()
 
 
 IN_TURN = [100 + 100 * k for k in range(24)]
