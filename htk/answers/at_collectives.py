@@ -43,6 +43,7 @@ from htk.quantities.graph.part import (
     part_of,
     replay_part,
 )
+from htk.quantities.graph.path_lead import name_lead
 from htk.quantities.graph.pooled import Told
 from htk.traces.trace.trace import Trace
 
@@ -150,6 +151,19 @@ class _Hear:
             return heard(tables, self.of_all)
 
 
+@dataclass(frozen=True)
+class _Lead:
+    """Asks the ranks where a path begins what lies before it in its step."""
+
+    rank: int
+    start: int
+    end: int
+
+    def __call__(self, ranks: _Ranks) -> str:
+        with ranks.tables() as tables:
+            return name_lead(tables, self.rank, self.start, self.end)
+
+
 def _cut(job: _Job) -> list[Ways]:
     return ways_of(job.made())
 
@@ -202,7 +216,15 @@ class _Rounds:
         if not result.replays:  # delays that nothing explains are found of all ranks at once
             return None
         facts = tested.facts(figures, result)
-        return StepPath(edges, events, facts, window[0], of_all.origin)
+        lead = self._name_lead(edges, events, window[0], of_all.origin)
+        return StepPath(edges, events, facts, window[0], of_all.origin, lead)
+
+    def _name_lead(self, edges: PathEdges, events: PathEvents, low: int, origin: int) -> str:
+        """Return what lies before the path in its step, as the ranks tell where it begins."""
+        rank = int(events.rank[0])
+        where = [each for each in self.parts if rank in each.trace.ranks]
+        asked = _Lead(rank, low + origin, int(edges.begin[0]) + origin)
+        return next(self._all(asked, where))
 
     def _step(self, step: int | None) -> StepOfAll:
         windows = self.parts[0].windows

@@ -28,7 +28,6 @@ WHAT = {
     "queue": "full queue",
     "capacity": "no room on the GPU",
 }
-LEAD = "host: before the first call"  # of the path, in its step: data loading, for one
 RUNS = ("compute", "communication", "memory")  # what an activity's own length is, by its kind
 _WHATS = (*RUNS, *(what for what in WHAT.values() if what not in RUNS))
 _INSIDE = ("run", "arrive", "transfer", "call")
@@ -188,6 +187,7 @@ class StepPath:
     facts: Facts  # of the coverage
     low: int  # when the step begins, in times of the edges
     origin_ns: int  # what these count from
+    lead: str  # what lies between the step's beginning and the path's
 
 
 def _came_from(pieces: PathPieces) -> Ints:

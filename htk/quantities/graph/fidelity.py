@@ -17,12 +17,14 @@ from htk.quantities.graph.build import Graph, build, steps_at_hand
 from htk.quantities.graph.critical_path import (
     PathEdges,
     PathEvents,
+    PathPieces,
     StepPath,
     event_numbers,
     list_pieces,
 )
 from htk.quantities.graph.gate import Figures, Gate, TestedStep, judged
 from htk.quantities.graph.held_out import held_out, with_durations
+from htk.quantities.graph.path_lead import name_lead
 from htk.quantities.graph.replay import Replay, critical, last_end, once, replay
 from htk.quantities.graph.shared_tables import SharedTables
 from htk.quantities.graph.step_lengths import step_lengths
@@ -60,14 +62,16 @@ def step_path(tables: NamedTables, step: int | None = None) -> StepPath:
     events = PathEvents.of(judged_path.graph, judged_path.path, event_numbers(tables))
     facts = judged_path.tested.facts(judged_path.figures, judged_path.gate)
     graph = judged_path.graph
-    return StepPath(judged_path.edges, events, facts, graph.window[0], graph.origin_ns)
+    lead = _name_lead(tables, judged_path)
+    return StepPath(judged_path.edges, events, facts, graph.window[0], graph.origin_ns, lead)
 
 
 class DrawnPath(NamedTuple):
     pieces: pa.Table
     step: int | None
     verdict: str
-    lead_ns: int  # from the step's start to the first piece
+    lead: str  # what lies between the step's start and the first piece
+    lead_ns: int
 
 
 def draw_path(tables: NamedTables, step: int | None = None) -> DrawnPath:
@@ -79,7 +83,19 @@ def draw_path(tables: NamedTables, step: int | None = None) -> DrawnPath:
     graph = judged_path.graph
     begin = int(judged_path.edges.begin[0]) if len(judged_path.path) else graph.window[0]
     lead_ns = max(begin - graph.window[0], 0)
-    return DrawnPath(list_pieces(tables, graph, judged_path.path), graph.step, verdict, lead_ns)
+    pieces = list_pieces(tables, graph, judged_path.path)
+    return DrawnPath(pieces, graph.step, verdict, _name_lead(tables, judged_path), lead_ns)
+
+
+def _name_lead(tables: NamedTables, judged_path: JudgedPath) -> str:
+    """Return what lies between the beginning of the step and that of its path."""
+    graph = judged_path.graph
+    if not len(judged_path.path):
+        return ""
+    rank = int(PathPieces.of(graph, judged_path.path[:1]).rank[0])
+    start = graph.window[0] + graph.origin_ns
+    end = int(judged_path.edges.begin[0]) + graph.origin_ns
+    return name_lead(tables, rank, start, end)
 
 
 def _path_of_step(tables: NamedTables, step: int | None) -> JudgedPath:

@@ -211,7 +211,6 @@ class TraceTimeline:
         return self._path_of[step]
 
     def _path(self, step: int | None) -> Fields:
-        from htk.quantities.graph.critical_path import LEAD
         from htk.quantities.graph.fidelity import draw_path
 
         selection = self.trace.sel()
@@ -237,7 +236,7 @@ class TraceTimeline:
             "end": self.cuts.position_of(end - origin).tolist(),
             "kind": kinds.tolist(),
             "inside": truths(pieces["inside"]).tolist(),
-            "lead": [LEAD, drawn.lead_ns],
+            "lead": [drawn.lead, drawn.lead_ns],
             "total": int(numbers(pieces["path_ns"]).sum()) + drawn.lead_ns,
             "of_step": drawn.step,
             "verdict": drawn.verdict,

@@ -11,7 +11,7 @@ from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.core.spread import AtCollectives
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
-from htk.quantities.graph.critical_path import LEAD, StepPath
+from htk.quantities.graph.critical_path import StepPath
 from htk.quantities.graph.fidelity import step_path
 
 RETURNS = table(
@@ -70,8 +70,9 @@ def critical_path(
 
     The path ends with the step's last activity and goes back over whatever came last of what each
     piece waited for, over CPU threads, streams and, where recorded, all ranks, as far as the
-    step's start. Where its first call begins later, what is before (data loading, for one) is a
-    piece of its own. Pieces are all there, first to last; `htk overlay` draws them into the trace.
+    step's start. Where its first call begins later, what is before is a piece of its own: data
+    loading, where recorded ranges tell so. Pieces are all there, first to last; `htk overlay`
+    draws them into the trace.
     """
     arguments = locals()
     tables = {name: arguments[name] for name in critical_path.reads}
@@ -90,7 +91,7 @@ def _rows(path: StepPath, by: str) -> pa.Table:
     if len(pieces) and begin[0] > path.low:
         begin, end = np.append(path.low, begin), np.append(begin[0], end)
         length = np.append(end[0] - begin[0], length)
-        what, event_name = np.append(LEAD, what), np.append(event_name[0], event_name)
+        what, event_name = np.append(path.lead, what), np.append(event_name[0], event_name)
         rank, event = np.append(rank[0], rank), np.append(event[0], event)
         observed = np.append(False, observed)
     kinds, kind = np.unique(what, return_inverse=True)

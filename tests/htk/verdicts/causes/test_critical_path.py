@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from htk.verdicts.causes.critical_path import critical_path
 from tests.htk.quantities.graph.small_step import rebuilt, step_tables
-from tests.tables import answer_of
+from tests.tables import answer_of, make
 
 
 def test_two_kernels_behind_each_other_bound_the_step() -> None:
@@ -37,6 +37,13 @@ def test_a_path_is_cut_to_its_step_and_says_what_precedes_its_first_call() -> No
     assert (rows[0]["what"], rows[0]["path_ns"]) == ("host: before the first call", 30)
     assert (rows[0]["start_ns"], rows[-1]["end_ns"]) == (1170, 1370)
     assert sum(r["path_ns"] for r in rows) == 200
+
+
+def test_what_precedes_the_path_is_data_loading_where_a_range_says_so() -> None:
+    fetch = {"name": "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"}
+    tables = _read() | {"cpu_ops": make("cpu_ops", [fetch | {"start_ns": 1175, "end_ns": 1199}])}
+    rows = answer_of(critical_path, options={"step": 1, "by": "piece"}, **tables)
+    assert (rows[0]["what"], rows[0]["path_ns"]) == ("host: data loading", 30)
 
 
 def test_what_ran_before_the_step_has_no_share_of_it() -> None:

@@ -1,0 +1,37 @@
+"""What a rank did in its step before the critical path begins there: it loaded data, or else."""
+
+import numpy as np
+import pyarrow as pa
+
+from htk.base.columns.arrow import matching, numbers, read_times, truths
+from htk.base.columns.intervals import Spans, covered, union
+from htk.base.columns.types import NONE
+from htk.base.mappings import NamedTables
+from htk.quantities.derived.clocks import corrections
+from htk.quantities.derived.host_states import LOADING, span_state
+
+LOADING_DATA = "host: data loading"
+BEFORE_THE_FIRST_CALL = "host: before the first call"
+
+
+def name_lead(tables: NamedTables, rank: int, start: int, end: int) -> str:
+    """Return what most of the time between two moments, on aligned clocks, was on a rank."""
+    moments = np.array([start, end])
+    shift = corrections(tables["rank_clocks"], np.full(2, rank), moments)
+    low, high = covered(_loading_of(tables, rank), moments - shift)
+    return LOADING_DATA if 2 * (high - low) >= end - start > 0 else BEFORE_THE_FIRST_CALL
+
+
+def _loading_of(tables: NamedTables, rank: int) -> Spans:
+    """Return when operators or ranges of a rank's CPU load data, on its own clock."""
+    chosen = [_loading_rows(tables[name], rank) for name in ("cpu_ops", "annotations")]
+    starts, ends = zip(*map(read_times, chosen), strict=True)
+    return union(np.concatenate(starts), np.concatenate(ends))
+
+
+def _loading_rows(table: pa.Table, rank: int) -> pa.Table:
+    loads = matching(table["name"], lambda name: span_state(name) == LOADING)
+    loads &= numbers(table["rank"], NONE) == rank
+    if "on_gpu" in table.column_names:
+        loads &= ~truths(table["on_gpu"])
+    return table.filter(pa.array(loads))
