@@ -132,6 +132,7 @@ def grid(
                         "paginationPageSize": 100,
                         "tooltipShowDelay": 300,
                         "enableCellTextSelection": True,
+                        "postSortRows": {"function": "htkRestLast(params.nodes)"},
                         "rowHeight": _ROW_HEIGHT,
                         "headerHeight": _ROW_HEIGHT,
                     },
@@ -253,16 +254,16 @@ def _column(table: pa.Table, field: pa.Field, heading: str) -> Fields:
         "type": "numericColumn",
         "filter": "agNumberColumnFilter",
         "valueFormatter": {"function": f"{shape}(params.value)"},
+        "tooltipValueGetter": {"function": f"htkExact(params.value, {unit!r})"},
     }
     return {
         "field": field.name,
         "headerName": heading + (f" {unit}" if shape == "htkPlain" and unit else ""),
         "headerTooltip": doc_of(field),
-        "tooltipField": field.name,
         **(_NAME if field.name in NAMED else {}),
         **(_SENTENCES if field.name in PROSE else {}),
         **(_LAYOUT if field.name == "layout" else {}),
         **({"hide": True} if _usual(column, field.name) else {}),
-        **({} if _is_text(field) else numeric),
+        **({"tooltipField": field.name} if _is_text(field) else numeric),
         **(_WORDS if field.name in ("cause", "finding") else {}),
     }

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from dash import dcc, html
 
+from htk.answers.output.one_sentence import REST_OF_NAMES
 from htk.base.columns.arrow import numbers
 from htk.base.core.humanize import format_bytes, format_duration, pluralize, shorten
 from htk.base.errors import HtkError
@@ -23,7 +24,6 @@ _MOSTLY_PCT = 50  # of GPU time
 _OF_A_NAME = 60  # characters
 _FAMILIES = {("memory", "copy"): "copies", ("memory", "set"): "memory sets"}
 _NO_GPU = "No GPU work was recorded"
-_REST = "others"  # a table's row for all names that it does not list
 MOST_NAMES = 100_000  # of kernels that a filter leaves
 GAPS = 12  # the longest, as the page of idle time lists them
 _WITH_UNIT = re.compile(r"(\d) (?=(?:%|[nµm]?s|[KMGT]iB|GB/s)(?:\W|$))")
@@ -125,7 +125,7 @@ def of_kernels(visit: Visit) -> _Sentences | None:
     ]
     first = f"{_capital(shares[0])} of the time of GPU activities"
     first += "".join(f", {share}" for share in shares[1:])
-    top = [r for r in visit.ask("kernel_top", n=20).to_pylist() if r["name"] != _REST]
+    top = [r for r in visit.ask("kernel_top", n=20).to_pylist() if r["name"] != REST_OF_NAMES]
     if not top:
         return first, ""
     row = max(top, key=lambda r: r["total_ns"])
@@ -138,7 +138,7 @@ def of_kernels(visit: Visit) -> _Sentences | None:
 
 def _of_names(visit: Visit, name: str, share: str, what: str) -> _Sentences | None:
     """Return how much the rows take that a filter of names leaves."""
-    rows = [r for r in visit.ask(name, n=MOST_NAMES).to_pylist() if r["name"] != _REST]
+    rows = [r for r in visit.ask(name, n=MOST_NAMES).to_pylist() if r["name"] != REST_OF_NAMES]
     if not rows:
         return f"There are no {what}", ""
     calls = pluralize(sum(r["count"] for r in rows), "call")
@@ -150,7 +150,7 @@ def of_operators(visit: Visit) -> _Sentences | None:
     """Return the operators that take most GPU time by themselves; without it, most CPU time."""
     rows = visit.ask("op_breakdown", n=100).to_pylist()
     outside = [r for r in rows if str(r["op"]).startswith("(") and r["device_time_pct"]]
-    rows = [r for r in rows if not str(r["op"]).startswith("(") and r["op"] != _REST]
+    rows = [r for r in rows if not str(r["op"]).startswith("(") and r["op"] != REST_OF_NAMES]
     on_gpu = [r for r in rows if r["device_time_pct"]]
     if on_gpu:
         on_gpu.sort(key=lambda r: -r["device_time_pct"])

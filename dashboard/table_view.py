@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from htk.answers.output.one_sentence import REST_OF_NAMES
 from htk.base.mappings import Facts, Fields
 from htk.base.schema import ABSOLUTE_TIMES, STRING, unit_of
 from htk.dashboard.url_state import UrlState
@@ -78,7 +79,7 @@ class TableView:
             table = table.filter(_matching(_plain(table[name]), model, shift))
         for name, descending in reversed(view.sort):
             table = table.take(_order(_plain(table[name]), descending))
-        return table
+        return _put_rest_last(table)
 
 
 def grouped(table: pa.Table, by: str) -> pa.Table:
@@ -90,6 +91,17 @@ def grouped(table: pa.Table, by: str) -> pa.Table:
     sums = sums.select([by, f"{by}_count", *(f"{name}_sum" for name in adds)])
     sums = sums.rename_columns([by, "rows", *adds])
     return sums.sort_by([(adds[0], "descending")]) if adds else sums
+
+
+def _put_rest_last(table: pa.Table) -> pa.Table:
+    """Return the rows with what stands for the rest of a list at its end, however it is sorted."""
+    if "name" not in table.column_names:
+        return table
+    names = _plain(table["name"])
+    if not pa.types.is_string(names.type):
+        return table
+    is_rest = pc.fill_null(pc.equal(names, REST_OF_NAMES), False)
+    return pa.concat_tables([table.filter(pc.invert(is_rest)), table.filter(is_rest)])
 
 
 def _adds(field: pa.Field) -> bool:

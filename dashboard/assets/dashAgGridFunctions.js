@@ -21,7 +21,15 @@ const HTK_WIDE = 1800; // pixels of a window with room for twice the letters
 htkGrid.htkName = (v, row, field) =>
   (row && row[`${window.innerWidth < HTK_WIDE ? "short" : "long"} ${field}`]) || (v === null || v === undefined ? "" : String(v));
 htkGrid.htkTruth = (v) => (v === null || v === undefined ? "–" : v ? "yes" : "no");
-htkGrid.htkGo = (v) => (v && v !== "others" ? "↗" : "");
+const HTK_REST = "others"; // the row of all names that a table does not list
+htkGrid.htkGo = (v) => (v && v !== HTK_REST ? "↗" : "");
+/** What stands for the rest is no entry of the list: it comes last, however that is sorted. */
+htkGrid.htkRestLast = (nodes) => {
+  const isRest = (node) => !!node.data && node.data.name === HTK_REST;
+  nodes.splice(0, nodes.length, ...nodes.filter((node) => !isRest(node)), ...nodes.filter(isRest));
+};
+htkGrid.htkExact = (v, unit) =>
+  typeof v === "number" ? `${v.toLocaleString("en", { maximumFractionDigits: 6 })} ${unit}`.trim() : htkGrid.htkTruth(v);
 htkGrid.htkShare = (v) => (v === null || v === undefined ? "–" : `${v.toFixed(1)} %`);
 htkGrid.htkChange = (v) => {
   if (v === null || v === undefined) return "–";

@@ -81,6 +81,33 @@ def test_rows_come_in_the_order_of_the_grid() -> None:
     assert sums["count"].to_pylist()[-2:] == [3, 10]
 
 
+def test_what_stands_for_the_rest_comes_last_however_it_is_sorted(page: Any, address: str) -> None:
+    rows = "('others', 80234196), ('a', 2), ('b', 1)"
+    query = f"select * from (values {rows}) as few(name, duration_ns)"
+    wanted = {"duration_ns:asc": ["b", "a", "others"], "duration_ns:desc": ["a", "b", "others"]}
+    for sort, in_order in wanted.items():
+        page.goto(f"{address}/sql?o.query={quote(query)}&o.sort.sql={quote(sort)}")
+        settled(page)
+        page.wait_for_selector(".ag-row [col-id='name']")
+        seen = page.evaluate(
+            """() => [...document.querySelectorAll(".ag-center-cols-container .ag-row, .ag-pinned-left-cols-container .ag-row")].filter(r => r.querySelector("[col-id='name']")).sort((a, b) => a.getAttribute("row-index") - b.getAttribute("row-index"))
+              .map(row => row.querySelector("[col-id='name']").textContent)"""  # noqa: E501
+        )
+        assert seen == in_order
+    page.hover(".ag-row [col-id='duration_ns'] >> text=80.2 ms")
+    page.wait_for_selector(".ag-tooltip")
+    assert page.inner_text(".ag-tooltip") == "80,234,196 ns"
+
+
+def test_the_rest_is_exported_last() -> None:
+    table = pa.table({"name": ["others", None, "a"], "count": [9, 2, 1]})
+    for sort, in_order in (
+        ("count:asc", ["a", None, "others"]),
+        ("count:desc", [None, "a", "others"]),
+    ):
+        assert looked_at(sort=sort).applied(table)["name"].to_pylist() == in_order
+
+
 @pytest.mark.parametrize(
     "where",
     ["{", "[]", '"x"', "[" * 9999, '{"count": 3}', '{"count": {"filterType": "number"}}',

@@ -26,7 +26,7 @@ from htk.base.schema.columns import unit_of
 
 _SHARES = 4  # that are named of a whole
 _SAID = ("finding", "verdict", "reason", "evidence")  # columns that hold sentences
-_REST = "others"  # a table's row for all names that it does not list
+REST_OF_NAMES = "others"  # a table's row for all names that it does not list
 _ADD_UP = ("_ns", "_bytes", "_ms")  # no median or highest of them
 _MODELLED = "modelled_pct_of_time_launched_here_less_communication"
 _WHOLE_PCT = 90  # of the GPU time: a figure of less says of how much
@@ -125,7 +125,7 @@ def _state_highest(table: pa.Table, column: str, named_by: Sequence[str]) -> str
     kept = [name for name in dict.fromkeys((*named_by, "rank")) if name in table.column_names]
     wanted = [*kept, *([column] if column not in kept else [])]
     rows = [r for r in _plain(table, wanted) if r[column] is not None]
-    rows = [r for r in rows if _REST not in (r[name] for name in kept)] or rows
+    rows = [r for r in rows if REST_OF_NAMES not in (r[name] for name in kept)] or rows
     if not rows:
         return ""
     rows.sort(key=lambda r: -r[column])
