@@ -80,6 +80,15 @@ class TrainingJob:
         return _product(self.replicas, self.context)
 
     @property
+    def node_shards(self) -> int | None:
+        """Return how many ranks that hold the same parameters share a node, as hybrid shards do."""
+        if self.data_ranks is None:
+            return None
+        tensor = self.tensor or 1
+        stage = self.data_ranks * tensor
+        return max(min(self.node or stage, stage) // tensor, 1)
+
+    @property
     def is_single_precision(self) -> bool:
         """Return whether matrix products take numbers of four bytes."""
         return self.precision in ("fp32", "tf32")

@@ -26,7 +26,7 @@ def edited_job(job: TrainingJob, edits: Edits) -> TrainingJob:
     What a recording shows that could not be either is not held against its edits.
     """
     asked = dict(edits)
-    shaped = _with_sharding(_with_layout(_with_gpus(job, asked), asked), asked)
+    shaped = _with_sharding(job, _with_layout(_with_gpus(job, asked), asked), asked)
     can_be = is_valid(job)
     if can_be:
         check_job(shaped)
@@ -104,8 +104,11 @@ def _with_kernels(job: TrainingJob, asked: Mapping[str, str]) -> TrainingJob:
     return job
 
 
-def _with_sharding(job: TrainingJob, asked: Mapping[str, str]) -> TrainingJob:
-    """Return the job with its parameters spread over the ranks that it has now."""
+def _with_sharding(before: TrainingJob, job: TrainingJob, asked: Mapping[str, str]) -> TrainingJob:
+    """Return the job with its parameters spread over the ranks that it has now.
+
+    Shards of a node become those of a node of another size, as `hybrid_shard` means them.
+    """
     name, _, size = asked.get("sharding", job.strategy or "").partition(":")
     if not name or not job.data_ranks:  # that there are too few ranks is said elsewhere
         return job
@@ -114,8 +117,11 @@ def _with_sharding(job: TrainingJob, asked: Mapping[str, str]) -> TrainingJob:
     if name == "ddp":
         shards = 1
     elif name == "hybrid_shard":
-        usual = job.shards if name == job.strategy else min(job.node or data, data // 2)
+        is_of_node = before.shards == before.node_shards and job.node != before.node
+        usual = job.shards if name == job.strategy and not is_of_node else job.node_shards
         shards = positive_integer(size, "sharding") if size else max(min(usual or 1, data), 1)
+        if shards == data > 1:  # nobody else holds the same shard
+            name = "full_shard"
     return replace(job, strategy=name, shards=shards)
 
 

@@ -60,7 +60,7 @@ def check_once(names: Sequence[str]) -> None:
 
 def apply_edits(start: Baseline, asked: Sequence[tuple[str, str]]) -> tuple[StepModel, Replay]:
     """Return the step after the edits, which are in their order, and its replay."""
-    asked = with_own_batch(start.job, _with_wrapper(start, asked))
+    asked = with_own_batch(start.job, _with_shards_of_nodes(start, _with_wrapper(start, asked)))
     model = placed(start.model, dict(asked).get("world", ""))
     before = edited = prompt(model, start.waits)
     recorded = np.ones(1) if start.curves is None else start.curves.ratios
@@ -100,6 +100,19 @@ def _with_wrapper(start: Baseline, asked: Sequence[tuple[str, str]]) -> Sequence
     if start.job.ranks != 1 or "world" not in names or "sharding" in names:
         return asked
     return asked if wrapped_for in (None, "ddp") else ordered([*asked, ("sharding", wrapped_for)])
+
+
+def _with_shards_of_nodes(
+    start: Baseline, asked: Sequence[tuple[str, str]]
+) -> Sequence[tuple[str, str]]:
+    """Return the edits, and with nodes of another size the hybrid shards that fill these."""
+    before = start.job
+    edited = edited_job(before, asked)
+    names = [name for name, _ in asked]
+    follows = before.strategy == "hybrid_shard" and "world" in names and "sharding" not in names
+    if not follows or None in (before.shards, edited.shards) or edited.shards == before.shards:
+        return asked
+    return ordered([*asked, ("sharding", f"hybrid_shard:{edited.shards}")])
 
 
 def find_micro_batch(start: Baseline, asked: Sequence[tuple[str, str]]) -> float:

@@ -36,7 +36,6 @@ from htk.whatif.synthetic_ops import (
     Work,
     inserted,
 )
-from htk.whatif.transfers import gpus_of_a_node
 from htk.whatif.zero import STAGES, to_zero
 
 NAME = "sharding"
@@ -80,6 +79,8 @@ def apply(model: StepModel, value: str) -> StepModel:
             "all_reduces of gradients, with known sizes and several ranks"
         )
     shards = _shards(model, now, name, size)
+    if name == "hybrid_shard" and shards == now.world > 1:  # nobody else holds the same shard
+        name = "full_shard"
     if name == now.strategy and shards == (now.ranks if name != "ddp" else 1):
         return model.with_assumption(f"the recording is {name} already")
     if name in STAGES:
@@ -111,8 +112,8 @@ def _shards(model: StepModel, now: Sharded, name: str, size: str) -> int:
         return 1
     if name != "hybrid_shard":
         return now.world
-    usual = now.ranks if now.strategy == name else min(gpus_of_a_node(model), now.world // 2)
-    shards = int(size) if size.isdigit() else max(usual, 1)
+    usual = now.ranks if now.strategy == name else data_network(model).in_node(now.world)
+    shards = int(size) if size.isdigit() else usual
     if shards < 1 or now.world % shards:
         raise UsageError(f"{NAME}: {shards} ranks to a shard group do not divide {now.world}")
     return shards
@@ -125,20 +126,26 @@ def _communicated(model: StepModel, now: Sharded, name: str, shards: int) -> Ste
     gathers = model.is_collective("all_gather")
     reduces = model.is_collective("reduce_scatter")
     net, copies = data_network(model), _copies(model)
-    across = net.summed(now.world, shards)
-    apart = name == "hybrid_shard" and now.world > shards and bool(copies.any())  # FSDP2
+    sums = replicating(model)
+    has_replicas = name == "hybrid_shard" and now.world > shards
+    keeps_sums = has_replicas and bool(sums.any())
+    apart = has_replicas and not keeps_sums and bool(copies.any())  # FSDP2
+    behind = 0.0 if keeps_sums or apart else net.summed(now.world, shards)
     kept_whole = now.strategy == "shard_grad_op" or not now.backward.any()
     regather = name != "shard_grad_op" and kept_whole
     host = host_ns(model, gathers | (copies & _of_gather(model)), hooks=False)
     summing = host_ns(model, reduces, hooks=True)
-    model = removed(model, replicating(model), hooks=False)
+    if keeps_sums:
+        model = _resummed(model, sums, now, shards, net)
+    else:
+        model = removed(model, sums, hooks=False)
     if name == "shard_grad_op":
         model = unsynchronised(model, gathers)  # nothing is freed that a gather could wait for
         model = removed(model, now.backward | _uncopied(model, now.backward), hooks=True)
     kept = model.is_collective("all_gather")
     fixed = [net.group_latency(n) for n in (now.ranks, shards)]
     model = _moved(model, kept, fixed, net.shared(shards) / net.shared(now.ranks))
-    reduced = net.shared(shards) + (0 if apart else across)
+    reduced = net.shared(shards) + behind
     model = _moved(model, reduces, fixed, reduced / net.shared(now.ranks))
     model = owned(model, now.ranks / shards)
     if apart:
@@ -156,6 +163,21 @@ def _moved(model: StepModel, chosen: Mask, fixed: list[float], ratio: float) -> 
     return model.with_lengths(
         chosen, np.minimum(length, fixed[0]) + fixed[1] - fixed[0] + moving * ratio
     )
+
+
+def _resummed(model: StepModel, sums: Mask, now: Sharded, shards: int, net: Network) -> StepModel:
+    """Return the model with the recorded sums between replicas for shards of another size."""
+    facts = model.facts
+    gradient_bytes = facts.in_bytes * now.ranks
+    length = net.group_latency(now.world) + gradient_bytes * net.summed(now.world, shards)
+    resized = replace(
+        facts,
+        in_bytes=np.where(sums, gradient_bytes // shards, facts.in_bytes),
+        out_bytes=np.where(sums, gradient_bytes // shards, facts.out_bytes),
+    )
+    in_node = net.replicas_in_node(now.world, shards)
+    regrouped = replace(model, facts=resized).with_groups(sums, now.world // shards, in_node)
+    return regrouped.with_lengths(sums, length)
 
 
 def _copies(model: StepModel) -> Mask:

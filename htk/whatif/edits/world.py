@@ -13,6 +13,7 @@ from htk.base.columns.types import Floats, Mask
 from htk.base.core.humanize import pluralize
 from htk.base.errors import UsageError
 from htk.physics.collective_latency import hops_ns
+from htk.whatif.data_groups import data_network
 from htk.whatif.edit_arguments import positive_integer
 from htk.whatif.edits.no_skew import even_compute
 from htk.whatif.from_one_rank import is_of_one_rank, with_replicas
@@ -64,6 +65,8 @@ def apply(model: StepModel, value: str) -> StepModel:
     moved = model.with_lengths(growing, rescaled(model, growing, ratio * tail))
     hops = _hops(moved, new_group) - _hops(model, old_group)
     moved = moved.with_lengths(growing, moved.lengths() + hops)
+    if node != here:
+        moved = _in_other_nodes(model, moved, here, node)
     if after == 1:  # nobody to send gradients, losses or norms to
         of_replicas = model.is_comm & (model.facts.group_size == before)
         of_replicas &= ~tensor_reduces(model) & ~shared_tokens(model)
@@ -77,6 +80,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     lateness /= len(model.graph.ranks) * max(model.graph.period_ns, 1)
     changed = replace(
         later,
+        facts=replace(later.facts, gpus_per_node=node if mark else later.facts.gpus_per_node),
         devices=model.devices * ranks / now,
         samples=model.samples * ranks / now,
         low_confidence=model.low_confidence or crossing,
@@ -100,6 +104,23 @@ def apply(model: StepModel, value: str) -> StepModel:
         .with_uncertainty("skew", _SKEW + _OF_LATENESS * abs(lateness))
         .with_assumption(*words)
     )
+
+
+def _in_other_nodes(model: StepModel, moved: StepModel, here: int, node: int) -> StepModel:
+    """Return the model with hybrid shard groups, which stay as large, in nodes of another size."""
+    layout = sharded(model)
+    if layout is None or layout.strategy != "hybrid_shard":
+        return moved
+    ranks = layout.ranks
+    stride = data_network(model).stride
+    old_group = (ranks, min(max(here // stride, 1), ranks))
+    new_group = (ranks, min(max(node // stride, 1), ranks))
+    of_shards = model.is_collective("all_gather", "reduce_scatter") & ~shared_tokens(model)
+    ratio = _bytes_ratio(model, old_group, new_group)
+    resized = moved.with_lengths(of_shards, rescaled(moved, of_shards, ratio))
+    hops = _hops(resized, new_group) - _hops(moved, old_group)
+    resized = resized.with_lengths(of_shards, resized.lengths() + hops)
+    return resized.with_groups(of_shards, *new_group)
 
 
 def _assumed(model: StepModel) -> str:

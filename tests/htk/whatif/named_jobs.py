@@ -15,6 +15,8 @@ from htk.whatif.baseline import baseline
 from htk.whatif.predict import predict
 from htk.whatif.recorded_step import Baseline
 
+HYBRID: dict[str, Any] = {"strategy": "hybrid_shard", "nodes": 2}
+
 JOBS: dict[str, dict[str, Any]] = {
     "plain": {},
     "alone": {"gpus_per_node": 1},
@@ -41,6 +43,12 @@ JOBS: dict[str, dict[str, Any]] = {
     "four micro-batches, each reduced": {"accumulation": 4, "no_sync": False},
     "longer": {"seq": 2048},
     "sharded": {"strategy": "full_shard"},
+    "hybrid": HYBRID | {"gpus_per_node": 2},
+    "hybrid in larger nodes": HYBRID,
+    "hybrid in four nodes": HYBRID | {"nodes": 4, "gpus_per_node": 2},
+    "pp 2, hybrid": HYBRID | {"gpus_per_node": 2, "pipeline_parallel": 2, "accumulation": 4},
+    "tp 2, pp 2, hybrid": HYBRID
+    | {"tensor_parallel": 2, "pipeline_parallel": 2, "accumulation": 4},
 }
 
 

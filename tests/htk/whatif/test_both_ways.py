@@ -21,7 +21,13 @@ AT_NIGHT = [
     ("cp 2 of 8", "cp", "4", "cp 4 of 8", "2"),
     ("tp 2 of 8", "tp", "4", "tp 4 of 8", "2"),
 ]
-ONE_WAY = [("plain", "world", "1", "alone"), ("sharded", "world", "1", "alone")]
+ONE_WAY = [
+    ("plain", "world", "1", "alone"),
+    ("sharded", "world", "1", "alone"),
+    ("hybrid", "world", "1x4", "sharded"),
+    ("hybrid", "world", "2x4", "hybrid in larger nodes"),
+    ("hybrid in larger nodes", "world", "4x2", "hybrid in four nodes"),
+]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +66,10 @@ ALREADY = {
     "tp 4 sp": "sp=on",
     "checkpointed": "checkpointing=on",
     "tf32": "precision=tf32",
-    "sharded": "sharding=full_shard",
+    "sharded": "sharding=full_shard sharding=hybrid_shard world=4 world=1x4",
+    "hybrid": "sharding=hybrid_shard sharding:hybrid_shard:2 world=2x2 world=4",
+    "pp 2, hybrid": "sharding=hybrid_shard pp=2",
+    "tp 2, pp 2, hybrid": "sharding=hybrid_shard tp=2 pp=2 world=2x4",
 }
 
 

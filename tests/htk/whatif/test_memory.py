@@ -191,11 +191,9 @@ def test_what_is_split_already_is_split_by_the_ratio() -> None:
 
 
 @pytest.mark.parametrize(
-    ("node", "ranks", "shards"), [(4, 16, 4), (8, 16, 8), (8, 8, 4), (8, 1, 1)]
+    ("node", "ranks", "shards"), [(4, 16, 4), (8, 16, 8), (8, 8, 8), (8, 1, 1)]
 )
-def test_hybrid_shards_are_of_a_node_and_at_most_half_of_the_ranks(
-    node: int, ranks: int, shards: int
-) -> None:
+def test_hybrid_shards_are_of_a_node(node: int, ranks: int, shards: int) -> None:
     replicas = replace(JOB, node=node, ranks=ranks, strategy="ddp", shards=1)
     assert edited_job(replicas, [("sharding", "hybrid_shard")]).shards == shards
     of_two = edited_job(replicas, [("sharding", "hybrid_shard:2"), ("world", "2x6")])
