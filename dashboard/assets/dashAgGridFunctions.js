@@ -29,7 +29,7 @@ htkGrid.htkRestLast = (nodes) => {
   nodes.splice(0, nodes.length, ...nodes.filter((node) => !isRest(node)), ...nodes.filter(isRest));
 };
 htkGrid.htkExact = (v, unit) =>
-  typeof v === "number" ? `${v.toLocaleString("en", { maximumFractionDigits: 6 })} ${unit}`.trim() : htkGrid.htkTruth(v);
+  typeof v === "number" ? `${v.toLocaleString("en", { maximumFractionDigits: 6 })} ${unit}`.trim() : "";
 htkGrid.htkShare = (v) => (v === null || v === undefined ? "–" : `${v.toFixed(1)} %`);
 htkGrid.htkChange = (v) => {
   if (v === null || v === undefined) return "–";
