@@ -26,12 +26,12 @@ class Triggers:
     signalled: bool = False
     _usual: deque[int] = field(default_factory=lambda: deque(maxlen=_USUAL_STEPS))
 
-    def reason(self, next_step: int, elapsed_ns: int) -> str | None:
+    def reason(self, next_step: int, elapsed_ns: int | None) -> str | None:
         """Say why a recording starts with the next step; None: it does not.
 
-        `elapsed_ns` is how long the step before took.
+        `elapsed_ns` is how long the step before took; None: that tells nothing.
         """
-        slow = self._slow(next_step - 1, elapsed_ns)
+        slow = None if elapsed_ns is None else self._slow(next_step - 1, elapsed_ns)
         if self.signalled:
             self.signalled = False
             return "a signal"
@@ -67,7 +67,9 @@ class TriggeredRecording(Recording):
         self._began_ns = time.perf_counter_ns()
 
     def step(self) -> None:
-        elapsed_ns = time.perf_counter_ns() - self._began_ns
+        elapsed_ns: int | None = time.perf_counter_ns() - self._began_ns
+        if self.reasons and self.steps == self._last + 1:
+            elapsed_ns = None  # what the profiler leaves to be done falls into the step after it
         super().step()
         if self._profiler is None:
             self._start_if(self.triggers.reason(self.steps, elapsed_ns))

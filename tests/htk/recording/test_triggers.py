@@ -91,6 +91,21 @@ def test_recordings_do_not_count_as_usual_steps(
     assert recording.reasons == ["a chosen step"]
 
 
+def test_the_step_after_a_recording_triggers_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps 20 to 22 are recorded: 23 takes long by that, 40 by itself."""
+    moments = [0]
+    for step in range(60):
+        moments += [
+            moments[-1] + (40 if step in (23, 40) else 1) * 10**6
+        ] * 2  # it ends, next begins
+    times = iter(moments)
+    monkeypatch.setattr("htk.recording.triggers.time.perf_counter_ns", lambda: next(times))
+    recording = trained(tmp_path, 60, at_steps=[20], outlier=2.0, active=3, limit=9)
+    assert recording.reasons == ["a chosen step", "step 40 took 40.0 ms, usual are 1.0 ms"]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
