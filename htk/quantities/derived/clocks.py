@@ -188,6 +188,16 @@ def corrections(clocks: pa.Table, rank: Ints, time: Ints) -> Ints:
     return np.where(places.has_clock & aligned[places.row], places.shift(time), 0)
 
 
+def recorded_times(clocks: pa.Table, rank: Ints, aligned: Ints) -> Ints:
+    """Return what the ranks' own clocks showed at times on one clock: `corrections` taken back."""
+    is_aligned = truths(clocks["aligned"])
+    if not is_aligned.any():
+        return aligned
+    places = _ClockRows(clocks, rank)
+    has_fit = places.has_clock & is_aligned[places.row]
+    return np.where(has_fit, places.recorded(aligned), aligned)
+
+
 class _ClockRows:
     """The row of the clocks' table that tells of each rank."""
 
@@ -206,6 +216,14 @@ class _ClockRows:
         drift = numbers(self.clocks["drift_ppm"])[self.row] * 1e-6
         offset = numbers(self.clocks["offset_ns"])[self.row]
         return np.asarray(offset + np.rint(drift * since).astype(np.int64))
+
+    def recorded(self, aligned: Ints) -> Ints:
+        """Return the time to which the fit adds what makes this one of it."""
+        reference = numbers(self.clocks["reference_ns"])[self.row]
+        offset = numbers(self.clocks["offset_ns"])[self.row]
+        drift = numbers(self.clocks["drift_ppm"])[self.row] * 1e-6
+        since = aligned - offset - reference
+        return np.asarray(reference + since - np.rint(since * drift / (1 + drift)).astype(np.int64))
 
 
 def _wait_sigma(clocks: pa.Table, rows: CollectiveRows, match: Ints) -> tuple[Ints, Mask]:

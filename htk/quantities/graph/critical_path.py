@@ -10,7 +10,7 @@ from htk.base.columns.arrow import boolean, number, number_or_null, numbers, tex
 from htk.base.columns.types import NONE, Ints, Mask, take_or
 from htk.base.mappings import Facts, NamedTables
 from htk.base.schema import BOOL, INT32, INT64, TEXT, table
-from htk.quantities.derived.clocks import corrections
+from htk.quantities.derived.clocks import recorded_times
 from htk.quantities.graph.build import Graph
 from htk.quantities.graph.edges import KINDS
 
@@ -61,7 +61,8 @@ def list_pieces(tables: NamedTables, graph: Graph, path: Ints) -> pa.Table:
     length = np.maximum(np.minimum(graph.weight[path], end - low), 0)
     rank = pieces.rank.astype(np.int64)
     start = start + graph.origin_ns
-    shift = corrections(tables["rank_clocks"], rank, start)  # back to the rank's own clock
+    end = np.maximum(end + graph.origin_ns, start)
+    clocks = tables["rank_clocks"]
     cycle, event = (of_tables(tables, pieces, column) for column in ("cycle", "event"))
     before = np.append(-1, pieces.row[:-1])[: len(path)]
     columns = [
@@ -72,8 +73,8 @@ def list_pieces(tables: NamedTables, graph: Graph, path: Ints) -> pa.Table:
         number_or_null(event, INT64),
         text(_came_from(pieces), pa.array(_TABLES)),
         number_or_null(before, INT64),
-        number(start - shift, INT64),
-        number(np.maximum(end + graph.origin_ns, start) - shift, INT64),
+        number(recorded_times(clocks, rank, start), INT64),
+        number(recorded_times(clocks, rank, end), INT64),
         number(length, INT64),
         text(pieces.what, pa.array(_WHATS)),
         boolean(pieces.inside),

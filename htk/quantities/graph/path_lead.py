@@ -7,7 +7,7 @@ from htk.base.columns.arrow import matching, numbers, read_times, truths
 from htk.base.columns.intervals import Spans, covered, union
 from htk.base.columns.types import NONE
 from htk.base.mappings import NamedTables
-from htk.quantities.derived.clocks import corrections
+from htk.quantities.derived.clocks import recorded_times
 from htk.quantities.derived.host_states import LOADING, span_state
 
 LOADING_DATA = "host: data loading"
@@ -17,8 +17,8 @@ BEFORE_THE_FIRST_CALL = "host: before the first call"
 def name_lead(tables: NamedTables, rank: int, start: int, end: int) -> str:
     """Return what most of the time between two moments, on aligned clocks, was on a rank."""
     moments = np.array([start, end])
-    shift = corrections(tables["rank_clocks"], np.full(2, rank), moments)
-    low, high = covered(_loading_of(tables, rank), moments - shift)
+    moments = recorded_times(tables["rank_clocks"], np.full(2, rank), moments)
+    low, high = covered(_loading_of(tables, rank), moments)
     return LOADING_DATA if 2 * (high - low) >= end - start > 0 else BEFORE_THE_FIRST_CALL
 
 

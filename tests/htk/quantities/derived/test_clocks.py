@@ -1,13 +1,15 @@
 """Clocks of ranks and hosts, told from collectives that end together."""
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from htk.base.columns.arrow import with_column
 from htk.base.schema import TABLES
-from htk.quantities.derived.clocks import aligned_matches, corrections, rank_clocks
+from htk.quantities.derived.clocks import aligned_matches, corrections, rank_clocks, recorded_times
 from htk.quantities.derived.match import collective_matches
 from tests.htk.quantities.derived.collective_rows import NO_RANKS, NO_WINDOWS, call, collectives
+from tests.tables import make
 
 
 def test_aligned_times_may_lie_before_zero() -> None:
@@ -43,6 +45,16 @@ def test_offsets_are_found_over_groups_that_overlap() -> None:
     ranks, times = table["rank"].to_numpy(), table["end_ns"].to_numpy()
     aligned = times + corrections(clocks, ranks, times)
     assert (aligned % 100_000 == 0).all()
+
+
+def test_times_on_one_clock_are_those_of_clocks_decades_apart() -> None:
+    """A clock of since boot, 20 parts per million slow, at two moments 3,000 s apart."""
+    offset = 55 * 365 * 86_400_000_000_000
+    clock = {"reference_ns": 1000, "offset_ns": offset, "drift_ppm": 20.0, "aligned": True}
+    clocks = make("rank_clocks", [clock, clock | {"rank": 1, "aligned": False}])
+    aligned = np.array([1000 + offset, 3_000_060_001_000 + offset])
+    assert recorded_times(clocks, np.array([0, 0]), aligned).tolist() == [1000, 3_000_000_001_000]
+    assert recorded_times(clocks, np.array([1, -1]), aligned).tolist() == aligned.tolist()
 
 
 def test_groups_that_share_no_rank_are_not_compared() -> None:
