@@ -43,7 +43,7 @@ from htk.quantities.graph.part import (
     part_of,
     replay_part,
 )
-from htk.quantities.graph.path_lead import name_lead
+from htk.quantities.graph.path_lead import BEFORE_THE_FIRST_CALL, name_lead
 from htk.quantities.graph.pooled import Told
 from htk.traces.trace.trace import Trace
 
@@ -221,9 +221,12 @@ class _Rounds:
 
     def _name_lead(self, edges: PathEdges, events: PathEvents, low: int, origin: int) -> str:
         """Return what lies before the path in its step, as the ranks tell where it begins."""
+        begin = int(edges.begin[0])
+        if begin <= low:  # nothing does: no tables need be opened
+            return BEFORE_THE_FIRST_CALL
         rank = int(events.rank[0])
         where = [each for each in self.parts if rank in each.trace.ranks]
-        asked = _Lead(rank, low + origin, int(edges.begin[0]) + origin)
+        asked = _Lead(rank, low + origin, begin + origin)
         return next(self._all(asked, where))
 
     def _step(self, step: int | None) -> StepOfAll:

@@ -1,4 +1,4 @@
-"""What a rank did in its step before the critical path begins there: it loaded data, or else."""
+"""What a rank did from the beginning of a step to that of its critical path: load data, for one."""
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +16,12 @@ BEFORE_THE_FIRST_CALL = "host: before the first call"
 
 def name_lead(tables: NamedTables, rank: int, start: int, end: int) -> str:
     """Return what most of the time between two moments, on aligned clocks, was on a rank."""
+    if end <= start:
+        return BEFORE_THE_FIRST_CALL
     moments = np.array([start, end])
     moments = recorded_times(tables["rank_clocks"], np.full(2, rank), moments)
     low, high = covered(_loading_of(tables, rank), moments)
-    return LOADING_DATA if 2 * (high - low) >= end - start > 0 else BEFORE_THE_FIRST_CALL
+    return LOADING_DATA if 2 * (high - low) >= end - start else BEFORE_THE_FIRST_CALL
 
 
 def _loading_of(tables: NamedTables, rank: int) -> Spans:

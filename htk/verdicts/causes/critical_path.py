@@ -70,8 +70,8 @@ def critical_path(
 
     The path ends with the step's last activity and goes back over whatever came last of what each
     piece waited for, over CPU threads, streams and, where recorded, all ranks, as far as the
-    step's start. Where its first call begins later, what is before is a piece of its own: data
-    loading, where recorded ranges tell so. Pieces are all there, first to last; `htk overlay`
+    step's start. The time before its first call is a piece of its own, named data loading where
+    recorded ranges of that fill half of it. Pieces are all there, first to last; `htk overlay`
     draws them into the trace.
     """
     arguments = locals()

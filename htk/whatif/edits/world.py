@@ -62,9 +62,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     old_group, new_group = (before, _in_node(before, now, here)), (int(after), share)
     ratio = _bytes_ratio(model, old_group, new_group)
     tail = slowest_link(model, *(ranks // here for ranks, here in (old_group, new_group)))
-    moved = model.with_lengths(growing, rescaled(model, growing, ratio * tail))
-    hops = _hops(moved, new_group) - _hops(model, old_group)
-    moved = moved.with_lengths(growing, moved.lengths() + hops)
+    moved = _in_groups(model, growing, old_group, new_group, ratio * tail)
     if node != here:
         moved = _in_other_nodes(model, moved, here, node)
     if after == 1:  # nobody to send gradients, losses or norms to
@@ -117,10 +115,19 @@ def _in_other_nodes(model: StepModel, moved: StepModel, here: int, node: int) ->
     new_group = (ranks, min(max(node // stride, 1), ranks))
     of_shards = model.is_collective("all_gather", "reduce_scatter") & ~shared_tokens(model)
     ratio = _bytes_ratio(model, old_group, new_group)
-    resized = moved.with_lengths(of_shards, rescaled(moved, of_shards, ratio))
-    hops = _hops(resized, new_group) - _hops(moved, old_group)
-    resized = resized.with_lengths(of_shards, resized.lengths() + hops)
-    return resized.with_groups(of_shards, *new_group)
+    return _in_groups(moved, of_shards, old_group, new_group, ratio).with_groups(
+        of_shards, *new_group
+    )
+
+
+def _in_groups(
+    model: StepModel, chosen: Mask, old: tuple[int, int], new: tuple[int, int], ratio: float
+) -> StepModel:
+    """Return the model with some collectives `ratio` times as long, and with the hops of other
+    groups."""
+    moved = model.with_lengths(chosen, rescaled(model, chosen, ratio))
+    hops = _hops(moved, new) - _hops(model, old)
+    return moved.with_lengths(chosen, moved.lengths() + hops)
 
 
 def _assumed(model: StepModel) -> str:

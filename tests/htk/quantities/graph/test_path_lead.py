@@ -1,4 +1,4 @@
-"""What precedes a critical path: data loading, where it fills half of that time on its rank."""
+"""The time before a critical path is data loading where that fills half of it on its rank."""
 
 from typing import Any
 
