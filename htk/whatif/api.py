@@ -16,8 +16,8 @@ from htk.traces.trace.opening import Inputs, open_trace
 from htk.traces.trace.trace import Trace
 from htk.whatif.answer import Answer
 from htk.whatif.baseline import baseline
-from htk.whatif.composed_edits import composed_edits, fixed_edits
-from htk.whatif.edited_job import edited_job
+from htk.whatif.composed_edits import composed_edits
+from htk.whatif.edited_job import edited_job, with_own_batch
 from htk.whatif.edited_step import apply_edits, ordered
 from htk.whatif.edits import edit
 from htk.whatif.label import LABEL, TRAFFIC_LABEL
@@ -371,7 +371,7 @@ class WhatIf:
             )
         edits = ordered(self.all_edits)
         written = write_predicted(self.trace, self.stage, edits, Path(folder))
-        note_prediction(self.trace, fixed_edits(self.stage.job, edits), Path(folder))
+        note_prediction(self.trace, with_own_batch(self.stage.job, edits), Path(folder))
         return [trace_file.file for trace_file in written]
 
 

@@ -6,9 +6,7 @@ A factor multiplies what it finds; any other value takes its place.
 from collections.abc import Sequence
 
 from htk.base.errors import UsageError
-from htk.physics.training_job import TrainingJob
 from htk.whatif.edit_arguments import factor, multiplied
-from htk.whatif.edited_job import edited_job, with_own_batch
 from htk.whatif.edits import REPEATABLE
 
 Edit = tuple[str, str]
@@ -21,23 +19,9 @@ _OF_PAIRS = ("network", "serving")
 def composed_edits(first: Sequence[Edit], second: Sequence[Edit]) -> tuple[Edit, ...]:
     """Return the edits that make in one go what the second make of what the first made."""
     later = dict(second)
-    if "pp" in dict(first) and not later.get("accumulation", "1x").endswith("x"):
-        raise UsageError("accumulation of a prediction with other stages: give a factor such as 2x")
     kept = [e for e in first if e[0] in REPEATABLE or not _is_replaced(e[0], later)]
     earlier = dict(first)
     return (*kept, *((name, _composed(name, earlier.get(name), value)) for name, value in second))
-
-
-def fixed_edits(job: TrainingJob, edits: Sequence[Edit]) -> tuple[Edit, ...]:
-    """Return the edits with each rank's batch and micro-batches in place of those of all ranks, so
-    that edits of ranks or stages which follow leave them as they are."""
-    after = edited_job(job, edits)
-    own = with_own_batch(job, edits)
-    stages = (after.pipeline or 1) / (job.pipeline or 1)
-    if stages == 1 or after.micro_batches is None:
-        return own
-    many = f"{after.micro_batches / stages:g}"
-    return tuple((name, many if name == "accumulation" else value) for name, value in own)
 
 
 def _is_replaced(name: str, later: dict[str, str]) -> bool:

@@ -18,7 +18,7 @@ from htk.physics.bandwidth import factor
 from htk.physics.detected import detected
 from htk.quantities.graph.replay import NEVER
 from htk.whatif.micro_batches import MICRO_BATCHES
-from htk.whatif.parallel import of_activations
+from htk.whatif.parallel import carries_activations
 from htk.whatif.rates import Rates
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import gpus_of_a_node, part
@@ -145,7 +145,7 @@ def _links(model: StepModel, step: int) -> float:
     comm = comm[(edge[comm] >= 0) & (model.weight[edge[comm]] > NEVER)]
     sent = model.once("sent", lambda: _sent(model))[comm]
     if model.token_scale != 1:
-        sent[of_activations(model)[comm]] *= model.token_scale
+        sent[carries_activations(model)[comm]] *= model.token_scale
     across = model.facts.crosses[comm]
     levels = (
         (~across, gpu.scale_up_gbps, sent),

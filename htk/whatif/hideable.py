@@ -20,8 +20,8 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.intervals import Spans, covered, subtract, union
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, take_or
-from htk.whatif.parallel import of_activations
-from htk.whatif.parallelism import replicating, sharded, shared_tokens
+from htk.whatif.parallel import carries_activations
+from htk.whatif.parallelism import replicating, sharded
 from htk.whatif.step_model import StepModel
 
 
@@ -91,7 +91,7 @@ def _carried(model: StepModel) -> Ints:
     carried[scatters | replicating(model)] = Payload.GRADIENTS
     if sharded(model) is not None:
         carried[model.is_collective("all_gather")] = Payload.PARAMETERS
-    carried[of_activations(model) | shared_tokens(model)] = Payload.ACTIVATIONS
+    carried[carries_activations(model)] = Payload.ACTIVATIONS
     return carried
 
 

@@ -100,21 +100,15 @@ def after(before: Held, job: TrainingJob, kept: float) -> PredictedPeak | None:
 
 def _peak(before: Held, job: TrainingJob, kept: float) -> PredictedPeak | None:
     """Return the peak of an edited job whose sharding is known."""
-    if before.layout.pipeline not in (1, job.pipeline or 1):
+    then = _reckoned_after(before, job, kept)
+    if then is None:
         return None
-    if (job.expert or 1) != before.layout.expert and not before.size.expert_parameters:
-        return None
-    now = before.reckoned
-    layout = layout_of(job, before.layout, kept)
-    if job.pipeline is None and not _is_alike(layout, before.layout):
-        return None
-    then = memory(before.size, replace(layout, trained=_trained(before.size, job)))
     capacity = before.capacity if job.gpu in (before.gpu, None) else job.gpu.memory_bytes
     if before.peaks is None:
         sigma = math.hypot(SIGMA, _FROM_SHAPES_SIGMA)
         fits = None if capacity is None else p_oom(then.total, capacity, sigma)
         return PredictedPeak(then.held, then.total, fits, sigma)
-    peak = max(before.peaks.after(_change(before, job, now, then, kept)), 0.0)
+    peak = max(before.peaks.after(_change(before, job, then, kept)), 0.0)
     taken = allocated(peak + then.left)
     total = taken + then.reserved
     moved = abs(math.log(max(peak, 1.0) / before.peaks.highest))
@@ -123,15 +117,40 @@ def _peak(before: Held, job: TrainingJob, kept: float) -> PredictedPeak | None:
     return PredictedPeak(peak, total, fits, sigma)
 
 
+def activations_ratio(before: Held, job: TrainingJob, kept: float) -> float | None:
+    """Return how many times the activations of the recording an edited job keeps; None: not known,
+    or it keeps other things as well."""
+    then = _reckoned_after(before, job, kept)
+    if before.peaks is None or then is None:
+        return None
+    change = _change(before, job, then, kept)
+    rest = replace(change, growing=1.0, casts=1.0)
+    is_same = math.isclose(change.state, 0.0, abs_tol=1.0) and rest == PeakChange(change.state)
+    return change.growing if is_same else None
+
+
+def _reckoned_after(before: Held, job: TrainingJob, kept: float) -> Memory | None:
+    """Return the memory that the model predicts for an edited job; None: it cannot."""
+    if before.layout.pipeline not in (1, job.pipeline or 1):
+        return None
+    if (job.expert or 1) != before.layout.expert and not before.size.expert_parameters:
+        return None
+    layout = layout_of(job, before.layout, kept)
+    if job.pipeline is None and not _is_alike(layout, before.layout):
+        return None
+    return memory(before.size, replace(layout, trained=_trained(before.size, job)))
+
+
 def _is_alike(some: Layout, other: Layout) -> bool:
     """Return whether two layouts differ in their batch alone."""
     batch = replace(other, micro_batch=some.micro_batch, micro_batches=some.micro_batches)
     return some == batch
 
 
-def _change(before: Held, job: TrainingJob, now: Memory, then: Memory, kept: float) -> PeakChange:
+def _change(before: Held, job: TrainingJob, then: Memory, kept: float) -> PeakChange:
     """Return what an edited job makes of the recorded peaks."""
     assert before.peaks is not None
+    now = before.reckoned
     reckoned = now.activations + now.logits
     wider = layout_of(job, before.layout).saved_bytes / before.layout.saved_bytes
     ratio = (then.activations + then.logits) / reckoned if reckoned else kept * wider

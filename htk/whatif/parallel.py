@@ -27,6 +27,7 @@ from htk.whatif.transfers import gpus_of_a_node, rescaled
 
 ELEMENT = 2  # bytes of an activation
 _SHORTEST_NS = 2_500.0
+_OF_ACTIVATIONS = ("all_to_all", "send", "recv", "send_recv")
 _TENSOR = ("gemm", "attention", "convolution")
 
 
@@ -59,7 +60,12 @@ def sizes(model: StepModel, name: str) -> Sizes:
 
 def of_activations(model: StepModel) -> Mask:
     """Return the communication of activations: of tensor parallelism, experts, stages."""
-    return tensor_reduces(model) | model.is_collective("all_to_all", "send", "recv")
+    return tensor_reduces(model) | model.is_collective(*_OF_ACTIVATIONS)
+
+
+def carries_activations(model: StepModel) -> Mask:
+    """Return the communication of activations, with that of ranks which share tokens."""
+    return of_activations(model) | shared_tokens(model)
 
 
 def tensor_reduces(model: StepModel) -> Mask:

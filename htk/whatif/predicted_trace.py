@@ -1,14 +1,14 @@
 """The predicted step as trace files: the recorded step's own events, moved to when they would come.
 
-Events keep all they say but their times. GPU activities and the calls that launch or wait move as
-the replay has them; everything else on a CPU thread moves with the calls round it, everything else
-on the GPU with the activities. What an edit removes is left out, what it adds is put in.
+GPU activities and the calls that launch or wait move as the replay has them; everything else on a
+CPU thread moves with the calls round it, everything else on the GPU with the activities. What an
+edit removes is left out. Shapes, sizes and allocations are those of the edited job, or left out
+where these are not known.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -26,9 +26,12 @@ from htk.quantities.graph.build import Graph
 from htk.quantities.graph.replay import Replay
 from htk.traces.trace.file import TraceFile
 from htk.traces.trace.trace import Trace
+from htk.whatif.edited_shapes import SAME_SHAPES, EditedShapes, edited_shapes, hide_shapes
+from htk.whatif.edited_sizes import EditedSizes
 from htk.whatif.edited_step import apply_edits, ordered
 from htk.whatif.recorded_step import Baseline
 from htk.whatif.step_model import StepModel
+from htk.whatif.writable import check_writable
 
 _TIME = re.compile(rb'("ts"\s*:\s*)"?-?[\d.eE+]+"?')
 _LENGTH = re.compile(rb'("dur"\s*:\s*)"?-?[\d.eE+]+"?')
@@ -38,9 +41,8 @@ _ON_THREADS = {
     **dict.fromkeys(("memory", "flows"), ("time_ns",)),
 }
 _STREAM = re.compile(rb'("(?:tid|stream)"\s*:\s*)"?\d+"?')
-_DIMS = re.compile(rb'("Input Dims"\s*:\s*)\[[\[\]\d,\s]*\]')
-_RESHAPING = frozenset({"batch", "seq", "tp", "sp", "cp", "ep", "serving", "replace"})
-_NEW_STREAM = 9000  # what an edit adds stands on a stream of its own
+_RESHAPING = frozenset({"tp", "sp", "cp", "ep", "serving"})  # and no shapes of theirs are known
+_NEW_STREAM = 9000  # pieces of split transfers stand on a stream of their own
 
 
 def write_predicted(
@@ -51,7 +53,8 @@ def write_predicted(
         raise UsageError(f"nothing to write: {start.gate.verdict}")
     asked = ordered(edits)
     edited, after = apply_edits(start, asked)
-    is_reshaped = not _RESHAPING.isdisjoint(name for name, _ in asked)
+    check_writable(start, edited, asked)
+    shapes = _shapes_after(start, edited, asked)
     graph = start.graph
     cycles = None if graph.cycle is None else [graph.cycle]
     chosen = trace if graph.step is None else trace.sel(steps=[graph.step], cycles=cycles)
@@ -60,10 +63,22 @@ def write_predicted(
     written = []
     for part, name in zip(parts, target_names(parts), strict=True):
         moved = _Moved.of(trace, chosen, part, start, edited, after)
-        moved.is_reshaped = is_reshaped
+        moved.shapes = shapes
+        moved.sizes = EditedSizes.of(part, start, edited, asked)
         target = folder / name
-        written.append(write(sources[part.file], target, lambda _, value: value, moved.event))
+        written.append(write(sources[part.file], target, moved.sizes.entry, moved.event))
     return written
+
+
+def _shapes_after(
+    start: Baseline, edited: StepModel, asked: tuple[tuple[str, str], ...]
+) -> EditedShapes | None:
+    """Return the shapes that edits make of those recorded; None: they are not known."""
+    if not _RESHAPING.isdisjoint(edited.touched) or ":" in dict(asked).get("seq", ""):
+        return None
+    if edited.token_scale == 1 and edited.length_scale == 1:
+        return SAME_SHAPES
+    return edited_shapes(start.job, start.model, edited)
 
 
 @dataclass
@@ -76,8 +91,8 @@ class _Moved:
     keep: Mask
     restreamed: Mask  # on the new stream from now on
     base_ns: int
-    added: list[bytes]
-    is_reshaped: bool = False  # operators work on other shapes than were recorded
+    shapes: EditedShapes | None = SAME_SHAPES  # None: not known
+    sizes: EditedSizes = field(default_factory=EditedSizes)
 
     @classmethod
     def of(
@@ -98,12 +113,10 @@ class _Moved:
             keep,
             np.zeros(len(keep), bool),
             int(numbers(part.table("ranks")["base_time_ns"], 0).max(initial=0)),
-            [],
         )
         moved._threads(part, warps)
         moved._gpu(part, warps)
         moved._graph_nodes(trace.tables, part, start, edited, after)
-        moved.added = [_event(e) for e in _added(part, start, edited, after, moved.base_ns)]
         return moved
 
     def event(self, row: int, text: bytes) -> bytes | None:
@@ -115,11 +128,8 @@ class _Moved:
                 text = _LENGTH.sub(rb"\g<1>" + _us(int(self.length[row])), text, count=1)
             if self.restreamed[row]:
                 text = _STREAM.sub(rb"\g<1>" + str(_NEW_STREAM).encode(), text)
-        if self.is_reshaped:
-            text = _DIMS.sub(rb"\g<1>[]", text)
-        if self.added:
-            text, self.added = b",\n".join([*self.added, text]), []
-        return text
+        text = hide_shapes(text) if self.shapes is None else self.shapes.rewrite(text)
+        return self.sizes.rewrite(row + self.first, text)
 
     def _set(self, rows: Ints, start: Ints, end: Ints | None = None) -> None:
         index = rows - self.first
@@ -277,41 +287,6 @@ def _shift(tables: Mapping[str, pa.Table], part: TraceFile, graph: Graph) -> int
     rank = np.array([-1 if part.rank is None else part.rank], np.int64)
     shift = corrections(tables["rank_clocks"], rank, np.array([graph.origin_ns]))
     return int(shift[0]) - graph.origin_ns
-
-
-def _added(
-    part: TraceFile, start: Baseline, edited: StepModel, after: Replay, base_ns: int
-) -> list[dict[str, object]]:
-    """Return the activities that the recording does not have."""
-    now, facts = edited.graph, edited.facts
-    more = np.arange(len(start.graph.start), len(now.start))
-    more = more[_of(part, start.tables["kernels"], now.activities.row[more])]
-    device = int(numbers(part.table("kernels")["device"], 0).min(initial=0))
-    shift = _shift(start.tables, part, start.graph)
-    events = []
-    for activity in more.tolist():  # some hundreds
-        low, high = (int(after.steady[n[activity]]) - shift for n in (now.start, now.end))
-        if high <= low:
-            continue
-        kind = facts.collective[activity]
-        name = now.activities.names[now.activities.name[activity]]
-        events.append(
-            {
-                "ph": "X",
-                "cat": "kernel",
-                "name": f"ncclDevKernel_{kind}_predicted" if kind else name,
-                "pid": device,
-                "tid": _NEW_STREAM,
-                "ts": (low - base_ns) / 1e3,
-                "dur": (high - low) / 1e3,
-                "args": {"device": device, "stream": _NEW_STREAM, "predicted": True},
-            }
-        )
-    return events
-
-
-def _event(event: dict[str, object]) -> bytes:
-    return json.dumps(event).encode()
 
 
 def _us(ns: int) -> bytes:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from htk.base.columns.arrow import matching, number_or_null, numbers, read_keys, with_column
 from htk.base.columns.coded_texts import CodedTexts
@@ -95,30 +96,62 @@ def recorded_peaks(
     rank = _rank_of_highest_peak(tables["memory"])
     if rank is None:
         return None
-    tables = _tables_of_rank(tables, rank)
+    tables = tables_of_rank(tables, rank)
     use = MemoryUse.of(tables["memory"])
     worst = int(np.argmax(np.where(_is_on_gpu(use.table), use.allocated, -1)))
     same = use.devices.group_ids == use.devices.group_ids[worst]
     rows = np.flatnonzero(_is_on_gpu(use.table) & same)
     held = use.allocated[rows].astype(np.float64)
-    born, freed = blocks(use)
-    if not len(born):
+    blocks = RecordedBlocks.of(tables, use, tokens, units)
+    if not len(blocks.born):
         return RecordedPeaks.single(float(held.min()), float(held.max()))
-    names = ("cpu_ops", "op_links", "op_passes", "annotations")
-    categories = Categories.of(use, *(tables[name] for name in names))
-    category = np.array(categories.names)[categories.code[born]]
-    casts = _casts_of_weights(tables, use, born, tokens)
 
     def held_of(chosen: Mask) -> Floats:
-        return _held(use.size, born[chosen & same[born]], freed[chosen & same[born]])[rows]
+        return blocks.held(use, chosen & same[blocks.born])[rows]
 
     return RecordedPeaks(
         held,
-        held_of(np.isin(category, _GROWS) & ~casts & ~np.isin(use.size[born], units)),
-        held_of(category == "gradient"),
-        held_of(casts),
+        held_of(blocks.grows),
+        held_of(blocks.category == "gradient"),
+        held_of(blocks.casts),
         _in_optimizer(tables, use.time[rows]),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedBlocks:
+    """The blocks of memory of a rank: the events by which they come and go, and what they are."""
+
+    born: Ints
+    freed: Ints  # NONE: kept
+    category: NDArray[np.str_]
+    casts: Mask  # of weights in another format, as autocast keeps them
+    grows: Mask  # with the batch
+
+    @classmethod
+    def of(
+        cls, tables: NamedTables, use: MemoryUse, tokens: int | None, units: tuple[int, ...]
+    ) -> "RecordedBlocks":
+        born, freed = blocks(use)
+        if not len(born):
+            nothing = np.zeros(0, bool)
+            return cls(born, freed, np.zeros(0, np.str_), nothing, nothing)
+        names = ("cpu_ops", "op_links", "op_passes", "annotations")
+        categories = Categories.of(use, *(tables[name] for name in names))
+        category = np.array(categories.names)[categories.code[born]]
+        casts = _casts_of_weights(tables, use, born, tokens)
+        on_gpu = np.isin(numbers(use.table["device_type"], NONE)[born], _GPU)
+        grows = on_gpu & np.isin(category, _GROWS) & ~casts & ~np.isin(use.size[born], units)
+        return cls(born, freed, category, casts, grows)
+
+    def held(self, use: MemoryUse, chosen: Mask) -> Floats:
+        """Return the bytes of some blocks that are held after each event."""
+        change = np.zeros(len(use.size))
+        change[self.born[chosen]] = use.size[self.born[chosen]]
+        gone = self.freed[chosen]
+        born = self.born[chosen][gone != NONE]
+        np.subtract.at(change, gone[gone != NONE], use.size[born])
+        return np.cumsum(change)
 
 
 def _is_on_gpu(memory: pa.Table) -> Mask:
@@ -137,7 +170,7 @@ def _rank_of_highest_peak(memory: pa.Table) -> int | None:
     return int(read_keys(memory["rank"])[allocated == allocated.max()].min())
 
 
-def _tables_of_rank(tables: NamedTables, rank: int) -> NamedTables:
+def tables_of_rank(tables: NamedTables, rank: int) -> NamedTables:
     """Return tables of whose memory, operators and ranges those of a rank are left."""
     is_kept = {name: read_keys(tables[name]["rank"]) == rank for name in ("memory", *_OF_HOST)}
     if all(kept.all() for kept in is_kept.values()):
@@ -148,15 +181,6 @@ def _tables_of_rank(tables: NamedTables, rank: int) -> NamedTables:
     parent = take_or(new_row, numbers(left["op_links"]["parent_row"], NONE))
     left["op_links"] = with_column(left["op_links"], "parent_row", number_or_null(parent, INT64))
     return ReplacedTables(tables, left)
-
-
-def _held(size: Ints, born: Ints, freed: Ints) -> Floats:
-    """Return the bytes of some blocks that are held after each event."""
-    change = np.zeros(len(size))
-    change[born] = size[born]
-    gone = freed != NONE
-    np.subtract.at(change, freed[gone], size[born[gone]])
-    return np.cumsum(change)
 
 
 def _in_optimizer(tables: NamedTables, time: Ints) -> Mask:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from htk.base.errors import UsageError
 from htk.whatif.edit_arguments import factor
 from htk.whatif.fsdp_units import of_weights
-from htk.whatif.parallel import of_activations
+from htk.whatif.parallel import carries_activations
 from htk.whatif.products import begun, products
 from htk.whatif.shapes import copies_samples, copies_weights, inputs
 from htk.whatif.step_model import StepModel
@@ -58,7 +58,7 @@ def apply(model: StepModel, value: str) -> StepModel:
         token_scale=model.token_scale * ratio,
         before_tokens=model.before_tokens or model,
     )
-    sent = of_activations(model)
+    sent = carries_activations(model)
     if sent.any():
         changed = changed.with_lengths(sent, rescaled(model, sent, ratio))
         changed = changed.with_uncertainty("communication", 0.1).with_assumption(

@@ -19,6 +19,7 @@ from htk.whatif.parallel import (
     ELEMENT,
     Sizes,
     activation_ns,
+    carries_activations,
     each_layer,
     pointwise,
     predict_roughly,
@@ -44,7 +45,9 @@ def apply(model: StepModel, value: str) -> StepModel:
     if now > 1:
         return _shared_otherwise(model, now, ranks)
     of = sizes(model, NAME)
-    changed = _merged(split(model, grows(model), ranks), of, ranks)
+    carried = carries_activations(model)
+    shared = model.with_lengths(carried, rescaled(model, carried, 1 / ranks))
+    changed = _merged(split(shared, grows(model), ranks), of, ranks)
     part = ELEMENT * of.tokens / ranks * of.hidden * of.kv_share
     sent = 2 * (ranks - 1) * part
     forward = _attention(changed, False)
@@ -52,13 +55,13 @@ def apply(model: StepModel, value: str) -> StepModel:
     exposed = max(activation_ns(model, ranks, sent) - forward, 0.0)
     exposed_back = max(activation_ns(model, ranks, 2 * sent) - backward, 0.0)
     changed = each_layer(changed, NAME, [exposed], [exposed_back], ranks)
-    shared = replace(
+    changed = replace(
         changed,
         samples=model.samples / ranks,
         activation_scale=model.activation_scale / ranks,
     )
     return predict_roughly(
-        shared,
+        changed,
         f"{ranks} ranks share each sequence: {sent / 1e6:.1f} MB sent for a layer forward and "
         "twice that backward, of which attention hides as much as it lasts; parameters are "
         "reduced over all ranks as before",

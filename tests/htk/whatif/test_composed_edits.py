@@ -33,5 +33,3 @@ def test_by_hand(first: str, second: str, both: str) -> None:
 def test_edits_that_do_not_compose_are_refused() -> None:
     with pytest.raises(UsageError, match="give both at once"):
         composed_edits([("network", "bandwidth=2x")], [("network", "inter_gbps=25")])
-    with pytest.raises(UsageError, match="give a factor"):
-        composed_edits([("pp", "2")], [("accumulation", "8")])

@@ -92,7 +92,7 @@ def test_ranges_on_the_gpu_stretch_with_what_they_hold(tmp_path: Path) -> None:
     assert all(count > 200 for (_, name), count in after.items() if name == step)
 
 
-def moved(**more: Any) -> _Moved:
+def moved() -> _Moved:
     """Events of a file whose times begin at 1000 ns: as it was, moved, moved and stretched onto
     another stream, moved in front of the beginning, left out."""
     return _Moved(
@@ -102,7 +102,6 @@ def moved(**more: Any) -> _Moved:
         keep=np.array([True, True, True, True, False]),
         restreamed=np.array([False, False, True, False, False]),
         base_ns=1000,
-        added=more.get("added", []),
     )
 
 
@@ -120,14 +119,6 @@ def test_an_event_keeps_all_it_says_but_its_times() -> None:
     on_another = {"ts": 2.0, "dur": 0.4, "tid": 9000}
     assert told[2] == EVENT | on_another | {"args": args | {"stream": 9000}}  # type: ignore[operator]
     assert told[3] == EVENT | {"ts": -1.0, "dur": 0}
-
-
-def test_what_is_added_comes_once_before_the_first_event() -> None:
-    change = moved(added=[b'{"a": 1}', b'{"b": 2}'])
-    assert change.event(4, b"{}") is None
-    first, second = change.event(0, b'{"c": 3}'), change.event(0, b'{"d": 4}')
-    assert json.loads(b"[%b]" % (first or b"")) == [{"a": 1}, {"b": 2}, {"c": 3}]
-    assert second == b'{"d": 4}'
 
 
 def test_times_are_set_by_the_number_of_an_event() -> None:

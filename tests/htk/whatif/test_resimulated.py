@@ -38,9 +38,16 @@ MIXTURE = {
 }  # fmt: skip
 
 
+IN_ONE_NODE = {"strategy": "ddp", "nodes": 1, "gpus_per_node": 4, "layers": 2}
+SHARED_TOKENS = IN_ONE_NODE | {"tensor_parallel": 4, "sequence_parallel": True, "micro_batch": 16}
+SHARED_LAYERS = IN_ONE_NODE | {"tensor_parallel": 2, "micro_batch": 8, "seq": 2048}
+
+
 @pytest.mark.parametrize(
     ("base", "edit", "change", "off"),
     [
+        (SHARED_TOKENS, ("batch", "4"), {"micro_batch": 4}, 0.03),
+        (SHARED_LAYERS, ("cp", "2"), {"context_parallel": 2}, 0.015),
         (MIXTURE, ("ep", "2"), {"expert_parallel": 2}, 0.05),
         (MIXTURE | {"expert_skew": 0.5}, ("balanced_experts", "on"), {"expert_skew": 0.0}, 0.03),
         (MIXTURE, ("batch", "16"), {"micro_batch": 16}, 0.05),
