@@ -1,17 +1,19 @@
-/* Numbers as people read them; the same rules as htk/units.py. */
+/* Numbers as people read them; the same rules as htk/base/core/humanize.py. */
 const htkGrid = (window.dashAgGridFunctions ??= /** @type {any} */ ({}));
 
 function htkScaled(value, units) {
   if (value === null || value === undefined) return "–";
-  for (const [factor, unit] of units) {
-    if (Math.abs(value) >= factor) {
-      const scaled = value / factor;
-      if (factor === 1) return `${Number(value.toPrecision(3))} ${unit}`;
-      const digits = Math.abs(scaled) < 10 ? 2 : Math.abs(scaled) < 100 ? 1 : 0;
-      return `${scaled.toFixed(digits)} ${unit}`;
-    }
+  const size = Math.abs(value);
+  for (let k = 0; k + 1 < units.length; k++) {
+    const [factor, unit] = units[k], smaller = units[k + 1][0];
+    if (size < factor - smaller / 2) continue;
+    const digits = size / factor < 9.995 ? 2 : size / factor < 99.95 ? 1 : 0;
+    const shown = (value / factor).toFixed(digits);
+    return `${digits ? shown : Number(shown).toLocaleString("en-US")} ${unit}`;
   }
-  return `${value} ${units[units.length - 1][1]}`;
+  const last = units[units.length - 1][1];
+  if (value !== 0 && size < 1) return `${value > 0 ? "< 1" : "> -1"} ${last}`;
+  return `${Number.isInteger(value) ? value : Number(value.toPrecision(3))} ${last}`;
 }
 
 htkGrid.htkTime = (v) => htkScaled(v, [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]]);

@@ -5,7 +5,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from htk.base.errors import UsageError
 
@@ -311,16 +311,18 @@ def _words_of_mangled(name: str) -> str:
 
 
 def _scaled(value: int | float, units: tuple[tuple[int, str], ...]) -> str:
+    """Return three digits and a unit; what rounds up to one of the next unit is told in that."""
+    last = units[-1][1]
     if value == 0:
-        return f"0 {units[-1][1]}"
-    for factor, unit in units:
-        if abs(value) >= factor:
+        return f"0 {last}"
+    for (factor, unit), (smaller, _) in pairwise(units):
+        if abs(value) >= factor - smaller / 2:
             scaled = value / factor
-            if factor == 1:
-                return f"{value:.3g} {unit}" if isinstance(value, float) else f"{value} {unit}"
-            digits = 2 if abs(scaled) < 10 else 1 if abs(scaled) < 100 else 0
+            digits = 2 if abs(scaled) < 9.995 else 1 if abs(scaled) < 99.95 else 0
             return f"{scaled:,.{digits}f} {unit}"
-    return f"{'< 1' if value > 0 else '> -1'} {units[-1][1]}"
+    if abs(value) < 1:
+        return f"{'< 1' if value > 0 else '> -1'} {last}"
+    return f"{value:.3g} {last}" if isinstance(value, float) else f"{value} {last}"
 
 
 def terminal_width(text: str) -> int:

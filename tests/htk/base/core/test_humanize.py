@@ -24,15 +24,26 @@ from htk.base.errors import UsageError
         (987_000_000, "987 ms"),
         (61_000_000_000, "61.0 s"),
         (-1_500_000, "-1.50 ms"),
+        (9_996_000, "10.0 ms"),
+        (99_960_000, "100 ms"),
+        (999_499_999, "999 ms"),
+        (999_500_000, "1.00 s"),
+        (-999_999, "-1.00 ms"),
+        (999.7, "1.00 µs"),
+        (12.34, "12.3 ns"),
+        (0.4, "< 1 ns"),
+        (4_321_000_000_000, "4,321 s"),
     ],
 )
-def test_times_read_well(ns: int, text: str) -> None:
+def test_times_read_well(ns: float, text: str) -> None:
     assert format_duration(ns) == text
 
 
 def test_sizes_are_binary_and_say_so() -> None:
     assert format_bytes(1536) == "1.50 KiB"
     assert format_bytes(0) == "0 B"
+    assert format_bytes((1 << 20) - 1) == "1.00 MiB"
+    assert format_bytes(1023 << 10) == "1,023 KiB"
 
 
 @pytest.mark.parametrize(
