@@ -26,7 +26,16 @@ from htk.base.errors import UsageError
 from htk.base.io.cache_folder import cache_root
 from htk.base.io.entry import PARSED, Entry, MemoryEntry, StoredEntry, warn_unkept
 from htk.base.io.table_code import table_code
-from htk.base.io.table_file import ENDING, TableFolder, give_tables, inside, is_ruin, read_tables
+from htk.base.io.table_file import (
+    ENDING,
+    TableFolder,
+    give_tables,
+    inside,
+    is_ruin,
+    read_tables,
+    size_of,
+    sizes_inside,
+)
 from htk.base.io.temporary import (
     STALE_S,
     TEMPORARY,
@@ -41,6 +50,7 @@ from htk.base.mappings import Facts, Fields
 DEFAULT_LIMIT_BYTES = 20 << 30
 META = "meta.json"
 _TRIES = 5
+_SPARE_SHARE = 16  # of what may be kept; once this has run out, so much of it is freed
 
 
 @dataclass(frozen=True)
@@ -110,7 +120,7 @@ class Store:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             temporary = temporary_folder(self.root)
             self._fill(temporary, key, parsed, {"source": source_name, "joined": is_joined})
-            size = _size(temporary)
+            size = size_of(temporary)
             self._publish(temporary, self.root / key)
         except (OSError, pa.ArrowException) as error:
             warn_unkept(self.root, error)
@@ -144,7 +154,7 @@ class Store:
         if not (folder / META).is_file():
             return 0
         with suppress(OSError):  # another process removes it
-            return _size(folder) + sum(map(_size, self.root.glob(f"{key}-*")))
+            return size_of(folder) + sum(map(size_of, self.root.glob(f"{key}-*")))
         return 0
 
     def list(self) -> list[ListedEntry]:
@@ -154,7 +164,7 @@ class Store:
             try:
                 meta = json.loads((folder / META).read_text())
                 used = (folder / META).stat().st_mtime
-                size = _size(folder)
+                size = size_of(folder)
                 source = meta["source"]
                 created = meta["created"]
                 is_joined = bool(meta.get("joined"))
@@ -233,30 +243,44 @@ class Store:
             if self._room is not None:
                 self._room -= added
             if self._room is None or self._room < 0:
-                self._sweep(STALE_S)
-                self._room = self._evict(keep)
+                self._room = self.limit_bytes - self._sweep(STALE_S)
+            if self._room < 0:
+                # Some more than has to go, or every further entry would have all counted again.
+                self._room += self._evict(self.limit_bytes // _SPARE_SHARE - self._room, keep)
 
-    def _evict(self, keep: str) -> int:
-        """Remove what was joined, then what was used longest ago, until the rest fits."""
-        entries = self.list()
-        total = sum(e.size_bytes for e in entries) + _unfinished_bytes(self.root)
-        for entry in sorted(reversed(entries), key=lambda e: not e.is_joined):
-            if total <= self.limit_bytes:
+    def _evict(self, size: int, keep: str) -> int:
+        """Remove entries of so many bytes, first those that were joined, then what was used longest
+        ago; return how many bytes they took."""
+        freed = 0
+        for entry in sorted(reversed(self.list()), key=lambda e: not e.is_joined):
+            if freed >= size:
                 break
             if entry.folder.name != keep:
                 self._remove(entry.folder)
-                total -= entry.size_bytes
-        return self.limit_bytes - total
+                freed += entry.size_bytes
+        return freed
 
-    def _sweep(self, older_than_s: float) -> None:
-        """Remove what killed processes left, and entries whose description is gone."""
-        for folder in filter(is_ruin, inside(self.root)):
-            with suppress(OSError):
-                if time.time() - folder.stat().st_mtime >= older_than_s:
-                    self._remove(folder)
-        for left in [f for folder in (self.root, *self._folders()) for f in inside(folder)]:
-            if is_given_up(left, older_than_s):
-                remove(left)
+    def _sweep(self, older_than_s: float) -> int:
+        """Remove what killed processes left, and entries whose description is gone; return how
+        many bytes is left, with what is being written. Each folder is looked at once: there may be
+        thousands, of dozens of files."""
+        total = 0
+        for folder in inside(self.root):
+            sizes = sizes_inside(folder)
+            if is_given_up(folder, older_than_s):
+                remove(folder)
+            elif is_ruin(folder.name, sizes):
+                with suppress(OSError):
+                    if time.time() - folder.stat().st_mtime >= older_than_s:
+                        self._remove(folder)
+            elif META in sizes or folder.name.startswith(TEMPORARY):
+                unfinished = [name for name in sizes if name.startswith(TEMPORARY)]
+                for left in (folder / name for name in unfinished):
+                    if is_given_up(left, older_than_s):
+                        remove(left)
+                        del sizes[left.name]
+                total += sum(sizes.values())
+        return total
 
 
 def _of_process(key: str, k: int) -> str:
@@ -310,20 +334,3 @@ def _source(folder: Path) -> str:
 
 def _meta_checksum(meta: Facts) -> int:
     return zlib.crc32(json.dumps(meta, sort_keys=True).encode())
-
-
-def _unfinished_bytes(root: Path) -> int:
-    """Return what folders take that are not whole yet: of processes at work here or elsewhere."""
-    total = 0
-    for folder in inside(root):
-        with suppress(OSError):  # it was given its name, or was removed
-            total += _size(folder) if folder.name.startswith(TEMPORARY) else 0
-    return total
-
-
-def _size(folder: Path) -> int:
-    sizes = []
-    for file in folder.iterdir():
-        with suppress(FileNotFoundError):  # it was given its name, or was removed
-            sizes.append(file.stat().st_size)
-    return sum(sizes)

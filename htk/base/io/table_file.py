@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -253,12 +253,24 @@ def inside(folder: Path) -> list[Path]:
         return []
 
 
-def is_ruin(folder: Path) -> bool:
-    """Return whether a folder holds tables and no description of them: an entry that was damaged.
+def sizes_inside(folder: Path) -> dict[str, int]:
+    """Return the files of a folder and how many bytes each is; none, if there is no such folder."""
+    sizes = {}
+    with suppress(OSError), os.scandir(folder) as files:
+        for file in files:
+            with suppress(FileNotFoundError):  # it was given its name, or was removed
+                sizes[file.name] = file.stat().st_size
+    return sizes
 
-    What is not htk's stays.
-    """
-    if folder.name.startswith(TEMPORARY) or not folder.is_dir():
+
+def size_of(folder: Path) -> int:
+    """Return how many bytes the files of a folder are."""
+    return sum(sizes_inside(folder).values())
+
+
+def is_ruin(name: str, files: Collection[str]) -> bool:
+    """Return whether a folder of this name holds tables and no description of them: an entry that
+    was damaged. What is not htk's stays."""
+    if name.startswith(TEMPORARY) or not files:
         return False
-    names = [path.name for path in inside(folder)]
-    return bool(names) and all(n.endswith(ENDING) or n == _CHECKED for n in names)
+    return all(file.endswith(ENDING) or file == _CHECKED for file in files)

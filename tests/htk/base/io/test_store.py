@@ -255,8 +255,24 @@ def test_the_least_recently_used_goes_first(tmp_path: Path) -> None:
         store.save(key, parsed(3000))
         os.utime(tmp_path / key / "meta.json", (k, k))
     size = store.list()[0].size_bytes
-    Store(tmp_path, limit_bytes=2 * size + 100).save("d", parsed(3000))
+    Store(tmp_path, limit_bytes=5 * size // 2).save("d", parsed(3000))
     assert {e.folder.name for e in store.list()} == {"c", "d"}
+
+
+def test_of_a_full_cache_more_goes_than_must(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each entry would have thousands of others counted again."""
+    store = Store(tmp_path, limit_bytes=1 << 40)
+    store.save("first", parsed(300))
+    full = Store(tmp_path, limit_bytes=48 * store.list()[0].size_bytes)
+    counts = []
+    sweep = Store._sweep
+    monkeypatch.setattr(Store, "_sweep", lambda *a: (counts.append(1), sweep(*a))[1])
+    for k in range(96):
+        full.save(f"{k}", parsed(300))
+        assert sum(e.size_bytes for e in store.list()) <= full.limit_bytes
+    assert len(counts) <= 1 + 48 / 3 + 1  # a sixteenth of 48 is three
 
 
 def test_what_was_joined_goes_before_what_was_parsed(tmp_path: Path) -> None:
@@ -268,7 +284,7 @@ def test_what_was_joined_goes_before_what_was_parsed(tmp_path: Path) -> None:
         ("j", True), ("b", False), ("a", False)
     ]  # fmt: skip
     size = store.list()[0].size_bytes
-    Store(tmp_path, limit_bytes=3 * size + 100).save("d", parsed(3000))
+    Store(tmp_path, limit_bytes=7 * size // 2).save("d", parsed(3000))
     assert {e.folder.name for e in store.list()} == {"a", "b", "d"}
 
 
