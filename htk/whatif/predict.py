@@ -160,7 +160,7 @@ def predict(
     say how sure that is."""
     asked = ordered(edits)
     measured = start.step_ns if measured_ns is None else measured_ns
-    _check_asked(start, asked, measured)
+    check_asked(start, asked, measured)
     if start.refused:
         return refused(start, asked, measured)
     start = start.match_measured_step(measured)
@@ -171,7 +171,7 @@ def predict(
     return outcome.answer(outcome.find_sigmas())
 
 
-def _check_asked(start: Baseline, asked: tuple[tuple[str, str], ...], measured: int) -> None:
+def check_asked(start: Baseline, asked: tuple[tuple[str, str], ...], measured: int) -> None:
     """Raise UsageError where a recording or a measured step cannot be of these edits."""
     if measured <= 0:
         raise UsageError("the measured step must be longer than 0")

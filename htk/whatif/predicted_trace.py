@@ -29,6 +29,7 @@ from htk.traces.trace.trace import Trace
 from htk.whatif.edited_shapes import SAME_SHAPES, EditedShapes, edited_shapes, hide_shapes
 from htk.whatif.edited_sizes import EditedSizes
 from htk.whatif.edited_step import apply_edits, ordered
+from htk.whatif.predict import check_asked
 from htk.whatif.recorded_step import Baseline
 from htk.whatif.step_model import StepModel
 from htk.whatif.writable import check_writable
@@ -52,9 +53,11 @@ def write_predicted(
     if start.refused:
         raise UsageError(f"nothing to write: {start.gate.verdict}")
     asked = ordered(edits)
+    check_asked(start, asked, start.step_ns)
     edited, after = apply_edits(start, asked)
     check_writable(start, edited, asked)
     shapes = _shapes_after(start, edited, asked)
+    times = _times(start, after)
     graph = start.graph
     cycles = None if graph.cycle is None else [graph.cycle]
     chosen = trace if graph.step is None else trace.sel(steps=[graph.step], cycles=cycles)
@@ -62,12 +65,34 @@ def write_predicted(
     sources = sources_of([part.file for part in parts])
     written = []
     for part, name in zip(parts, target_names(parts), strict=True):
-        moved = _Moved.of(trace, chosen, part, start, edited, after)
+        moved = _Moved.of(trace, chosen, part, start, edited, times)
         moved.shapes = shapes
         moved.sizes = EditedSizes.of(part, start, edited, asked)
         target = folder / name
         written.append(write(sources[part.file], target, moved.sizes.entry, moved.event))
     return written
+
+
+def _times(start: Baseline, after: Replay) -> Ints:
+    """Return the time of each node: of a step that follows one like it, or, where parts of the
+    recorded step that nothing binds would drift apart, of one that follows the observed one."""
+    drift = start.replayed.steady - start.replayed.time
+    return after.steady if np.ptp(drift) <= start.replayed.period_ns else after.time
+
+
+def _leads(start: Baseline, edited: StepModel) -> dict[int, float]:
+    """Return for each thread how many times as long it takes from the step before to its first
+    call of this one."""
+    graph = start.graph
+    between = np.isin(graph.wrap_src, graph.call_end) & np.isin(graph.wrap_dst, graph.call_start)
+    edges = np.flatnonzero(between & (graph.wrap_weight > 0)).tolist()
+    lanes = dict(zip(graph.call_start.tolist(), graph.calls.lane.tolist(), strict=True))
+    return {
+        lanes[int(graph.wrap_dst[edge])]: max(
+            float(edited.wrap_weight[edge] / graph.wrap_weight[edge]), 0.0
+        )
+        for edge in edges
+    }
 
 
 def _shapes_after(
@@ -102,10 +127,11 @@ class _Moved:
         part: TraceFile,
         start: Baseline,
         edited: StepModel,
-        after: Replay,
+        times: Ints,
     ) -> "_Moved":
         keep = kept_events(chosen, part.file)
-        warps = _Warps.of(trace.tables, part, start.graph, after.steady)
+        warps = _Warps.of(trace.tables, part, start.graph, times)
+        warps.leads.update(_leads(start, edited))
         moved = cls(
             part.first_event,
             np.full(len(keep), -1, np.int64),
@@ -116,7 +142,7 @@ class _Moved:
         )
         moved._threads(part, warps)
         moved._gpu(part, warps)
-        moved._graph_nodes(trace.tables, part, start, edited, after)
+        moved._graph_nodes(trace.tables, part, start, edited, times)
         return moved
 
     def event(self, row: int, text: bytes) -> bytes | None:
@@ -157,7 +183,7 @@ class _Moved:
         part: TraceFile,
         start: Baseline,
         edited: StepModel,
-        after: Replay,
+        times: Ints,
     ) -> None:
         """Set the new times of the activities and calls in the graph, and of the arrows that end
         there; drop activities that an edit removed."""
@@ -166,8 +192,8 @@ class _Moved:
         activities = _of(part, tables["kernels"], graph.activities.row)
         rows = numbers(tables["kernels"]["event"])[graph.activities.row[activities]]
         low, high = (
-            after.steady[now.start[activities]] - shift,
-            after.steady[now.end[activities]] - shift,
+            times[now.start[activities]] - shift,
+            times[now.end[activities]] - shift,
         )
         self._set(rows, low, high)
         gone = (graph.activities.length[activities] > 0) & (edited.lengths()[activities] <= 0)
@@ -176,8 +202,8 @@ class _Moved:
         self.restreamed[rows[elsewhere] - self.first] = True
         calls = _of(part, tables["launches"], graph.calls.row)
         rows = numbers(tables["launches"]["event"])[graph.calls.row[calls]]
-        low_call = after.steady[now.call_start[calls]] - shift
-        self._set(rows, low_call, after.steady[now.call_end[calls]] - shift)
+        low_call = times[now.call_start[calls]] - shift
+        self._set(rows, low_call, times[now.call_end[calls]] - shift)
         ids = numbers(tables["kernels"]["correlation"], -1)[graph.activities.row[activities]]
         begins = dict(zip(ids.tolist(), low.tolist(), strict=True))
         ends = part.table("flows")
@@ -208,6 +234,7 @@ class _Warps:
     names: dict[tuple[str | None, str | None], int]  # thread, to its lane in the graph
     threads: dict[int, tuple[Ints, Ints]]
     device: tuple[Ints, Ints]
+    leads: dict[int, float] = field(default_factory=dict)  # of threads, over those recorded
 
     @classmethod
     def of(
@@ -247,7 +274,8 @@ class _Warps:
         moved = time.copy()
         for thread in np.unique(lane).tolist():  # a few threads
             if thread in self.threads:
-                moved[lane == thread] = _warped(time[lane == thread], *self.threads[thread])
+                lead = self.leads.get(thread, 1.0)
+                moved[lane == thread] = _warped(time[lane == thread], *self.threads[thread], lead)
         return moved
 
     def gpu(self, time: Ints) -> Ints:
@@ -263,14 +291,16 @@ def _anchors(old: Ints, new: Ints) -> tuple[Ints, Ints]:
     return old[order], np.maximum.accumulate(new[order])
 
 
-def _warped(time: Ints, old: Ints, new: Ints) -> Ints:
-    """Return times moved in proportion between two anchors, outside them with the nearest."""
+def _warped(time: Ints, old: Ints, new: Ints, lead: float = 1.0) -> Ints:
+    """Return times moved in proportion between two anchors, outside them with the nearest; before
+    the first so many times as far from it."""
     if not len(old):
         return time
     origin = int(old[0])
     inside = np.interp((time - origin).astype(np.float64), old - origin, new - int(new[0]))
     moved = np.rint(inside).astype(np.int64) + int(new[0])
-    moved = np.where(time < old[0], time + int(new[0] - old[0]), moved)
+    ahead = int(new[0]) - np.rint((origin - time) * lead).astype(np.int64)
+    moved = np.where(time < old[0], ahead, moved)
     return np.where(time > old[-1], time + int(new[-1] - old[-1]), moved)
 
 

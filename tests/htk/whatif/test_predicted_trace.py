@@ -15,7 +15,11 @@ from hypothesis import strategies as st
 import htk
 from htk.traces.trace.file import TraceFile
 from htk.traces.trace.opening import open_trace
-from htk.whatif.predicted_trace import _anchors, _Moved, _of, _warped, codes_in
+from htk.whatif.api import WhatIf
+from htk.whatif.predicted_trace import _anchors, _Moved, _of, _times, _warped, codes_in
+from htk.whatif.predictions import NOTE
+from tests.htk.whatif.simulated_job import written
+from tests.thinned import thinned
 
 BASE = 1_700_000_000_000_000_000
 
@@ -90,6 +94,51 @@ def test_ranges_on_the_gpu_stretch_with_what_they_hold(tmp_path: Path) -> None:
     for name, count in before.items():
         assert after[name] == pytest.approx(count, abs=3), name
     assert all(count > 200 for (_, name), count in after.items() if name == step)
+
+
+@pytest.mark.parametrize(
+    "edit", thinned(["host=2x", "replace=gemm=4x", "no_data_wait=on", "batch=2x", "workers=2x"])
+)
+def test_the_written_step_takes_as_long_as_said(
+    simulated: WhatIf, tmp_path: Path, edit: str
+) -> None:
+    """Also what comes before the first call of a step, where nothing recorded is moved."""
+    name, _, value = edit.partition("=")
+    asked = simulated.change(name, value)
+    said = asked.answers()[0].step_ns
+    assert said is not None and said != simulated.stage.step_ns
+    asked.write(tmp_path / "predicted")
+    (tmp_path / "predicted" / NOTE).unlink()
+    read = WhatIf(open_trace(str(tmp_path / "predicted"))).stage
+    assert read.step_ns == pytest.approx(said, rel=0.005)
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> WhatIf:
+    folder = tmp_path_factory.mktemp("simulated")
+    job = {"nodes": 1, "layers": 2, "micro_batch": 4, "seq": 512, "steps": 3, "stacks": False}
+    return WhatIf(open_trace(str(written(folder, strategy="ddp", **job))))
+
+
+@pytest.mark.parametrize(("lead", "expected"), [(1.0, [80, 90]), (0.5, [90, 95]), (0.0, [100] * 2)])
+def test_what_comes_before_the_first_call_is_nearer_to_it(lead: float, expected: list[int]) -> None:
+    times, old, new = (np.array(values) for values in ([0, 10], [20, 40], [100, 120]))
+    assert _warped(times, old, new, lead).tolist() == expected
+
+
+def test_a_step_whose_parts_drift_apart_follows_the_observed_one() -> None:
+    """Those that nothing binds to the others run further ahead with every repetition."""
+
+    def times(ahead: int) -> list[int]:
+        seen, steady = np.array([100, 200]), np.array([100, 200 - ahead])
+        start: Any = SimpleNamespace(
+            replayed=SimpleNamespace(time=seen, steady=steady, period_ns=150)
+        )
+        edited: Any = SimpleNamespace(time=seen + 7, steady=steady + 3)
+        return _times(start, edited).tolist()  # type: ignore[no-any-return]
+
+    assert times(100) == [103, 103]
+    assert times(2000) == [107, 207]
 
 
 def moved() -> _Moved:

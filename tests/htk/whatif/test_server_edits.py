@@ -184,3 +184,11 @@ def test_what_is_modelled_to_a_twentieth_has_no_share_of_the_peak(shared: Path) 
 def test_an_edit_that_touches_nothing_recorded_is_refused(edit: str, value: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         recorded(16, 4096).change(edit, value).run()
+
+
+def test_an_edit_of_training_is_not_written(
+    recordings: dict[tuple[int, int], WhatIf], tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match="iterations of a server"):
+        recordings[SIZES[0]].change("batch", "2x").write(tmp_path / "predicted")
+    assert not (tmp_path / "predicted").exists()
