@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from htk.base.mappings import Fields
-from htk.physics.hardware import FORMATS, Gpu, catalogue
+from htk.physics.hardware import FORMATS, Gpu, catalogue, words_of
 
 _GIB = 1 << 30
 _ALIKE = 0.12  # what drivers keep for themselves, and what data sheets round
@@ -85,13 +85,10 @@ def detected(
     functions and makers' suffixes do not matter. Recorded memory and units decide between several,
     and against an entry that they do not fit (an eighth of a GPU); where the name tells nothing,
     they find the entry."""
-    words = _words(device_name or "")
+    words = words_of(device_name or "")
     entries = catalogue()
     named = [
-        (len(entry), entries[short])
-        for short, names in entries.driver_names()
-        for entry in map(_words, names)
-        if entry <= words
+        (len(entry), entries[short]) for short, entry in entries.words_of_drivers if entry <= words
     ]
     fitting = [(n, gpu) for n, gpu in named if _fits(gpu, memory_bytes, units)]
     if fitting:
@@ -131,10 +128,6 @@ def _is(gpu: Gpu, memory_bytes: int, units: int) -> bool:
 
 def _tells_model(words: Iterable[str]) -> bool:
     return any(re.search(r"\d", word) for word in words)
-
-
-def _words(name: str) -> frozenset[str]:
-    return frozenset(re.findall(r"[a-z0-9]+", name.lower()))
 
 
 def _first(properties: str | None) -> Fields:

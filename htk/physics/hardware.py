@@ -140,6 +140,11 @@ class Catalogue(Mapping[str, Gpu]):
         """The letters and digits of each short name."""
         return {short: _letters_and_digits(short) for short in self}
 
+    @cached_property
+    def words_of_drivers(self) -> Sequence[tuple[str, frozenset[str]]]:
+        """Each short name with the words of what drivers call that accelerator, a row a name."""
+        return [(short, words_of(name)) for short, names in self.driver_names() for name in names]
+
     def driver_names(self) -> Iterator[tuple[str, Sequence[str]]]:
         """Yield each short name with what drivers call that accelerator."""
         for name, text in self._texts.items():
@@ -149,6 +154,11 @@ class Catalogue(Mapping[str, Gpu]):
                 yield name, [word for line in lines for word in re.findall(r'"(.+?)"', line)]
             else:
                 yield name, (read_entry.device_name, *read_entry.also)
+
+
+def words_of(name: str) -> frozenset[str]:
+    """Return the words of an accelerator's name: their order and its punctuation tell nothing."""
+    return frozenset(re.findall(r"[a-z0-9]+", name.lower()))
 
 
 def catalogue(own_file: str | None = None) -> Catalogue:

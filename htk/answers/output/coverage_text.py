@@ -177,7 +177,7 @@ def _own(name: str, value: object, unit: str = "") -> str:
         return ", ".join(f"{visible(str(k))} {_own(k, v, unit)}" for k, v in value.items())
     if isinstance(value, list):
         return _few(value)
-    return visible(format_value(value, unit))
+    return visible(format_value(value, unit)).removesuffix(".")  # other facts follow it
 
 
 def _few(values: list[Any]) -> str:
