@@ -107,7 +107,8 @@ def _with_kernels(job: TrainingJob, asked: Mapping[str, str]) -> TrainingJob:
 def _with_sharding(before: TrainingJob, job: TrainingJob, asked: Mapping[str, str]) -> TrainingJob:
     """Return the job with its parameters spread over the ranks that it has now.
 
-    Shards of a node become those of a node of another size, as `hybrid_shard` means them.
+    Shards of a node become those of a node in which others hold them, as `hybrid_shard` means them:
+    of another size, or with more ranks or fewer to a layer.
     """
     name, _, size = asked.get("sharding", job.strategy or "").partition(":")
     if not name or not job.data_ranks:  # that there are too few ranks is said elsewhere
@@ -117,7 +118,7 @@ def _with_sharding(before: TrainingJob, job: TrainingJob, asked: Mapping[str, st
     if name == "ddp":
         shards = 1
     elif name == "hybrid_shard":
-        is_of_node = before.shards == before.node_shards and job.node != before.node
+        is_of_node = before.shards == before.node_shards
         usual = job.shards if name == job.strategy and not is_of_node else job.node_shards
         shards = positive_integer(size, "sharding") if size else max(min(usual or 1, data), 1)
         if shards == data > 1:  # nobody else holds the same shard

@@ -8,6 +8,7 @@ from htk.base.core.humanize import pluralize
 from htk.base.errors import UsageError
 from htk.whatif.edit_arguments import positive_integer
 from htk.whatif.experts import exchanges, spread_gradients
+from htk.whatif.group_kinds import described_degree
 from htk.whatif.network_tiers import network
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import gpus_of_a_node, rescaled
@@ -18,6 +19,8 @@ HELP = "Ranks that experts are spread over: 8. Low confidence."
 
 def apply(model: StepModel, value: str) -> StepModel:
     ranks = positive_integer(value, NAME)
+    if ranks == described_degree(model, "expert"):
+        return model.with_assumption(f"experts are spread over {pluralize(ranks, 'rank')} already")
     chosen = exchanges(model)
     if not chosen.any() and ranks == 1:
         return model.with_assumption("no experts are spread over ranks")

@@ -46,6 +46,7 @@ JOBS: dict[str, dict[str, Any]] = {
     "hybrid": HYBRID | {"gpus_per_node": 2},
     "hybrid in larger nodes": HYBRID,
     "hybrid in four nodes": HYBRID | {"nodes": 4, "gpus_per_node": 2},
+    "tp 2, hybrid": HYBRID | {"tensor_parallel": 2},
     "pp 2, hybrid": HYBRID | {"gpus_per_node": 2, "pipeline_parallel": 2, "accumulation": 4},
     "tp 2, pp 2, hybrid": HYBRID
     | {"tensor_parallel": 2, "pipeline_parallel": 2, "accumulation": 4},

@@ -27,6 +27,8 @@ ONE_WAY = [
     ("hybrid", "world", "1x4", "sharded"),
     ("hybrid", "world", "2x4", "hybrid in larger nodes"),
     ("hybrid in larger nodes", "world", "4x2", "hybrid in four nodes"),
+    ("hybrid in larger nodes", "tp", "2", "tp 2, hybrid"),
+    ("tp 2, hybrid", "tp", "1", "hybrid in larger nodes"),
 ]
 
 
@@ -60,8 +62,9 @@ def test_an_edit_makes_the_job_that_was_simulated_so(
 ALREADY = {
     "plain": "cp=1 tp=1 pp=1 sp=off ep=1 world=4 accumulation=1 batch=8 seq=1024 checkpointing=off "
     "precision=bf16 split:tensor=1 sharding=ddp hardware=a100-80gb host=1x network:bandwidth=1x",
-    "cp 2": "cp=2",
+    "cp 2": "cp=2 ep=1",
     "tp 2": "tp=2",
+    "tp 2, hybrid": "tp=2 sharding=hybrid_shard world=2x4 cp=1",
     "pp 2": "pp=2",
     "tp 4 sp": "sp=on",
     "checkpointed": "checkpointing=on",
