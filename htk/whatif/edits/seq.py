@@ -10,9 +10,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from htk.base.columns.types import Mask
 from htk.base.errors import UsageError
 from htk.whatif.edit_arguments import against
 from htk.whatif.edits import batch
+from htk.whatif.operator_shapes import operator_shapes
 from htk.whatif.recorded_job import recorded_job
 from htk.whatif.shapes import inputs
 from htk.whatif.step_model import StepModel
@@ -25,6 +27,7 @@ HELP = (
 
 _PAIR = re.compile(r"(\d+):(\d*\.?\d+)")
 _WHOLE = 0.01  # shares sum to 1 within
+_OF_HEADS = 3  # dimensions of a product of batches, one for each head
 _MOST = 32  # times the recorded length
 _SIGMA = 0.06  # of attention beyond its tokens
 
@@ -53,7 +56,7 @@ def apply(model: StepModel, value: str) -> StepModel:
             f"tested; up to {_MOST} times are answered"
         )
     changed = batch.apply(model, f"{ratio:.9f}x") if ratio != 1 else model
-    attention = model.facts.family.isin("attention")
+    attention = model.facts.family.isin("attention") | _on_scores(model)
     length = changed.lengths().astype(np.float64)
     fixed = np.minimum(length, batch.SHORTEST_NS)
     changed = changed.with_lengths(attention, fixed + (length - fixed) * looked / ratio)
@@ -69,6 +72,27 @@ def apply(model: StepModel, value: str) -> StepModel:
             f"{words} {ratio:.3g} times as long as recorded; attention {looked:.3g} times",
         ),
     )
+
+
+def _on_scores(model: StepModel) -> Mask:
+    """Return the kernels that work on each pair of tokens, where attention is no kernel of its own:
+    products of batches, and all on matrices as wide as they are long."""
+    batch_size, tokens = inputs(model)
+    if not batch_size or not tokens:
+        return np.zeros(len(model.facts.dims), bool)
+    length = tokens // batch_size
+
+    def multiplies_pairs(dims: str) -> bool:
+        shapes = [shape for shape in operator_shapes(dims) if len(shape) == _OF_HEADS][:2]
+        return sum(shape[1:].count(length) for shape in shapes) > 1
+
+    def holds_pairs(dims: str) -> bool:
+        shapes = operator_shapes(dims)
+        return any(shape[2:] == (length, length) for shape in shapes)
+
+    products = model.facts.op.where(lambda op: op == "aten::bmm")
+    paired: Mask = products & model.facts.dims.where(multiplies_pairs)
+    return paired | model.facts.dims.where(holds_pairs)
 
 
 def mean_length(value: str, now: float | None, samples: float | None) -> float | None:

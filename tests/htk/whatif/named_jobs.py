@@ -35,6 +35,7 @@ JOBS: dict[str, dict[str, Any]] = {
     "checkpointed": {"checkpointing": True},
     "tf32": {"precision": "tf32"},
     "attention in parts": {"attention": "materialised"},
+    "attention in parts, longer": {"attention": "materialised", "seq": 2048},
     "fused loss": {"fused_loss": True},
     "optimizer in parts": {"optimizer": "adam-foreach"},
     "8-bit optimizer": {"optimizer": "adam-8bit"},

@@ -27,6 +27,8 @@ ONE_WAY = [
     ("hybrid", "world", "1x4", "sharded"),
     ("hybrid", "world", "2x4", "hybrid in larger nodes"),
     ("hybrid in larger nodes", "world", "4x2", "hybrid in four nodes"),
+    ("attention in parts", "seq", "2x", "attention in parts, longer"),
+    ("attention in parts, longer", "seq", "1024", "attention in parts"),
     ("hybrid in larger nodes", "tp", "2", "tp 2, hybrid"),
     ("tp 2, hybrid", "tp", "1", "hybrid in larger nodes"),
 ]
