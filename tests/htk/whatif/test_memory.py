@@ -181,7 +181,7 @@ def test_what_is_split_already_is_split_by_the_ratio() -> None:
     assert (now.replicas, now.data_ranks) == (8, 16)
     tensor = layout_of(edited_job(now, [("tp", "4")]), LAYOUT)
     assert (tensor.tensor, tensor.micro_batch, tensor.micro_batches) == (4, 3, 5)
-    assert (tensor.shards, tensor.replicas) == (4, 2), "16 ranks of data parallelism are 8"
+    assert (tensor.shards, tensor.replicas) == (2, 4), "of 8 data-parallel ranks a node has 2"
     context = layout_of(edited_job(now, [("cp", "4")]), LAYOUT)
     assert (context.context, context.micro_batch, context.shards) == (4, 3, 4)
     staged = layout_of(edited_job(now, [("pp", "4")]), LAYOUT)
