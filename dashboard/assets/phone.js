@@ -1,4 +1,5 @@
-/* On a phone: charts whose labels would run together or take the room of what they label. */
+/* On a phone, charts whose labels would run together or take the room of what they label; narrow
+   tables whose names would. */
 (function () {
   "use strict";
   const NARROW = 600; // pixels of the window
@@ -7,6 +8,7 @@
   const LETTER = 7; // pixels of a letter of a label
   const FEW = 4; // marks of an axis of amounts
   const NAME = 150; // pixels of a column of names
+  const OF_TABLE = 0.5; // of a narrow table, that a pinned name takes at most
   const NUMBERED = /^(rank|step|stage|device) (\S+)$/;
 
   /* A sentence in two lines, a name by its beginning and end. */
@@ -69,27 +71,31 @@
     if (words.length) window.Plotly.restyle(gd, { text: words.map((k) => [...gd.data[k].text].map(first)) }, words);
   }
 
-  /* A pinned name would leave no room for what is said of it. */
-  function unpin(grid) {
+  /* A pinned name would leave no room for what is said of it: on a phone it goes with the rest, in
+     a narrow table of a wide window it takes half at most. */
+  function makeRoom(grid) {
     const api = window.dash_ag_grid.getApi(grid.id);
     if (!api) return;
     grid.dataset.narrow = "1";
+    const isPhone = window.innerWidth <= NARROW;
+    const most = isPhone ? NAME : Math.round(grid.clientWidth * OF_TABLE);
     const names = api.getColumns().filter((column) => column.isPinnedLeft() && column.getActualWidth() > 100);
-    const state = names.map((column) => ({ colId: column.getColId(), pinned: null, width: NAME }));
-    if (!state.length) return;
-    api.applyColumnState({ state });
+    const cut = (columns) => {
+      const wide = columns.filter((column) => column.getActualWidth() > most);
+      if (wide.length) api.setColumnWidths(wide.map((column) => ({ key: column.getColId(), newWidth: most })));
+    };
+    if (isPhone && names.length) api.applyColumnState({ state: names.map((column) => ({ colId: column.getColId(), pinned: null, width: NAME })) });
+    cut(names);
     api.addEventListener("columnResized", (event) => { // the grid fits columns to their rows, again and again
-      const wide = event.finished && String(event.source).startsWith("autosize") ? names.filter((column) => column.getActualWidth() > NAME) : [];
-      if (wide.length) api.setColumnWidths(wide.map((column) => ({ key: column.getColId(), newWidth: NAME })));
+      if (event.finished && String(event.source).startsWith("autosize")) cut(names);
     });
   }
 
   function look() {
-    if (window.innerWidth > NARROW) return;
     for (const grid of document.querySelectorAll('.grid [class*="ag-theme"][id]:not([data-narrow])')) {
-      if (grid.querySelector(".ag-row") && window.dash_ag_grid) unpin(grid);
+      if (grid.clientWidth <= NARROW && grid.querySelector(".ag-row") && window.dash_ag_grid) makeRoom(grid);
     }
-    if (!window.Plotly) return;
+    if (window.innerWidth > NARROW || !window.Plotly) return;
     for (const gd of document.querySelectorAll(".js-plotly-plot:not([data-narrow])")) {
       if (gd.querySelector(".main-svg") && /** @type {any} */ (gd).data) narrow(gd);
     }

@@ -125,3 +125,26 @@ def test_words_below_bars_stand_in_two_rows(phone: tuple[Any, str]) -> None:
     for row in (drawn[::2], drawn[1::2]):
         for before, after in pairwise(row):
             assert before["right"] < after["left"], "they do not touch"
+
+
+def test_names_take_half_of_a_narrow_table_at_most(phone: tuple[Any, str], browser: Any) -> None:
+    """In a wide window, too, what is said of a kernel stands beside its name."""
+    _, address = phone
+    page = new_tab(browser, viewport={"width": 1280, "height": 900})
+    page.goto(address)
+    settled(page)
+    table = "#page .halves .grid:has(.ag-pinned-left-header [col-id='name'])"
+    page.locator(table).first.scroll_into_view_if_needed()
+    until(page, "t => !!document.querySelector(t + ' [data-narrow] .ag-row')", table)
+    until(
+        page,
+        """table => {
+          const grid = document.querySelector(table + " [data-narrow]");
+          const box = (cell) => grid.querySelector(cell).getBoundingClientRect();
+          const first = box(".ag-header-viewport [col-id]"); // of what is said of a name
+          return grid.clientWidth < 600 && box("[col-id='name']").width <= grid.clientWidth / 2 + 1
+            && first.right <= grid.getBoundingClientRect().right;
+        }""",
+        table,
+    )
+    page.close()
