@@ -79,9 +79,7 @@ def module_breakdown(
     launched = modules_of_kernels(kernels, kernel_links, launch_callers, op_callers)
     modules = [*dict.fromkeys([*operators.used, *launched.used])]
     if not modules:
-        raise MissingTable(
-            "no operator has an nn.Module; record with with_modules=True or with_stack=True"
-        )
+        raise MissingTable("no operator has an nn.Module", "modules")
     tree = CallTree.of(cpu_ops, op_links)
     names, above = _with_outer(modules)
     of_operator, of_kernel = operators.among(names), launched.among(names)

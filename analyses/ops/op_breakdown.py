@@ -161,9 +161,7 @@ def _told_apart(
         "module": op_callers["module"],
     }[by]
     if by == "module" and not valid(column).any():
-        raise MissingTable(
-            "no operator has an nn.Module; record with with_modules=True or with_stack=True"
-        )
+        raise MissingTable("no operator has an nn.Module", "modules")
     codes = codes_of(column)[0].astype(np.int64)
     if by == "shape":
         types = codes_of(cpu_ops["input_types"])[0].astype(np.int64)

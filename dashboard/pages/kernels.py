@@ -6,6 +6,7 @@ from dash import html
 
 from htk.answers.output.figure_frame import framed
 from htk.answers.output.tokens import blended, palette_of
+from htk.base.core.humanize import sentence
 from htk.base.names.rows_by import WORDS
 from htk.dashboard import headlines, plots
 from htk.dashboard.components import (
@@ -144,7 +145,8 @@ def _roofline(visit: Visit) -> list[Any]:
     result = visit.ask("roofline", **asked)
     rows = [r for r in result.to_pylist() if r["flops_per_byte"] and r["achieved_tflops"]]
     if not rows:
-        text = "No operator with a model of its work: record shapes (record_shapes=True)."
+        how = sentence(visit.trace.what_records("shapes"))
+        text = f"No operator has a model of its work. {how}"
         return [empty(_unless_filtered(visit, text)), *coverage(result)]
     names = result.coverage.get("gpu") or []
     names = [names] if isinstance(names, str) else list(names)

@@ -85,7 +85,7 @@ def _table(visit: Visit) -> list[Any]:
 def _modules(visit: Visit) -> list[Any]:
     result = visit.ask("module_breakdown")
     if not len(result):
-        return [empty("No modules were recorded: profile with with_modules=True.")]
+        return [empty(f"No {visit.trace.what_records('modules')}.")]
     return [grid(result, visit, {}, rows=10)]
 
 

@@ -19,6 +19,7 @@ _CONTENTS = {  # table -> what it holds
     "flows": "flow events (ac2g, fwdbwd)",
     "counters": "counter events",
     "shapes": "shapes of operators",
+    "modules": "modules of operators",
     "job_operations": "operation-level rows",
     "server_steps": "steps",
     "execution_nodes": "nodes of an execution trace",
@@ -39,6 +40,7 @@ _TORCH = {
     "memory": "profile with profile_memory=True",
     "python_calls": "profile with with_stack=True",
     "shapes": "profile with record_shapes=True",
+    "modules": "profile with with_modules=True or with_stack=True",
     "syncs": "profile with an experimental_config that has enable_cuda_sync_events=True",
     "collectives": "they come with a job of several ranks, or with NCCL's own records",
     "comm_counts": "save the output of `ncclras -f json` in a file",
@@ -49,7 +51,7 @@ _TORCH = {
     "proxy_steps": "run with NCCL's example profiler plugin, NCCL_PROFILE_EVENT_MASK=94",
 }
 _ONLY_TORCH = dict.fromkeys(
-    ("memory", "python_calls", "shapes"), "only torch.profiler records them"
+    ("memory", "python_calls", "shapes", "modules"), "only torch.profiler records them"
 )
 _NSIGHT = _ONLY_TORCH | {
     "kernels": "record with nsys profile --trace=cuda,nvtx",

@@ -89,9 +89,7 @@ def _modules(kernels: pa.Table, kernel_links: pa.Table, tables: TablesLater) -> 
     callers = (tables[name]() for name in ("launch_callers", "op_callers"))
     modules = modules_of_kernels(kernels, kernel_links, *callers)
     if not any(modules.used):
-        raise MissingTable(
-            "no operator has an nn.Module; record with with_modules=True or with_stack=True"
-        )
+        raise MissingTable("no operator has an nn.Module", "modules")
     return modules
 
 

@@ -201,7 +201,8 @@ class Trace:
         """Return an error that says how to record what is lacking, or what leaves none."""
         if not error.lacks or error.recipe:
             return error
-        if (chosen := self._chosen()) and self.emptied(error.lacks):
+        is_table = error.lacks in TABLES or error.lacks in DERIVED  # others are columns of some
+        if is_table and (chosen := self._chosen()) and self.emptied(error.lacks):
             return MissingTable(f"nothing within {chosen}")
         how = recipe(self._lacking(error.lacks), self._formats)
         return MissingTable(error.args[0], error.lacks, how)

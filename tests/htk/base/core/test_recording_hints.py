@@ -20,6 +20,8 @@ SAMPLES = Path(__file__).parents[4] / "sample_traces"
         ("nsight", "memory_peaks", "no memory events were recorded; only torch.profiler"),
         ("rocprof_json", "op_breakdown", "no CPU operators were recorded; only torch.profiler"),
         ("xplane", "memory_timeline", "no memory events were recorded; only torch.profiler"),
+        ("xplane", "module_breakdown", "no operator has an nn.Module; only torch.profiler"),
+        ("nsight", "module_breakdown", "no operator has an nn.Module; only torch.profiler"),
     ],
 )
 def test_advice_fits_the_tool_that_recorded(sample: str, question: str, text: str) -> None:
@@ -29,6 +31,15 @@ def test_advice_fits_the_tool_that_recorded(sample: str, question: str, text: st
     assert text in str(caught.value)
     rows = [str(row) for row in trace.doctor().to_pylist()]
     assert not any("profile_memory=True" in row for row in rows)
+
+
+def test_columns_are_no_tables_that_a_choice_could_empty(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.json", op("aten::mm", 0, 5), kernel("gemm", 6, 3), **of_rank(0))
+    trace = htk.open(path, cache=False).sel(to_ns=8_000)
+    with pytest.raises(MissingTable, match="record_shapes=True"):
+        trace.flops()
+    with pytest.raises(MissingTable, match="with_modules=True"):
+        trace.module_breakdown()
 
 
 def test_analyses_that_see_tables_alone_get_the_advice_too(tmp_path: Path) -> None:
