@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench.commands import SMALL, measure
+from bench.commands import SMALL, AskedFile, measure
 
 FIGURES = Path(__file__).parent / "figures/commands.json"
 QUESTION, INPUT, ROUNDS, TRIES = "time-breakdown", "8 small ranks", 3, 3
@@ -27,9 +27,8 @@ def main() -> int:
     )
     for _ in range(TRIES):
         with tempfile.TemporaryDirectory() as scratch:
-            measured = measure(
-                Path(sys.executable), QUESTION, INPUT, SMALL, None, Path(scratch), {}, ROUNDS
-            )
+            asked = AskedFile(QUESTION, INPUT, SMALL)
+            measured = measure(Path(sys.executable), asked, Path(scratch), {}, ROUNDS)
         now = measured["times_imports"]
         for name in NAMES:
             print(f"{name}: {now[name]:.1f} times the imports, {kept[name]:.1f} as kept")

@@ -21,7 +21,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.peers import SCRIPTS, environment_of_user, install_wheel, interpreters
 from bench.reach import simulate
@@ -46,6 +46,15 @@ class Contestant:
     seconds: list[float] = field(default_factory=list)
 
 
+class AskedFile(NamedTuple):
+    """A question, and what it is asked of."""
+
+    question: str
+    input: str  # in words
+    path: Path
+    option: str | None = None  # which makes it another question of the same cost
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=7)
@@ -66,51 +75,42 @@ def report(
     """Return the medians of each command, their spread, and ratios to the imports alone."""
     large_trace = large or simulated(scratch)
     works = [
-        ("kernel-top", "one large trace", large_trace, "--n"),
-        ("summary", "one large trace", large_trace, None),
-        ("time-breakdown", SMALLEST, _smallest(scratch / "smallest"), None),
-        ("time-breakdown", "8 small ranks", SMALL, None),
-        ("time-breakdown", "8 large ranks", _copies(large_trace, scratch / "ranks"), None),
+        AskedFile("kernel-top", "one large trace", large_trace, "--n"),
+        AskedFile("summary", "one large trace", large_trace),
+        AskedFile("time-breakdown", SMALLEST, _smallest(scratch / "smallest")),
+        AskedFile("time-breakdown", "8 small ranks", SMALL),
+        AskedFile("time-breakdown", "8 large ranks", _copies(large_trace, scratch / "ranks")),
     ]
-    rows = [
-        measure(python, question, what, path, new, scratch, peers, rounds)
-        for question, what, path, new in works
-    ]
+    rows = [measure(python, work, scratch, peers, rounds) for work in works]
     return {"starting": _starting(python, rounds), "commands": rows}
 
 
 def measure(
-    python: Path,
-    question: str,
-    what: str,
-    path: Path,
-    option: str | None,
-    scratch: Path,
-    peers: Mapping[str, Path],
-    rounds: int,
+    python: Path, asked: AskedFile, scratch: Path, peers: Mapping[str, Path], rounds: int
 ) -> dict[str, Any]:
     cold = scratch / "cold"
     warm = scratch / "warm"
     htk = str(python.with_name("htk"))
 
-    def asked(k: int) -> list[str]:
-        # A new question of the same cost: another number of rows, or a window that cuts nothing.
-        changed = [option, str(30 + k)] if option else ["--to", f"{10**8 + k}s"]
-        return [htk, question, str(path), *changed]
+    same = [htk, asked.question, str(asked.path)]
 
-    same = [htk, question, str(path)]
+    def another(k: int) -> list[str]:
+        # A new question of the same cost: another number of rows, or a window that cuts nothing.
+        changed = [asked.option, str(30 + k)] if asked.option else ["--to", f"{10**8 + k}s"]
+        return [*same, *changed]
+
     contestants = {
         "imports": importing(python),
         "cold": Contestant(lambda k: same, lambda: emptied(cold), cache(cold)),
-        "warm": Contestant(asked, environment=cache(warm)),
+        "warm": Contestant(another, environment=cache(warm)),
         "again": Contestant(lambda k: same, environment=cache(warm)),
     }
     for tool, its_python in peers.items():
-        words = [str(its_python), "-c", SCRIPTS[question][tool], str(path)]
+        words = [str(its_python), "-c", SCRIPTS[asked.question][tool], str(asked.path)]
         contestants[tool] = Contestant(lambda k, words=words: words)
     _run(same, cache(warm))
     take_turns(contestants, rounds)
-    return {"question": question, "input": what, **_figures(contestants)}
+    return {"question": asked.question, "input": asked.input, **_figures(contestants)}
 
 
 def take_turns(contestants: Mapping[str, Contestant], rounds: int) -> None:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
 from htk.base.mappings import Facts, Fields
+from htk.base.names.memory_events import ALLOCATION, FAILED_ALLOCATION
 from htk.parsers.common.log_records import (
     Issues,
     read_whole,
@@ -113,7 +114,7 @@ def _history(
     start = _time(events[0]) if events else 0
     common = {"device_type": _CUDA, "device": device}
     yield common | {
-        "name": "[memory]",
+        "name": ALLOCATION,
         "time_ns": start,
         "size_bytes": allocated,
         "allocated_bytes": allocated,
@@ -128,7 +129,7 @@ def _history(
         if id(frames) not in stacks:
             stacks[id(frames)] = _stack(frames)
         yield common | {
-            "name": "[OutOfMemory]" if failed else "[memory]",
+            "name": FAILED_ALLOCATION if failed else ALLOCATION,
             "time_ns": _time(event),
             "address": _address(event.get("addr")),
             "size_bytes": _size(event) if failed else _grown(event),

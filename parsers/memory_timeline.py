@@ -19,6 +19,7 @@ from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
+from htk.base.names.memory_events import ALLOCATION
 from htk.base.schema import INT64, TABLES
 from htk.parsers.common.log_records import Issues, read_json
 
@@ -57,7 +58,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     length = len(times)
     columns = {
         "event": number(np.arange(length), INT64),
-        "name": constant_text("[memory]", length),
+        "name": constant_text(ALLOCATION, length),
         "time_ns": number(times, INT64),
         "size_bytes": number(sizes, INT64),
         "allocated_bytes": number(np.cumsum(sizes), INT64),

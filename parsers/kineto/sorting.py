@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from htk.base.columns.arrow import codes_of, constant_text, number, text, valid
 from htk.base.columns.order import ordered
 from htk.base.columns.types import Mask
+from htk.base.names.memory_events import ALLOCATION, FAILED_ALLOCATION
 from htk.base.schema import FLOAT64, INT32, INT64, STRING
 from htk.parsers.kineto.raw import TYPES, RawEvents
 
@@ -274,7 +275,7 @@ def is_any(codes: NDArray[np.int32], texts: pa.Array, wanted: tuple[str, ...]) -
 
 
 def _is_memory(name: str) -> bool:
-    return name in ("[memory]", "[OutOfMemory]")
+    return name in (ALLOCATION, FAILED_ALLOCATION)
 
 
 def _whole(value: str) -> int | None:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from htk.base.columns.arrow import numbers, truths
 from htk.base.columns.types import NONE, Ints
 from htk.base.mappings import Fields, NamedTables
+from htk.base.names.memory_events import ALLOCATION
 
 HOST = ("cpu_ops", "annotations", "python_calls", "launches", "overheads")
 _Moments = Callable[[pa.Table, str], Ints]
@@ -181,7 +182,7 @@ def gather_instants(tables: NamedTables, moments: _Moments) -> dict[Track, list[
         rows, _read_arguments("memory", memory), strict=True
     ):
         track = Track(f"thread {thread}, memory")
-        instants[track].append(Instant(name or "[memory]", "cpu_instant_event", time, arguments))
+        instants[track].append(Instant(name or ALLOCATION, "cpu_instant_event", time, arguments))
     return dict(instants)
 
 

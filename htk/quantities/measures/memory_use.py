@@ -11,6 +11,7 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.nesting import Nested
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask
+from htk.base.names.memory_events import FAILED_ALLOCATION
 from htk.base.schema import INT32
 from htk.quantities.measures.passes import threads_of
 
@@ -78,12 +79,12 @@ def _devices(memory: pa.Table) -> Ints:
 
 def is_use(memory: pa.Table) -> Mask:
     """Return which events allocate or release: all but those of allocations that failed."""
-    return matching(memory["name"], lambda name: name != "[OutOfMemory]")
+    return matching(memory["name"], lambda name: name != FAILED_ALLOCATION)
 
 
 def failures(memory: pa.Table, use: MemoryUse) -> Ints:
     """Allocations that failed, of each device."""
-    failed = memory.filter(pa.array(matching(memory["name"], lambda name: name == "[OutOfMemory]")))
+    failed = memory.filter(pa.array(matching(memory["name"], FAILED_ALLOCATION.__eq__)))
     wanted = {tuple(key): k for k, key in enumerate(use.devices.keys.tolist())}
     count = np.zeros(len(use.devices), np.int64)
     for key in _devices(failed).tolist():  # failures are few

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
+from htk.base.names.memory_events import ALLOCATION
 from htk.recording.simulate.allocator import Allocator
 from htk.recording.simulate.calls import RuntimeCalls
 from htk.recording.simulate.clock import BEGIN_NS, Clocks
@@ -311,7 +312,7 @@ class Writer:
             f' "Addr": {address}, "Ev Idx": {self._external}'
         )
         tid = self._tid[thread]
-        out.append(instant("[memory]", self._pid, state.begin[k], tid, "cpu_instant_event", args))
+        out.append(instant(ALLOCATION, self._pid, state.begin[k], tid, "cpu_instant_event", args))
 
     def _collect(self, state: _Pass, out: list[str], k: int) -> None:
         """Write a garbage collection, as PyTorch does with `record_python_gc_info`."""
