@@ -37,7 +37,7 @@ def test_a_filter_that_leaves_no_kernel_is_the_reason_for_an_empty_panel(tmp_pat
     roofline = composed()["kernels"].parts["roofline"]
     filtered = Visit(runs, UrlState.of("/kernels", "?name=zzzz"))
     assert "under the filters that are set" in str(roofline(filtered))
-    assert "record shapes" in str(roofline(Visit(runs, UrlState.of("/kernels", ""))))
+    assert "record_shapes=True" in str(roofline(Visit(runs, UrlState.of("/kernels", ""))))
 
 
 @pytest.mark.parametrize("path", ["timeline", "idle"])
