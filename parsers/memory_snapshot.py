@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
 from htk.base.mappings import Facts, Fields
-from htk.base.names.memory_events import ALLOCATION, FAILED_ALLOCATION
+from htk.base.schema.profile import ALLOCATION, FAILED_ALLOCATION
 from htk.parsers.common.log_records import (
     Issues,
     read_whole,

@@ -19,8 +19,8 @@ from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
-from htk.base.names.memory_events import ALLOCATION
 from htk.base.schema import INT64, TABLES
+from htk.base.schema.profile import ALLOCATION
 from htk.parsers.common.log_records import Issues, read_json
 
 NAME = "memory_timeline"

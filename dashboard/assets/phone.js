@@ -2,7 +2,7 @@
    tables whose names would. */
 (function () {
   "use strict";
-  const NARROW = 600; // pixels of the window
+  const NARROW = 600; // pixels of the window, or of a table
   const LONGEST = 26; // characters of a label beside an axis
   const TWO_LINES = 48; // pixels of a row whose label may have two
   const LETTER = 7; // pixels of a letter of a label
@@ -80,14 +80,14 @@
     const isPhone = window.innerWidth <= NARROW;
     const most = isPhone ? NAME : Math.round(grid.clientWidth * OF_TABLE);
     const names = api.getColumns().filter((column) => column.isPinnedLeft() && column.getActualWidth() > 100);
-    const cut = (columns) => {
-      const wide = columns.filter((column) => column.getActualWidth() > most);
+    const cut = () => {
+      const wide = names.filter((column) => column.getActualWidth() > most);
       if (wide.length) api.setColumnWidths(wide.map((column) => ({ key: column.getColId(), newWidth: most })));
     };
-    if (isPhone && names.length) api.applyColumnState({ state: names.map((column) => ({ colId: column.getColId(), pinned: null, width: NAME })) });
-    cut(names);
+    if (isPhone) api.setColumnsPinned(names, null);
+    cut();
     api.addEventListener("columnResized", (event) => { // the grid fits columns to their rows, again and again
-      if (event.finished && String(event.source).startsWith("autosize")) cut(names);
+      if (event.finished && String(event.source).startsWith("autosize")) cut();
     });
   }
 

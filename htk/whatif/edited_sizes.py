@@ -1,4 +1,5 @@
-"""What events of an edited step say of sizes: of launches, messages, copies, allocations, a GPU."""
+"""The sizes in the events of an edited step: of launches, messages, copies and allocations, and
+which GPU its header names."""
 
 import json
 import math
@@ -7,13 +8,12 @@ from dataclasses import dataclass, field
 
 from htk.base.columns.arrow import numbers
 from htk.base.columns.types import Mask
+from htk.base.schema.profile import ALLOCATION
 from htk.physics.hardware import Gpu
-from htk.traces.trace.file import TraceFile
-from htk.whatif.edited_memory import Allocation, edited_allocations
+from htk.whatif.edited_memory import Allocation
 from htk.whatif.edited_shapes import sent_elements
 from htk.whatif.edits.batch import grows
 from htk.whatif.fsdp_units import of_weights
-from htk.whatif.recorded_step import Baseline
 from htk.whatif.shapes import copies_samples, inputs
 from htk.whatif.step_model import StepModel
 
@@ -23,7 +23,7 @@ _SENT = re.compile(rb'("(?:In|Out) msg nelems"\s*:\s*)(\d+)')
 _COPIED = re.compile(rb'("bytes"\s*:\s*)(\d+)')
 _HELD = re.compile(rb'("(Bytes|Total Allocated|Total Reserved)"\s*:\s*)-?\d+')
 _HELD_IN = (b"Bytes", b"Total Allocated", b"Total Reserved")  # an allocation, in its order
-_MEMORY = b'"[memory]"'
+_MEMORY = f'"{ALLOCATION}"'.encode()
 
 
 @dataclass
@@ -39,16 +39,10 @@ class EditedSizes:
     gpu: Gpu | None = None  # another one than recorded
 
     @classmethod
-    def of(
-        cls,
-        part: TraceFile,
-        start: Baseline,
-        edited: StepModel,
-        edits: tuple[tuple[str, str], ...],
-    ) -> "EditedSizes":
-        model, ratio = start.model, edited.token_scale
+    def of(cls, model: StepModel, edited: StepModel) -> "EditedSizes":
+        """Return the sizes in the files of all ranks; allocations are those of each file."""
+        ratio = edited.token_scale
         sizes = cls(inputs(model).tokens or 0, ratio)
-        sizes.allocations = edited_allocations(part, start, edits, ratio)
         sizes.gpu = edited.device if edited.gpu else None
         if ratio == 1:
             return sizes

@@ -8,7 +8,7 @@ where these are not known.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +26,7 @@ from htk.quantities.graph.build import Graph
 from htk.quantities.graph.replay import Replay
 from htk.traces.trace.file import TraceFile
 from htk.traces.trace.trace import Trace
+from htk.whatif.edited_memory import edited_allocations
 from htk.whatif.edited_shapes import SAME_SHAPES, EditedShapes, edited_shapes, hide_shapes
 from htk.whatif.edited_sizes import EditedSizes
 from htk.whatif.edited_step import apply_edits, ordered
@@ -57,6 +58,7 @@ def write_predicted(
     edited, after = apply_edits(start, asked)
     check_writable(start, edited, asked)
     shapes = _shapes_after(start, edited, asked)
+    sizes = EditedSizes.of(start.model, edited)
     times = _times(start, after)
     graph = start.graph
     cycles = None if graph.cycle is None else [graph.cycle]
@@ -67,7 +69,8 @@ def write_predicted(
     for part, name in zip(parts, target_names(parts), strict=True):
         moved = _Moved.of(trace, chosen, part, start, edited, times)
         moved.shapes = shapes
-        moved.sizes = EditedSizes.of(part, start, edited, asked)
+        allocations = edited_allocations(part, start, asked, sizes.ratio)
+        moved.sizes = replace(sizes, allocations=allocations)
         target = folder / name
         written.append(write(sources[part.file], target, moved.sizes.entry, moved.event))
     return written

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from htk.base.columns.arrow import codes_of, constant_text, number, text, valid
 from htk.base.columns.order import ordered
 from htk.base.columns.types import Mask
-from htk.base.names.memory_events import ALLOCATION, FAILED_ALLOCATION
 from htk.base.schema import FLOAT64, INT32, INT64, STRING
+from htk.base.schema.profile import ALLOCATION, FAILED_ALLOCATION
 from htk.parsers.kineto.raw import TYPES, RawEvents
 
 Rows = NDArray[np.int64]

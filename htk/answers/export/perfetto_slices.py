@@ -11,7 +11,7 @@ import pyarrow as pa
 from htk.base.columns.arrow import numbers, truths
 from htk.base.columns.types import NONE, Ints
 from htk.base.mappings import Fields, NamedTables
-from htk.base.names.memory_events import ALLOCATION
+from htk.base.schema.profile import ALLOCATION
 
 HOST = ("cpu_ops", "annotations", "python_calls", "launches", "overheads")
 _Moments = Callable[[pa.Table, str], Ints]

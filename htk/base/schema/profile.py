@@ -161,9 +161,11 @@ FLOWS = table(
     time_ns=(INT64, "When, absolute."),
 )
 
+ALLOCATION = "[memory]"  # or a release, as PyTorch's profiler calls it
+FAILED_ALLOCATION = "[OutOfMemory]"
 MEMORY = table(
     **_WHO,
-    name=(TEXT, "[memory] or [OutOfMemory]."),
+    name=(TEXT, f"{ALLOCATION} or {FAILED_ALLOCATION}."),
     **_THREAD,
     time_ns=(INT64, "When, absolute."),
     device_type=(INT32, "0 CPU, 1 CUDA, … as in c10::DeviceType."),

@@ -1,4 +1,4 @@
-"""What a rank did from the beginning of a step to that of its critical path: load data, for one."""
+"""What a rank did before the critical path of its step begins, such as loading data."""
 
 import numpy as np
 import pyarrow as pa

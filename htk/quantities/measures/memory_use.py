@@ -11,8 +11,8 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.nesting import Nested
 from htk.base.columns.order import ordered
 from htk.base.columns.types import NONE, Ints, Mask
-from htk.base.names.memory_events import FAILED_ALLOCATION
 from htk.base.schema import INT32
+from htk.base.schema.profile import FAILED_ALLOCATION
 from htk.quantities.measures.passes import threads_of
 
 # c10::DeviceType; accelerators other than CUDA and HIP keep their number.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from htk.base.names.memory_events import ALLOCATION
+from htk.base.schema.profile import ALLOCATION
 from htk.recording.simulate.allocator import Allocator
 from htk.recording.simulate.calls import RuntimeCalls
 from htk.recording.simulate.clock import BEGIN_NS, Clocks

@@ -75,8 +75,8 @@ def apply(model: StepModel, value: str) -> StepModel:
 
 
 def _on_scores(model: StepModel) -> Mask:
-    """Return the kernels that work on each pair of tokens, where attention is no kernel of its own:
-    products of batches, and all on matrices as wide as they are long."""
+    """Return the kernels of an attention that runs in parts, whose work grows with the pairs of
+    tokens: batched products, and all on matrices as wide as they are long."""
     batch_size, tokens = inputs(model)
     if not batch_size or not tokens:
         return np.zeros(len(model.facts.dims), bool)

@@ -1,4 +1,4 @@
-"""What no recorded event shows is not written, and what to ask for instead is said."""
+"""Edits that no recorded event shows are refused, and the command to use instead is named."""
 
 from pathlib import Path
 
