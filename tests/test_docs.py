@@ -28,6 +28,7 @@ PAGES = sorted(p for p in [ROOT / "README.md", *DOCS.rglob("*.md")] if "notebook
 # A job whose ranks share each layer.
 _TENSOR = "--model gpt3-126m --layers 2 --nodes 1 --gpus-per-node 2 --tensor-parallel 2 --steps 3"
 _BLOCK = re.compile(r"```(?:console|sh)\n(.*?)```", re.DOTALL)
+DECODE = "tests/recordings/decode/batch_64_context_4096"
 _SERVERS = {"dashboard", "mcp", "open"}
 _OF_OTHERS = {"slowest-lap"}  # of a package that another test installs
 
@@ -148,6 +149,33 @@ def test_the_readme_shows_what_the_summary_prints(
     assert main.run(["summary", "sample"]) == 0
     printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert len(shown) >= 10 and shown == printed[: len(shown)], "README.md: replace the lines shown"
+
+
+@pytest.mark.parametrize(
+    ("page", "after", "command"),
+    [
+        ("hang.md", "below it:", "hang sample_traces/flight_recorder/hang_missing_rank_v2.10"),
+        ("slow_server.md", "## One command", f"summary {DECODE}"),
+    ],
+)
+def test_an_answer_on_a_page_is_what_is_printed(
+    page: str,
+    after: str,
+    command: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What a page leaves out stands there as …, or as the space between two columns."""
+    monkeypatch.chdir(ROOT)
+    below = (DOCS / page).read_text(encoding="utf-8").partition(after)[2]
+    _, _, block = below.partition("```")[2].partition("\n")
+    shown = [line for line in block.partition("```")[0].splitlines() if line[:1] != "$"]
+    assert len(shown) >= 3
+    assert main.run(command.split()) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    parts = (part.strip() for part in re.split(r"\s{2,}|\n|…", "\n".join(shown)))
+    pattern = ".*".join(map(re.escape, parts))
+    assert re.search(pattern, printed), f"docs/{page}: replace the lines shown"
 
 
 def test_there_are_commands_in_the_docs() -> None:

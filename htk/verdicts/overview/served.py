@@ -7,7 +7,7 @@ import numpy as np
 
 from htk.answers.ask import ask
 from htk.answers.output.result import Result
-from htk.base.core.humanize import format_duration, pluralize
+from htk.base.core.humanize import format_duration, pluralize, shorten
 from htk.base.errors import HtkError
 from htk.base.mappings import Fields
 from htk.base.names.server_ranges import DECODE, MIXED, PREFILL
@@ -109,7 +109,7 @@ def _shares(trace: Trace, own: list[Fields]) -> list[str]:
     largest = ask(trace, "kernel_top", n=1).to_pylist()[0]
     share = 100 * running * largest["total_ns"] / total
     if share >= _LARGEST:
-        parts.append(f"{share:.0f} % in {largest['name'][:60]}")
+        parts.append(f"{share:.0f} % in {shorten(largest['name'])}")
     parts.append(f"{100 * (1 - running):.0f} % gaps")
     return [", ".join(parts)]
 
