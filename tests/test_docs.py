@@ -25,7 +25,6 @@ from tests.server_recording import write_server
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(p for p in [ROOT / "README.md", *DOCS.rglob("*.md")] if "notebooks" not in p.parts)
-# A job whose ranks share each layer.
 _TENSOR = "--model gpt3-126m --layers 2 --nodes 1 --gpus-per-node 2 --tensor-parallel 2 --steps 3"
 _BLOCK = re.compile(r"```(?:console|sh)\n(.*?)```", re.DOTALL)
 DECODE = "tests/recordings/decode/batch_64_context_4096"
@@ -49,8 +48,8 @@ def _generated() -> dict[str, str]:
 
 
 def _commands() -> list[tuple[str, str]]:
-    """Every htk command of the pages: the page, and the line."""
-    found = []
+    """Every htk command of the pages once: the first page that names it, and the line."""
+    pages: dict[str, str] = {}
     for page in PAGES:
         for block in _BLOCK.findall(page.read_text(encoding="utf-8")):
             for line in re.sub(r"\\\n\s*", "", block).splitlines():
@@ -58,40 +57,55 @@ def _commands() -> list[tuple[str, str]]:
                 if page.name == "slower.md":  # whose commands run one after another
                     continue
                 if bare.startswith("htk ") and bare.split()[1] not in _OF_OTHERS:
-                    found.append((page.name, bare))
-    return list(dict.fromkeys(found))
-
-
-@pytest.fixture
-def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that has the runs of which the docs speak."""
-    for name in ("latest", "main", "new", "step_100"):
-        shutil.copytree(ROOT / "htk/traces/sample", tmp_path / "runs" / name)
-    shutil.copytree(ROOT / "sample_traces/operation_rows", tmp_path / "jobs")
-    card = re.search(r"```toml\n(# my\.toml.*?)```", (DOCS / "gpus.md").read_text(), re.DOTALL)
-    assert card is not None
-    (tmp_path / "my.toml").write_text(card[1])
-    prices = re.search(r"```toml\n(currency.*?)```", (DOCS / "prices.md").read_text(), re.DOTALL)
-    assert prices is not None
-    (tmp_path / "prices.toml").write_text(prices[1])
-    (tmp_path / "kernels.csv").write_text("op,gpu,m,n,k\nmatmul,h100,8192,4096,4096\n")
-    (tmp_path / "site.toml").write_text("[a100-80gb]\nlinks = { ratio = 0.9, recordings = 1 }\n")
-    for day, name in enumerate(("monday", "tuesday", "wednesday")):
-        recording(tmp_path / "runs" / name, base=BASE_NS + day)
-    write_server(tmp_path / "runs/server/rank0.json")
-    monkeypatch.setenv("HTK_HISTORY", str(tmp_path / "history"))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
-    return tmp_path
+                    pages.setdefault(bare, page.name)
+    return [(page, command) for command, page in pages.items()]
 
 
 @pytest.fixture(scope="module")
-def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The simulated job of the FSDP study, made by the command that its page begins with."""
-    (line,) = (c for page, c in _commands() if page == "fsdp_study.md" and " -o runs/study" in c)
-    folder = tmp_path_factory.mktemp("study")
-    assert main.run([*shlex.split(line)[1:-1], str(folder)]) == 0
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that has the runs of which the docs speak; all commands are given there, one after
+    another, as by who reads the pages: each run is read once."""
+    folder = tmp_path_factory.mktemp("recorded")
+    for name in ("latest", "main", "new", "step_100"):
+        shutil.copytree(ROOT / "htk/traces/sample", folder / "runs" / name)
+    shutil.copytree(ROOT / "sample_traces/operation_rows", folder / "jobs")
+    card = re.search(r"```toml\n(# my\.toml.*?)```", (DOCS / "gpus.md").read_text(), re.DOTALL)
+    assert card is not None
+    (folder / "my.toml").write_text(card[1])
+    prices = re.search(r"```toml\n(currency.*?)```", (DOCS / "prices.md").read_text(), re.DOTALL)
+    assert prices is not None
+    (folder / "prices.toml").write_text(prices[1])
+    (folder / "kernels.csv").write_text("op,gpu,m,n,k\nmatmul,h100,8192,4096,4096\n")
+    (folder / "site.toml").write_text("[a100-80gb]\nlinks = { ratio = 0.9, recordings = 1 }\n")
+    for day, name in enumerate(("monday", "tuesday", "wednesday")):
+        recording(folder / "runs" / name, base=BASE_NS + day)
+    write_server(folder / "runs/server/rank0.json")
     return folder
+
+
+@pytest.fixture
+def workplace(recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There, with no run in the history."""
+    monkeypatch.setenv("HTK_HISTORY", str(tmp_path / "history"))
+    monkeypatch.chdir(recorded)
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+@pytest.fixture(scope="module")
+def tensor(recorded: Path) -> None:
+    """A job whose ranks share each layer."""
+    assert main.run(["simulate", *_TENSOR.split(), "-o", str(recorded / "runs/tensor")]) == 0
+
+
+@pytest.fixture(scope="module")
+def study(recorded: Path) -> None:
+    """The simulated job of the FSDP study, made by the command that its page begins with."""
+    (line,) = (command for page, command in _commands() if _makes_study(page, command))
+    assert main.run([*shlex.split(line)[1:-1], str(recorded / "runs/study")]) == 0
+
+
+def _makes_study(page: str, command: str) -> bool:
+    return page == "fsdp_study.md" and command.endswith(" -o runs/study")
 
 
 def test_the_page_of_slower_jobs_prints_what_it_shows(
@@ -118,10 +132,13 @@ def test_the_page_of_slower_jobs_prints_what_it_shows(
 def test_commands_of_the_docs_run(
     page: str,
     command: str,
-    workplace: Path,
+    workplace: None,
     capsys: pytest.CaptureFixture[str],
     request: pytest.FixtureRequest,
 ) -> None:
+    if _makes_study(page, command):
+        request.getfixturevalue("study")
+        return
     words = [("sample" if w == "PATH" else w) for w in shlex.split(command)[1:]]
     if "perf.json" in words and words[0] == "diff":
         assert main.run(["baseline", "runs/main", "-o", "perf.json"]) == 0
@@ -129,10 +146,9 @@ def test_commands_of_the_docs_run(
         for name in ("monday", "tuesday", "wednesday"):
             assert main.run(["history", "add", f"runs/{name}", "--tags", "model=llama-8b"]) == 0
             assert main.run(["history", "mark", name, "--good"]) == 0
-    if "runs/tensor/" in words:
-        assert main.run(["simulate", *_TENSOR.split(), "-o", "runs/tensor"]) == 0
-    if "runs/study" in words and words[0] != "simulate":
-        (workplace / "runs/study").symlink_to(request.getfixturevalue("study"))
+    for name in ("tensor", "study"):
+        if f"runs/{name}" in command:
+            request.getfixturevalue(name)
     if words[0] in _SERVERS:
         words.append("--help")
     if "report.pdf" in words and not shutil.which("chromium"):
@@ -142,7 +158,7 @@ def test_commands_of_the_docs_run(
 
 
 def test_the_readme_shows_what_the_summary_prints(
-    workplace: Path, capsys: pytest.CaptureFixture[str]
+    workplace: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     shown = readme.partition("$ htk summary sample\n")[2].partition("```")[0].splitlines()
