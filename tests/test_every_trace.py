@@ -13,6 +13,7 @@ from htk.faces.cli.main import run
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 from tests.kineto_file import Event, kernel, launch, of_rank, op, span, step, write
+from tests.thinned import thinned
 
 SAMPLES = Path(__file__).parents[1] / "sample_traces"
 
@@ -184,7 +185,7 @@ def test_an_answer_or_a_reason(name: str, kind: str, traces: dict[str, Trace]) -
                 assert set(ranks) <= {None, *traces[kind].ranks}
 
 
-@pytest.mark.parametrize("name", ANALYSES)
+@pytest.mark.parametrize("name", thinned(ANALYSES, 3))
 def test_a_selection_is_answered_too(name: str, traces: dict[str, Trace]) -> None:
     whole = traces["ranks"]
     for chosen in (

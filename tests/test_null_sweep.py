@@ -22,6 +22,7 @@ from htk.answers.ask import ask
 from htk.base.core.analysis import coverage_of
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
+from tests.thinned import thinned
 
 SAMPLE = Path(htk.__file__).parent / "traces/sample"
 Event = dict[str, Any]
@@ -116,7 +117,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> _Answers:
     return _answers(_write(tmp_path_factory.mktemp("full"), None, set()))
 
 
-@pytest.fixture(scope="module", params=LACKING)
+@pytest.fixture(scope="module", params=thinned(LACKING))
 def lacking(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, _Answers, _Answers]]:

@@ -40,7 +40,7 @@ ATTACKS = {
 }
 
 
-@pytest.mark.parametrize(("file", "attack"), thinned(product(FILES, ATTACKS)))
+@pytest.mark.parametrize(("file", "attack"), thinned(product(FILES, ATTACKS), 3))
 def test_tables_that_are_no_tables_are_answered_or_refused(
     file: str, attack: str, tmp_path: Path
 ) -> None:

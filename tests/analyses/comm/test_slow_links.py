@@ -25,7 +25,7 @@ def answer(folder: Path, job: dict[str, Any], **options: Any) -> tuple[list[dict
     return table.to_pylist(), coverage_of(table)["verdict"]
 
 
-@pytest.mark.parametrize("seed", thinned(range(10), 3))
+@pytest.mark.parametrize("seed", thinned(range(10), 5))
 @pytest.mark.parametrize("nodes", [TWO, FOUR], ids=["1 of 2", "1 of 4"])
 def test_a_slow_node_slows_the_network_and_which_node_cannot_be_told(
     nodes: dict[str, Any], seed: int, tmp_path: Path
@@ -44,7 +44,7 @@ def test_a_slow_node_slows_the_network_and_which_node_cannot_be_told(
     assert "each pair of nodes" in first["test"]
 
 
-@pytest.mark.parametrize("seed", thinned(range(10), 3))
+@pytest.mark.parametrize("seed", thinned(range(10), 5))
 def test_a_slow_adapter_is_told_from_those_of_other_gpus(seed: int, tmp_path: Path) -> None:
     plants = ("slow_link:node=1,nic=2",)
     rows, _ = answer(tmp_path, RAILS | {"seed": seed, "plants": plants})
@@ -71,7 +71,7 @@ def test_nothing_is_slow_where_ranks_only_wait(
     assert verdict.startswith("no slow link")
 
 
-@pytest.mark.parametrize("seed", thinned(range(10, 20), 3))
+@pytest.mark.parametrize("seed", thinned(range(10, 20), 5))
 def test_no_straggler_is_named_for_a_slow_adapter(seed: int, tmp_path: Path) -> None:
     """Ranks 2 and 6 come late to their other groups for it, in seed 14 after a late start too."""
     plants = ("slow_link:node=1,nic=2",)

@@ -16,6 +16,7 @@ from htk.base.errors import HtkError
 from htk.physics.op_costs import cost
 from htk.traces.trace.opening import open_trace
 from tests.tables import answer_of, make
+from tests.thinned import thinned
 
 BF16 = '["c10::BFloat16","c10::BFloat16"]'
 SHAPES = "[[1000,1000],[1000,1000]]"
@@ -147,7 +148,7 @@ SHARES = {
 }
 
 
-@pytest.mark.parametrize("trace", SHARES)
+@pytest.mark.parametrize("trace", thinned(SHARES, 3))
 def test_share_of_gpu_time_that_is_modelled(shared: Path, trace: str) -> None:
     least, reason = SHARES[trace]
     path = shared / "traces" / trace

@@ -116,7 +116,7 @@ def counted(trace: Trace, table: str) -> Counter[tuple[object, ...]]:
 CASES = [(layout, edit) for layout in LAYOUTS for edit in EDITS]
 
 
-@pytest.mark.parametrize(("layout", "edit"), thinned(CASES))
+@pytest.mark.parametrize(("layout", "edit"), thinned(CASES, 4))
 def test_files_alone_read_as_the_job_that_is_simulated_with_the_edit(
     jobs: Simulated, tmp_path: Path, layout: str, edit: str
 ) -> None:

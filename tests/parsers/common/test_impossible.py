@@ -483,7 +483,7 @@ MUTATIONS: dict[str, Mutation] = {
 }
 
 
-@pytest.mark.parametrize("name", thinned(WHOLE))
+@pytest.mark.parametrize("name", thinned(WHOLE, 3))
 def test_mutated_recordings_are_told_and_answer_as_before(
     shared: Path, tmp_path: Path, name: str
 ) -> None:
@@ -508,7 +508,7 @@ def test_mutated_recordings_are_told_and_answer_as_before(
             assert abs(mended[1] - busy_ns) < tolerance_ns, mutate
 
 
-@pytest.mark.parametrize("name", thinned(WHOLE))
+@pytest.mark.parametrize("name", thinned(WHOLE, 3))
 def test_mutations_that_nothing_mends_are_named(shared: Path, tmp_path: Path, name: str) -> None:
     with gzip.open(shared / "traces" / name) as file:
         whole = file.read()

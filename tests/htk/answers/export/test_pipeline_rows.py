@@ -16,6 +16,7 @@ from htk.base.errors import MissingTable
 from htk.base.schema.operation_types import CODES, NAMES
 from tests.job_profiles import STREAMS, JobProfiles, Row
 from tests.operation_job import JobPlan, simulate
+from tests.thinned import thinned
 
 PLANS = {
     "two stages": JobPlan(replicas=2, stages=2, micro_batches=4, steps=2, noise=0.05, seed=1),
@@ -64,7 +65,7 @@ for plan in BATCHED.values():
     plan.batched = True
 
 
-@pytest.mark.parametrize("name", (*PLANS, *BATCHED))
+@pytest.mark.parametrize("name", thinned((*PLANS, *BATCHED)))
 def test_the_rows_that_were_simulated_come_back(name: str, tmp_path: Path) -> None:
     plan = (PLANS | BATCHED)[name]
     rows = simulate(plan)

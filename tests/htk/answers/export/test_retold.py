@@ -12,6 +12,7 @@ from htk.faces.cli.commands.convert import command as convert
 from htk.faces.cli.commands.scrub import command as scrub
 from htk.faces.cli.commands.trim import command as trim
 from htk.traces.trace.trace import Trace
+from tests.thinned import thinned
 
 SAMPLES = Path(__file__).parents[4] / "sample_traces"
 RECORDINGS = ["nsight", "rocpd", "rocprof_json", "rocprof_perfetto", "xplane", "kineto_perfetto"]
@@ -29,7 +30,7 @@ def _times(trace: Trace) -> list[list[int]]:
     return [[row[name] for name in columns] for row in answer]
 
 
-@pytest.mark.parametrize("recording", RECORDINGS)
+@pytest.mark.parametrize("recording", thinned(RECORDINGS))
 def test_a_trim_is_the_selection(recording: str, tmp_path: Path) -> None:
     path = SAMPLES / recording
     whole = htk.open(path)

@@ -60,7 +60,7 @@ def recordings() -> list[Read]:
     return [f for path in named for f in files_of(open_trace(path, OpenOptions(cache=False)))]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", thinned(range(6)))
 def test_recordings(seed: int) -> None:
     chance = random.Random(seed)
     assert_as_alone(chance.choices(recordings(), k=chance.randint(1, 9)))
@@ -125,7 +125,7 @@ def arrow(flow: int, ts: float, tid: int) -> dict[str, Any]:
     return {"ph": "s", "cat": "ac2g", "name": "ac2g", "id": flow, "pid": 100, "tid": tid, "ts": ts}
 
 
-@pytest.mark.parametrize("seed", thinned(range(60), 10))
+@pytest.mark.parametrize("seed", thinned(range(60), 20))
 def test_made_up_files(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     for rank in range(chance.randint(2, 7)):
@@ -189,7 +189,7 @@ LAUNCHING = (
 SYNCS = ("Stream Wait Event", "event_wait", "Stream Sync")
 
 
-@pytest.mark.parametrize("seed", thinned(range(80), 10))
+@pytest.mark.parametrize("seed", thinned(range(80), 20))
 def test_files_with_idle_gpus_and_late_hosts(seed: int, tmp_path: Path) -> None:
     chance = random.Random(seed)
     for rank in range(chance.randint(2, 7)):

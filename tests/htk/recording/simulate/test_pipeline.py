@@ -17,6 +17,7 @@ from htk.recording.simulate.pipeline import PipelineSchedule
 from htk.recording.simulate.schedule import Schedule
 from htk.recording.simulate.stages import pipeline_stages
 from tests.htk.recording.simulate.simulated_trace import written
+from tests.thinned import thinned
 
 PIPELINE = Config(
     model="own", layers=8, hidden=256, heads=4, kv_heads=2, ffn=512, vocab=1000, seq=128, steps=2,
@@ -134,7 +135,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module", params=LAYOUTS.values(), ids=LAYOUTS)
+@pytest.fixture(scope="module", params=thinned(LAYOUTS.values()), ids=LAYOUTS)
 def layout(request: Any, tmp_path_factory: Any) -> tuple[Config, Any, Any]:
     config = replace(PIPELINE, **request.param)
     return config, *written(config, tmp_path_factory.mktemp("layout"))

@@ -92,7 +92,7 @@ def whole(files: list[TraceFile], windows: pa.Table, ranks: pa.Table) -> dict[st
     }
 
 
-@pytest.mark.parametrize("seed", thinned(range(25), 5))
+@pytest.mark.parametrize("seed", thinned(range(25), 13))
 @pytest.mark.parametrize("name", BY_RANK)
 def test_rank_by_rank_gives_the_rows_of_one_table(name: str, seed: int) -> None:
     files, windows, ranks = random_files(seed)

@@ -10,6 +10,7 @@ from htk.verdicts.verify import other_formats
 from htk.verdicts.verify.outcome import DIFFERS, OK, outcomes
 from htk.verdicts.verify.subject import Subject
 from htk.verdicts.verify.tally import NotApplicable
+from tests.thinned import thinned
 
 SAMPLES = Path(__file__).parents[4] / "sample_traces"
 FORMATS = ("nsight", "rocpd", "rocprof_json", "xplane")
@@ -26,7 +27,7 @@ def test_samples_agree(name: str) -> None:
     assert state == OK and not finding.startswith("0 values")
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", thinned(FORMATS))
 def test_a_nanosecond_more_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     read = other_formats._answered
 
@@ -39,7 +40,8 @@ def test_a_nanosecond_more_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    "name", ["nsys/mfu_2gpu_before.sqlite", "rocprof/908_results.json.gz", "jax/conv_minimal_08"]
+    "name",
+    thinned(["nsys/mfu_2gpu_before.sqlite", "rocprof/908_results.json.gz", "jax/conv_minimal_08"]),
 )
 def test_public_files_agree(shared: Path, name: str) -> None:
     state, finding = outcome_of(shared / "traces" / name)

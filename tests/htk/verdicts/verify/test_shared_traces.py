@@ -7,6 +7,7 @@ import pytest
 from htk.traces.trace.opening import OpenOptions
 from htk.verdicts.verify.outcome import DIFFERS, OK, outcomes
 from htk.verdicts.verify.subject import Subject
+from tests.thinned import thinned
 
 SAMPLES = Path(__file__).parents[4] / "sample_traces"
 SMALL = (
@@ -61,7 +62,7 @@ def check(path: Path) -> None:
     assert any(o.state == OK and o.check.name == "events" for o in results)
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", thinned(SMALL, 3))
 def test_a_small_trace_is_clean(name: str, shared: Path) -> None:
     check(shared / "traces" / name)
 
