@@ -135,12 +135,12 @@ def hold_to_trims(inputs: str | Path, kind: str, folder: Path) -> None:
         assert {"kernel_top", "kernel_families"} <= answered
 
 
-@pytest.mark.parametrize(("recording", "kind"), thinned(product(SHIPPED, KINDS)))
+@pytest.mark.parametrize(("recording", "kind"), thinned(product(SHIPPED, KINDS), 5))
 def test_selections_of_shipped_recordings(recording: str, kind: str, tmp_path: Path) -> None:
     hold_to_trims(SHIPPED[recording], kind, tmp_path)
 
 
-@pytest.mark.parametrize(("recording", "kind"), thinned(product(SHARED, KINDS), 31))
+@pytest.mark.parametrize(("recording", "kind"), thinned(product(SHARED, KINDS), 61))
 def test_selections_of_public_recordings(
     recording: str, kind: str, shared: Path, tmp_path: Path
 ) -> None:

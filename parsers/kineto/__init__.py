@@ -45,7 +45,6 @@ from htk.quantities.derived.cut_header import BY_ACTIVITY, CutHeader, cut_header
 NAME = "kineto"
 _MANY_UNREAD = 20  # events; some programs add one or two of their own
 _ISSUES = without(PARSE_ISSUES, "rank", "cycle", "file")
-_NO_ISSUES = _ISSUES.empty_table()
 
 _HEADER = re.compile(
     rb'"(traceEvents|deviceProperties|baseTimeNanoseconds|schemaVersion|distributedInfo'
@@ -224,7 +223,7 @@ def _without_phase(raw: RawEvents) -> list[tuple[str, int | None, int | None, st
 
 def _issue_table(rows: list[tuple[str, int | None, int | None, str, int]]) -> pa.Table:
     if not rows:
-        return _NO_ISSUES
+        return _ISSUES.empty_table()
     kind, offset, event, text, count = zip(*rows, strict=True)
     columns = {
         "kind": texts(kind),

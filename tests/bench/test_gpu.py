@@ -7,11 +7,12 @@ time; its library names kernels as CUDA 13 does, and autocast casts the weights 
 import pytest
 
 from bench.gpu.score import RECORDED, find_recording, list_edits, list_pairs, predict_pair
+from tests.thinned import thinned
 
 
 @pytest.mark.parametrize(
     ("after", "batch", "most_pct"),
-    [("base_batch_16", "0.5x", 3), ("base_batch_8", "0.25x", 4), ("base", "0.125x", 4)],
+    thinned([("base_batch_16", "0.5x", 3), ("base_batch_8", "0.25x", 4), ("base", "0.125x", 4)], 3),
 )
 def test_fewer_samples_than_recorded(after: str, batch: str, most_pct: float) -> None:
     before = RECORDED / "base_batch_32"

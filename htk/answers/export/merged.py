@@ -40,7 +40,7 @@ from htk.traces.trace.trace import Trace
 _BORDER = b", \t\r\n"  # what stands between events
 _CHANGED = ("pid", "id", "ts", "dur")  # members of events
 _DROPPED = {"process_name", "process_sort_index", "process_labels"}
-_ZEROS = pa.array([b"0", b"0.0", b"0.000"], pa.binary())
+_ZEROS = (b"0", b"0.0", b"0.000")
 _PATH_PROCESS = 1  # first of all
 _PROCESSES = 1000  # each file's begin at a multiple of it, which a reader sees at a glance
 _MOST_NUMBERED = 1 << 13  # files whose arrows have numbers: a viewer's hold 53 bits, 40 for its own
@@ -222,7 +222,7 @@ class _Rank:
         """Return times on the common clock; what describes a process has none, and no more has what
         is not a number."""
         moved = as_microseconds(self.shifted(times + self.base_ns) - self.origin_ns)
-        untold = (times == 0) & ~np.asarray(pc.is_in(recorded, _ZEROS))
+        untold = (times == 0) & ~np.asarray(pc.is_in(recorded, pa.array(_ZEROS, pa.binary())))
         return pc.if_else(pa.array(describing | untold), recorded, moved.cast(pa.binary()))
 
     def _durations(self, recorded: pa.Array, starts: NDArray[np.int64]) -> pa.Array:

@@ -11,6 +11,7 @@ from htk.recording.simulate.config import Config, checked
 from htk.recording.simulate.job import simulate
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
+from tests.thinned import thinned
 
 Row = dict[str, Any]
 ROOTED = ("broadcast", "scatter", "send", "recv")
@@ -35,7 +36,7 @@ def apart(start: int, others: list[int], length: int) -> int:
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "full_shard", "hybrid_shard"])
-@pytest.mark.parametrize("kept", [[0, 1, 2], [1, 4, 6, 7], [3]])
+@pytest.mark.parametrize("kept", thinned([[0, 1, 2], [1, 4, 6, 7], [3]], 3))
 def test_against_the_whole_job(strategy: str, kept: list[int], tmp_path: Path) -> None:
     """Rank 5, which is late throughout, is not recorded: nothing that it cost may be transfer."""
     job = Config(

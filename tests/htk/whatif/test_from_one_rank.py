@@ -10,16 +10,19 @@ from htk.whatif.from_one_rank import is_of_one_rank, parameter_gradients, placed
 from htk.whatif.predict import predict
 from tests.htk.whatif.named_jobs import hold_to_twin, started
 from tests.htk.whatif.small_step_model import Act, comm, small_model
+from tests.thinned import thinned
 
 
 @pytest.mark.parametrize(
     ("edits", "job"),
-    [
-        ([("world", "4")], "plain"),
-        ([("world", "4"), ("tp", "2")], "tp 2"),
-        ([("world", "4"), ("sharding", "full_shard")], "sharded"),
-        ([("world", "4"), ("accumulation", "2")], "two micro-batches"),
-    ],
+    thinned(
+        [
+            ([("world", "4")], "plain"),
+            ([("world", "4"), ("tp", "2")], "tp 2"),
+            ([("world", "4"), ("sharding", "full_shard")], "sharded"),
+            ([("world", "4"), ("accumulation", "2")], "two micro-batches"),
+        ]
+    ),
 )
 def test_one_gpu_tells_what_several_take(edits: list[tuple[str, str]], job: str) -> None:
     answer, truth = predict(started("alone"), edits), started(job)

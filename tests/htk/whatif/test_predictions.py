@@ -44,7 +44,7 @@ TWICE = [  # the prediction, what is asked of it, and both at once
 ]
 
 
-@pytest.mark.parametrize(("first", "second", "both"), thinned(TWICE))
+@pytest.mark.parametrize(("first", "second", "both"), thinned(TWICE, 4))
 def test_a_second_whatif_equals_both_at_once(
     recorded: Path, tmp_path: Path, first: str, second: str, both: str
 ) -> None:

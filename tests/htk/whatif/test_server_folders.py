@@ -14,6 +14,7 @@ from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 from htk.verdicts.overview.summary import verdict
 from htk.whatif.api import WhatIf
+from tests.thinned import thinned
 
 NAMES = ("sglang_decode", "vllm_prefilldecode_piecewise")
 QUESTIONS = (
@@ -83,7 +84,7 @@ def test_tokens_a_second_follow_each_edit(folders: dict[str, Path], name: str) -
     assert answered >= 5
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", thinned(NAMES))
 def test_every_part_of_a_folder_is_answered_or_refused(folders: dict[str, Path], name: str) -> None:
     """Whole, its captures, and each file: an answer, or a refusal in words."""
     folder = folders[name]

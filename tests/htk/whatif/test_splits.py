@@ -7,6 +7,7 @@ import pytest
 
 from htk.whatif.splits import Pieces, blocking, cut_into, hidden
 from tests.htk.whatif.small_step_model import Act, comm, period, small_model
+from tests.thinned import thinned
 
 LAYERS = 4
 
@@ -50,7 +51,7 @@ def _taken_in_turn(segments: list[list[list[int]]], transfers: list[int], pieces
 
 
 @pytest.mark.parametrize("pieces", [2, 4])
-@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("ranks", thinned([1, 2, 3]))
 @pytest.mark.parametrize("own_lane", [True, False])
 def test_pieces_take_as_long_as_if_each_were_run(pieces: int, ranks: int, own_lane: bool) -> None:
     draw = random.Random(pieces * 10 + ranks)

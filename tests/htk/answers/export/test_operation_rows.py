@@ -114,7 +114,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", thinned(STRATEGIES))
+@pytest.mark.parametrize("name", thinned(STRATEGIES, 4))
 def test_rows_of_sharded_and_tensor_parallel_jobs_say_what_the_straggler_costs(
     name: str, tmp_path: Path
 ) -> None:

@@ -16,12 +16,13 @@ from htk.planning.serving.objectives import (
 )
 from htk.planning.serving.server import Server
 from htk.planning.serving.steady import Load, SteadyServer
+from tests.thinned import thinned
 
 EIGHT, H100 = decoder("llama3-8b"), gpu("h100")
 MS = 1e6
 
 
-@pytest.mark.parametrize("load", [Load(1024, 256), Load(256, 32), Load(6000, 100)])
+@pytest.mark.parametrize("load", thinned([Load(1024, 256), Load(256, 32), Load(6000, 100)], 3))
 @pytest.mark.parametrize(
     "objective",
     [Objective(300 * MS, 15 * MS), Objective(60 * MS), Objective(tpot_ns=8.5 * MS), Objective()],

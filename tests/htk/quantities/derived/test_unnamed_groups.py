@@ -14,6 +14,7 @@ from htk.quantities.derived.unnamed_groups import unnamed_groups
 from htk.recording.simulate.config import Config, checked
 from htk.recording.simulate.job import simulate
 from htk.traces.trace.opening import OpenOptions, open_trace
+from tests.thinned import thinned
 
 JOB: dict[str, Any] = {
     "model": "tiny", "layers": 4, "hidden": 512, "heads": 8, "ffn": 1024, "vocab": 8000,
@@ -38,7 +39,7 @@ def true_collective(folder: Path, rows: list[dict[str, Any]]) -> list[int]:
     return numbers
 
 
-@pytest.mark.parametrize("seed", [7, 8])
+@pytest.mark.parametrize("seed", thinned([7, 8]))
 @pytest.mark.parametrize(
     ("names", "stagger_us", "share"),
     [({"named_groups": False}, 0.0, 0.8), ({"named_groups": False}, 3000.0, 0.2),

@@ -13,6 +13,7 @@ from htk.recording.simulate.config import Config, checked
 from htk.recording.simulate.groups import process_groups
 from htk.recording.simulate.job import simulate
 from tests.htk.recording.simulate.simulated_trace import written
+from tests.thinned import thinned
 
 SMALL = Config(
     model="own", layers=2, hidden=256, heads=4, kv_heads=4, ffn=512, vocab=1000, seq=128, steps=2,
@@ -33,7 +34,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 Call = tuple[Any, ...]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+@pytest.mark.parametrize("layout", thinned(LAYOUTS.values()), ids=LAYOUTS)
 def test_every_call_is_the_true_one(layout: dict[str, Any], tmp_path: Path) -> None:
     trace, truth = written(replace(SMALL, **layout), tmp_path)
     true: list[Call] = [

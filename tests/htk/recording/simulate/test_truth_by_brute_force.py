@@ -13,6 +13,7 @@ from htk.recording.simulate.config import Config, checked
 from htk.recording.simulate.job import simulate
 from htk.recording.simulate.plant_options import PLANTS
 from tests.htk.recording.simulate.reading import read
+from tests.thinned import thinned
 
 SMALL = dict(model="own", layers=2, hidden=256, heads=4, kv_heads=2, ffn=512, vocab=1000, seq=128)
 
@@ -68,13 +69,13 @@ def test_the_sidecar_tells_what_the_files_show(job: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "layout",
-    [
+    thinned([
         {"gpus_per_node": 4, "tensor_parallel": 2},
         {"gpus_per_node": 4, "pipeline_parallel": 2, "accumulation": 3},
         {"gpus_per_node": 2, "pipeline_parallel": 2, "accumulation": 3, "batched_messages": False},
         {"nodes": 2, "gpus_per_node": 2, "pipeline_parallel": 2, "tensor_parallel": 2,
          "accumulation": 2, "virtual_stages": 2, "layers": 4, "stagger_us": 300.0},
-    ],
+    ]),
     ids=["tensor", "pipeline", "single", "interleaved"],
 )  # fmt: skip
 def test_the_sidecar_of_a_layout_tells_what_its_files_show(layout: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from htk.recording.simulate.job import simulate
 from htk.traces.trace.opening import open_trace
 from htk.verdicts.causes.changes import even_compute
 from tests.htk.whatif.small_step_model import Act, small_model
+from tests.thinned import thinned
 
 TWO: dict[str, Any] = {
     "model": "gpt3-126m",
@@ -28,7 +29,7 @@ TWO: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("kind", thinned(sorted(KINDS)))
 def test_gains_are_right(kind: str, tmp_path: Path) -> None:
     chance, score = random.Random(7), Score()
     while not score.cases:  # some draws hold no fault that costs anything
