@@ -24,7 +24,9 @@ def find_host_share(edited: StepModel, here: int) -> float:
     on_cpu = edited.graph.rows_of("call", "host_gap", "handover")
     slower = edited.weight.copy()
     now = slower[on_cpu]
-    slower[on_cpu] = now + np.rint(np.maximum(now, 0) * _SLOWER_HOST).astype(np.int64)
+    more = np.maximum(now, 0) * _SLOWER_HOST
+    now += np.rint(more, out=more).astype(np.int64)
+    slower[on_cpu] = now
     wraps = edited.wrap_weight.copy()
     between = edited.graph.wraps_into_calls
     wraps[between] += np.rint((wraps[between] - added) * _SLOWER_HOST).astype(np.int64)

@@ -6,6 +6,8 @@ Transfers slow down beside compute too, by less; only an edit that takes compute
 them asks for it.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from htk.base.columns.groups import Groups, weighted_median
@@ -85,17 +87,22 @@ def settled(model: StepModel, kappa: float, before: Floats) -> tuple[StepModel, 
     if not kappa:
         return model, after
     before = np.append(before, np.zeros(len(model.facts.op) - len(before)))  # of what was inserted
-    length = np.where(model.is_compute, model.lengths() / (1 + kappa * before), 0.0)
-    slowed = model
-    beside = before
+    compute = np.flatnonzero(model.is_compute & (model.run_edge >= 0))
+    beside = before[compute]
+    length = model.lengths()[compute] / (1 + kappa * beside)
+    edges = model.run_edge[compute]
+    weight = model.weight
     for k in range(_ROUNDS):
-        now = share(model, after.time)
+        now = share(model, after.time)[compute]
         if kappa * (np.abs(now - beside) * length).sum() <= _SETTLED * length.sum():
             break
         beside = now if k == 0 else (beside + now) / 2
-        slowed = model.with_lengths(model.is_compute, length * (1 + kappa * beside))
-        after = replay(slowed.graph, slowed.weight, slowed.wrap_weight)
-    return slowed, after
+        if k == 0:
+            weight = weight.copy()
+        slower = np.maximum(length * (1 + kappa * beside), 0)
+        weight[edges] = np.rint(slower, out=slower).astype(np.int64)
+        after = replay(model.graph, weight, model.wrap_weight)
+    return (model if weight is model.weight else replace(model, weight=weight)), after
 
 
 def of_transfers(model: StepModel) -> tuple[float, Floats]:

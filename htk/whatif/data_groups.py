@@ -31,7 +31,8 @@ class Position(NamedTuple):
 
 def data_network(model: StepModel) -> Network:
     """Return the network as data-parallel groups cross it."""
-    return replace(network(model), stride=_stride(model))
+    stride = model.once("stride of data groups", lambda: _stride(model))
+    return replace(network(model), stride=stride)
 
 
 def data_positions(model: StepModel) -> dict[int, Position]:
@@ -39,6 +40,10 @@ def data_positions(model: StepModel) -> dict[int, Position]:
 
     Ranks of a group follow each other as it lists them; where it does not, as they were recorded.
     """
+    return model.once("places in data groups", lambda: _data_positions(model))
+
+
+def _data_positions(model: StepModel) -> dict[int, Position]:
     shards, copies = _listed(model, _of_shards(model)), _listed(model, replicating(model))
     positions = {}
     for rank in model.graph.ranks:

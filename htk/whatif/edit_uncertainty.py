@@ -102,7 +102,7 @@ def accumulated_together(
         return accumulated(between, after, name, far)
     spread = {
         cause: max(after.spread.get(cause, 0.0), between.spread.get(cause, 0.0))
-        for cause in {*after.spread, *between.spread}
+        for cause in dict(after.spread) | dict(between.spread)
     }
     joint = replace(
         after,

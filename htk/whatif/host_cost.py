@@ -157,20 +157,21 @@ def operator_ns(model: StepModel) -> float:
 
 def _spent(model: StepModel, edges: Mask) -> NDArray[np.float64]:
     """ns of these edges, by the node that they lead to."""
-    spent = np.zeros(len(model.graph.time))
-    np.add.at(spent, model.graph.dst[edges], np.maximum(model.weight[edges], 0))
-    return spent
+    rows = np.flatnonzero(edges)
+    ns = np.maximum(model.weight[rows], 0)
+    return np.asarray(np.bincount(model.graph.dst[rows], ns, len(model.graph.time)), np.float64)
 
 
 def delayed(model: StepModel, calls: Ints, ns: NDArray[np.floating] | float) -> StepModel:
     """The CPU needs so much more time before each of these calls; for one named twice, twice."""
     graph = model.graph
-    more = np.zeros(len(graph.time))
     valid = calls >= 0
-    np.add.at(more, graph.call_start[calls[valid]], np.broadcast_to(ns, calls.shape)[valid])
-    led = graph.edges("host_gap", "handover")
-    late = np.where(led, np.rint(more[graph.dst]), 0).astype(np.int64)
-    return replace(model, weight=model.weight + late)
+    each = np.broadcast_to(ns, calls.shape)[valid]
+    more = np.bincount(graph.call_start[calls[valid]], each, len(graph.time))
+    led = graph.rows_of("host_gap", "handover")
+    weight = model.weight.copy()
+    weight[led] += np.rint(more[graph.dst[led]]).astype(np.int64)
+    return replace(model, weight=weight)
 
 
 def launch_ns(model: StepModel) -> float:

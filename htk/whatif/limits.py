@@ -79,5 +79,8 @@ def _changes(start: StepModel, edited: StepModel) -> tuple[float, float]:
     has others."""
     if edited.graph is not start.graph:
         return math.nan, math.nan
-    more = np.append(edited.weight - start.weight, edited.wrap_weight - start.wrap_weight)
+    of_host = start.changed_edges  # where it is as fast as without the profiler
+    rows = np.union1d(edited.changed_edges, of_host) if len(of_host) else edited.changed_edges
+    waits = edited.wrap_weight - start.wrap_weight
+    more = np.append(edited.weight[rows] - start.weight[rows], waits)
     return float(np.maximum(more, 0).sum()), float(np.maximum(-more, 0).sum())

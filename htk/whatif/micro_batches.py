@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from htk.base.columns.types import Mask
-from htk.quantities.graph.exposed import exposed_and_idle
+from htk.quantities.graph.exposed import BusyDevices
 from htk.quantities.graph.replay import NEVER, replay
 from htk.whatif.group_kinds import described_as
 from htk.whatif.micro_batch_count import micro_batches, synchronisations
@@ -35,8 +35,9 @@ def micro_batch(model: StepModel) -> MicroBatch:
     if described_as(model, "pipeline").any():
         return _of_slowest(rest, many)
     after = replay(rest.graph, rest.weight, rest.wrap_weight)
-    exposed, idle = exposed_and_idle(rest.graph, after.steady, after.period_ns)
-    return MicroBatch(after.period_ns / many, exposed / many, idle / many)
+    times = BusyDevices.of(rest.graph, after.steady)
+    period = after.period_ns
+    return MicroBatch(period / many, times.exposed / many, times.idle(period) / many)
 
 
 def _of_slowest(rest: StepModel, many: int) -> MicroBatch:

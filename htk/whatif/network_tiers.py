@@ -23,6 +23,11 @@ def link_tier(model: StepModel, across: bool) -> LinkTier:
     Least squares over the median length of each size, which is good to so many percent; that the
     latency is the usual one, to as much as that.
     """
+    level = "between nodes" if across else "in nodes"
+    return model.once(f"links {level}", lambda: _link_tier(model, across), of_lengths=True)
+
+
+def _link_tier(model: StepModel, across: bool) -> LinkTier:
     usual = ACROSS_NS if across else LATENCY_NS
     sent = wire(model) / part(model, across)
     length = model.lengths().astype(np.float64)

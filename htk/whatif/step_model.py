@@ -197,6 +197,13 @@ class StepModel:
         """The edge that holds each activity's length; -1: none."""
         return self.graph.run_edge
 
+    @cached_property
+    def changed_edges(self) -> Ints:
+        """The edges that have other weights than those of the graph, which are as recorded."""
+        if self.weight is self.graph.weight:
+            return np.empty(0, np.int64)
+        return np.flatnonzero(self.weight != self.graph.weight)
+
     def lengths(self) -> Ints:
         """Return each activity's current length, in ns; for a joined collective its transfer."""
         if self.known_lengths is not None and self.known_lengths[0] is self.weight:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from htk.quantities.graph.build import CATEGORIES
-from htk.quantities.graph.exposed import computing, exposed_and_idle
+from htk.quantities.graph.exposed import BusyDevices
 from htk.quantities.graph.replay import Replay, replayed_period
 from htk.whatif.step_model import StepModel
 
@@ -30,7 +30,7 @@ def waterfall(
 def _by_substitution(edited: StepModel, untouched: int, replayed: int | None) -> dict[str, int]:
     """One cause after the other takes its new lengths; the graph's own are the untouched ones."""
     graph = edited.graph
-    changed = np.flatnonzero(edited.weight != graph.weight)
+    changed = edited.changed_edges
     category = graph.categories[changed]
     if not np.array_equal(edited.wrap_weight, graph.wrap_weight):
         replayed = None
@@ -54,11 +54,11 @@ def _by_substitution(edited: StepModel, untouched: int, replayed: int | None) ->
 def parts(edited: StepModel, after: Replay, step: int) -> tuple[int, int]:
     """Return exposed communication and idle time of the answer; the rest of the step is work."""
     repeated = after.period_ns - sum(edited.added.values())
-    exposed, idle = exposed_and_idle(edited.graph, after.time, repeated)
+    times = BusyDevices.of(edited.graph, after.time)
     scale = step / max(after.period_ns, 1)
     # A step may begin before the one before it is over: what is exposed then has no more room than
     # what is computed leaves.
-    room = max(step - round(computing(edited.graph, after.time) * scale), 0)
-    shown = min(max(round((exposed + edited.added_exposed) * scale), 0), room)
-    nothing = max(round((idle + edited.added_idle) * scale), 0)
+    room = max(step - round(times.computing * scale), 0)
+    shown = min(max(round((times.exposed + edited.added_exposed) * scale), 0), room)
+    nothing = max(round((times.idle(repeated) + edited.added_idle) * scale), 0)
     return shown, min(nothing, step - shown)

@@ -1,37 +1,40 @@
 """Exposed communication and idle time of devices in a replay."""
 
+from dataclasses import dataclass
+
 from htk.base.columns.types import Ints
 from htk.quantities.graph.build import Graph
 from htk.quantities.graph.overlaps import busy
 
 
-def exposed(graph: Graph, time: Ints) -> float:
-    """Return the exposed communication, mean over devices, in ns."""
-    return exposed_ns(graph, time) / max(len(graph.of_devices), 1)
+@dataclass(frozen=True)
+class BusyDevices:
+    """What all devices of a step do, in ns; of one device the mean counts."""
 
+    devices: int
+    computing_ns: int
+    computing_or_communicating_ns: int
+    busy_ns: int
 
-def exposed_ns(graph: Graph, time: Ints) -> int:
-    compute, also_comm, _ = _busy(graph, time)
-    return also_comm - compute
+    @classmethod
+    def of(cls, graph: Graph, time: Ints) -> "BusyDevices":
+        of_devices = [busy(time, sets) for sets in graph.of_devices]
+        by_set = list(zip((0, 0, 0), *of_devices, strict=True))
+        return cls(len(of_devices), sum(by_set[0]), sum(by_set[1]), sum(by_set[2]))
 
+    @property
+    def exposed_ns(self) -> int:
+        """The time of all devices in which communication is exposed."""
+        return self.computing_or_communicating_ns - self.computing_ns
 
-def exposed_and_idle(graph: Graph, time: Ints, period: int) -> tuple[float, float]:
-    """Return the exposed communication, and the time of a step in which a device runs nothing; mean
-    over devices, in ns."""
-    devices = max(len(graph.of_devices), 1)
-    compute, also_comm, anything = _busy(graph, time)
-    return (also_comm - compute) / devices, max(period - anything / devices, 0.0)
+    @property
+    def computing(self) -> float:
+        return self.computing_ns / max(self.devices, 1)
 
+    @property
+    def exposed(self) -> float:
+        return self.exposed_ns / max(self.devices, 1)
 
-def computing(graph: Graph, time: Ints) -> float:
-    """Return how long a device computes, mean over devices, in ns."""
-    return _busy(graph, time)[0] / max(len(graph.of_devices), 1)
-
-
-def _busy(graph: Graph, time: Ints) -> tuple[int, int, int]:
-    """Return how long devices compute, compute or communicate, and do anything, in ns."""
-    of_devices = [busy(time, sets) for sets in graph.of_devices]
-    compute, also_comm, anything = (
-        sum(lengths) for lengths in zip((0, 0, 0), *of_devices, strict=True)
-    )
-    return compute, also_comm, anything
+    def idle(self, period: int) -> float:
+        """Return how long of a step a device runs nothing."""
+        return max(period - self.busy_ns / max(self.devices, 1), 0.0)

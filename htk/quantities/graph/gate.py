@@ -14,7 +14,7 @@ from htk.base.columns.types import Ints
 from htk.quantities.graph.build import Graph
 from htk.quantities.graph.critical_path import PathEdges
 from htk.quantities.graph.edges import KINDS
-from htk.quantities.graph.exposed import exposed_ns
+from htk.quantities.graph.exposed import BusyDevices
 from htk.quantities.graph.held_out import held_out
 from htk.quantities.graph.nodes import Steps
 from htk.quantities.graph.pooled import Counted
@@ -157,8 +157,8 @@ class Figures:
             held_out_end,
             Counted.of(np.abs(time[graph.start] - activities.start)),
             len(graph.of_devices),
-            exposed_ns(graph, graph.time),
-            exposed_ns(graph, time),
+            BusyDevices.of(graph, graph.time).exposed_ns,
+            BusyDevices.of(graph, time).exposed_ns,
             *linked,
             int(delay.min()) if len(delay) else None,
         )

@@ -21,7 +21,7 @@ from htk.base.core.humanize import format_int_ranges
 from htk.base.errors import HtkError, MissingTable, UsageError
 from htk.base.mappings import Fields, NamedTables
 from htk.quantities.graph.build import StepEvents, build_of, step_events, steps_at_hand
-from htk.quantities.graph.exposed import computing
+from htk.quantities.graph.exposed import BusyDevices
 from htk.quantities.graph.fidelity import gate
 from htk.quantities.graph.gate import Gate
 from htk.quantities.graph.nodes import Steps, activities_of, calls_of
@@ -184,8 +184,8 @@ class ReplayedRecording:
     def lost_ns(self, changes: Sequence[CauseEdit]) -> float:
         """Return how long of a step GPUs do not compute."""
         edited = self.without(changes)
-        computed = computing(edited.model.graph, edited.replayed.time)
-        return max(edited.window_ns - computed, 0.0) / self.steps
+        times = BusyDevices.of(edited.model.graph, edited.replayed.time)
+        return max(edited.window_ns - times.computing, 0.0) / self.steps
 
 
 def replay_if_trusted(recording: Trace | None) -> tuple[ReplayedRecording | None, str]:

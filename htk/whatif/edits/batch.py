@@ -51,16 +51,18 @@ def apply(model: StepModel, value: str) -> StepModel:
     if ratio < 0.5:  # uncertainty of what is left, of what goes
         sigma *= ratio / (1 - ratio)
     copied = copies_samples(model)
+    sent = carries_activations(model)
+    length = np.where(copied, old * ratio, new)
+    if sent.any():
+        length = np.where(sent, rescaled(model, sent, ratio), length)
     changed = replace(
-        model.with_lengths(growing, new).with_lengths(copied, old * ratio),
+        model.with_lengths(growing | copied | sent, length),
         samples=model.samples * ratio,
         activation_scale=model.activation_scale * ratio,
         token_scale=model.token_scale * ratio,
         before_tokens=model.before_tokens or model,
     )
-    sent = carries_activations(model)
     if sent.any():
-        changed = changed.with_lengths(sent, rescaled(model, sent, ratio))
         changed = changed.with_uncertainty("communication", 0.1).with_assumption(
             "collectives of activations grow too"
         )

@@ -163,10 +163,15 @@ def _hops(model: StepModel, group: tuple[int, int]) -> Floats:
     """Return what each collective takes for hops among so many ranks, so many in each node."""
     hops = np.zeros(len(model.facts.collective))
     rows = np.flatnonzero(model.is_collective(*_KINDS))
-    kinds = model.facts.collective.rows(rows)
-    length = model.lengths()[rows].tolist()
-    each = [hops_ns(kind or "", *group, ns) for kind, ns in zip(kinds, length, strict=True)]
-    hops[rows] = each
+    codes = model.facts.collective.codes[rows]
+    for code in np.unique(codes).tolist():  # a few
+        kind = model.facts.collective.distinct[code] or ""
+        same_kind = rows[codes == code]
+        if kind == "all_reduce":  # of others hops do not depend on the length
+            lengths = model.lengths()[same_kind].tolist()
+            hops[same_kind] = [hops_ns(kind, *group, ns) for ns in lengths]
+        else:
+            hops[same_kind] = hops_ns(kind, *group, 0.0)
     return hops
 
 
@@ -212,9 +217,10 @@ def _mean_waits(model: StepModel) -> Floats:
     """Return how long the mean rank waited for the last one at each collective."""
     graph = model.graph
     edge = np.flatnonzero(model.graph.edges("arrive"))
-    waits = np.zeros(len(graph.time))
-    members = np.bincount(graph.dst[edge], minlength=len(graph.time))
-    np.add.at(waits, graph.dst[edge], graph.time[graph.dst[edge]] - graph.time[graph.src[edge]])
+    joins = graph.dst[edge]
+    members = np.bincount(joins, minlength=len(graph.time))
+    each = graph.time[joins] - graph.time[graph.src[edge]]
+    waits = np.bincount(joins, each, len(graph.time))
     mean = np.append(waits / np.maximum(members, 1), 0.0)
     joined = model.run_edge >= 0
     node = np.where(joined, graph.src[model.run_edge], -1)

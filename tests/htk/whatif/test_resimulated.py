@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from htk.quantities.graph.build import build
-from htk.quantities.graph.exposed import exposed_and_idle
+from htk.quantities.graph.exposed import BusyDevices
 from htk.recording.simulate.times import Gemm, Times
 from htk.traces.trace.opening import open_trace
 from htk.whatif.baseline import baseline
@@ -184,9 +184,9 @@ def check_parts(start: Baseline, changed: Path, edit: tuple[str, str], off: floa
     answer = predict(start, [edit])
     assert answer.step_ns is not None
     waiting, nothing = answer.exposed_ns or 0, answer.idle_ns or 0
-    exposed, idle = exposed_and_idle(job, job.time, truth)
-    assert waiting / answer.step_ns == pytest.approx(exposed / truth, abs=off)
-    assert nothing / answer.step_ns == pytest.approx(idle / truth, abs=0.02)
+    times = BusyDevices.of(job, job.time)
+    assert waiting / answer.step_ns == pytest.approx(times.exposed / truth, abs=off)
+    assert nothing / answer.step_ns == pytest.approx(times.idle(truth) / truth, abs=0.02)
     assert 0 < waiting + nothing < answer.step_ns
 
 

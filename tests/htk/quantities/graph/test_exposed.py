@@ -1,6 +1,6 @@
 """Exposed communication and idle time of a small step."""
 
-from htk.quantities.graph.exposed import exposed, exposed_and_idle
+from htk.quantities.graph.exposed import BusyDevices
 from tests.htk.whatif.small_step_model import Act, comm, small_model
 
 
@@ -14,6 +14,8 @@ def test_exposed_communication_and_idle_time_are_means_over_devices() -> None:
             comm("h", 60, "all_gather", rank=1, waits=("b",)),
         ]
     ).graph
-    assert exposed(graph, graph.time) == ((60 - 40) + 60) / 2
-    assert exposed_and_idle(graph, graph.time, 100) == (40, 100 - (60 + 90) / 2)
-    assert exposed_and_idle(graph, graph.time, 50) == (40, 0)
+    times = BusyDevices.of(graph, graph.time)
+    assert times.computing == (40 + 30) / 2
+    assert times.exposed == ((60 - 40) + 60) / 2
+    assert times.idle(100) == 100 - (60 + 90) / 2
+    assert times.idle(50) == 0
