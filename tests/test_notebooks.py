@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.thinned import thinned
+
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "docs/notebooks").glob("*.ipynb"))
 
 
@@ -11,7 +13,7 @@ def test_there_are_three() -> None:
     assert len(NOTEBOOKS) == 3
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", thinned(NOTEBOOKS, 3), ids=lambda p: p.stem)
 def test_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")

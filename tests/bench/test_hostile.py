@@ -17,8 +17,8 @@ on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limi
 @pytest.mark.parametrize(
     "words",
     [
-        ["bench.hostile_counts", "--seed", "3", "--cases", "8"],
-        ["bench.option_fuzz", "--seed", "3", "--runs", "6"],
+        ["bench.hostile_counts", "--seed", "3", "--cases", "4"],
+        ["bench.option_fuzz", "--seed", "3", "--runs", "4"],
     ],
     ids=lambda words: words[0],
 )

@@ -11,6 +11,7 @@ from htk.recording.simulate.config import Config, checked
 from htk.recording.simulate.job import simulate
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
+from tests.thinned import thinned
 
 SKEWED = {
     "layers": 2,
@@ -30,7 +31,7 @@ def simulated(folder: Path, **more: object) -> Trace:
     return open_trace(folder, OpenOptions(cache=False))
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", thinned(range(2)))
 def test_waits_are_those_of_the_schedule_whatever_the_clocks_say(seed: int, tmp_path: Path) -> None:
     tiny = {"model": "tiny", "hidden": 512, "heads": 8, "ffn": 1024, "vocab": 8000}
     trace = simulated(tmp_path, **tiny, layers=4, tensor_parallel=2, micro_batch=1, seed=seed)
@@ -58,7 +59,7 @@ def test_waits_are_those_of_the_schedule_whatever_the_clocks_say(seed: int, tmp_
     assert abs(unaligned / total - 1) > 0.1  # the clocks matter
 
 
-@pytest.mark.parametrize(("seed", "late"), [(0, 5), (2, 7), (4, 9), (6, 11)])
+@pytest.mark.parametrize(("seed", "late"), thinned([(0, 5), (2, 7), (4, 9), (6, 11)], 4))
 def test_a_planted_straggler_is_found_whatever_the_clocks_say(
     seed: int, late: int, tmp_path: Path
 ) -> None:

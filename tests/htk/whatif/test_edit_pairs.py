@@ -43,7 +43,7 @@ def can_be(job: str, edits: tuple[tuple[str, str], ...]) -> bool:
     return edits[0][0] != edits[1][0]
 
 
-@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("every", [16, pytest.param(1, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("job", ["plain", "sharded", "pp 2", "cp 2", "alone"])
 def test_each_pair_that_makes_a_job_is_answered(job: str, every: int) -> None:
     start, single = started(job), []

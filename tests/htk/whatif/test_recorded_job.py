@@ -8,6 +8,7 @@ import pytest
 from htk.recording.simulate.config import Config
 from htk.recording.simulate.job import simulate
 from htk.whatif.api import WhatIf, whatif
+from tests.thinned import thinned
 
 SIZES = {
     "model": "read", "layers": 4, "hidden": 1024, "heads": 8, "ffn": 4096, "vocab": 8000,
@@ -23,16 +24,18 @@ def recorded(folder: Path, **other: Any) -> WhatIf:
 
 @pytest.mark.parametrize(
     "other",
-    [
-        {},
-        {"tensor_parallel": 2},
-        {"tensor_parallel": 2, "sequence_parallel": True},
-        {"context_parallel": 2},
-        {"context_parallel": 2, "context_exchange": "messages"},
-        {"strategy": "full_shard"},
-        {"strategy": "full_shard", "tensor_parallel": 2},
-        {"accumulation": 3},
-    ],
+    thinned(
+        [
+            {},
+            {"tensor_parallel": 2},
+            {"tensor_parallel": 2, "sequence_parallel": True},
+            {"context_parallel": 2},
+            {"context_parallel": 2, "context_exchange": "messages"},
+            {"strategy": "full_shard"},
+            {"strategy": "full_shard", "tensor_parallel": 2},
+            {"accumulation": 3},
+        ]
+    ),
 )
 def test_layout_and_batch_are_those_of_the_job(tmp_path: Path, other: dict[str, Any]) -> None:
     """Tokens a second are samples × length of all data-parallel groups over the step."""

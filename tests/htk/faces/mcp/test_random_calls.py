@@ -45,7 +45,7 @@ def _invalid_call(draw: random.Random) -> _Call:
     )
 
 
-@pytest.mark.parametrize("calls", [40, pytest.param(1000, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("calls", [20, pytest.param(1000, marks=pytest.mark.nightly)])
 def test_each_call_is_answered_or_refused_for_its_reason(tmp_path: Path, calls: int) -> None:
     draw = random.Random(calls)
     ask = {name: tool for name, _, tool in tools(Traces([tmp_path]))}

@@ -17,6 +17,7 @@ from htk.quantities.straggler.job import Job
 from htk.quantities.straggler.streamed import StepTables, StreamedBlocks, job_of, job_of_any_size
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.operation_job import JobPlan, simulate
+from tests.thinned import thinned
 
 QUESTIONS = (
     "straggler_slowdown",
@@ -59,7 +60,8 @@ def streamed(rows: pa.Table) -> Job:
 
 
 @pytest.mark.parametrize(
-    ("name", "by"), [("1f1b", "rank"), ("interleaved", "one"), ("data parallel", "rank")]
+    ("name", "by"),
+    thinned([("1f1b", "rank"), ("interleaved", "one"), ("data parallel", "rank")], 3),
 )
 def test_each_question_is_answered_alike_some_steps_at_a_time(
     name: str, by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

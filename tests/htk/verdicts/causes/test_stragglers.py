@@ -13,6 +13,7 @@ from htk.quantities.derived.window_times import rank_window_times
 from htk.traces.trace.opening import open_trace
 from htk.verdicts.causes.stragglers import stragglers
 from tests.tables import answer_of, make
+from tests.thinned import thinned
 
 
 def call(rank: int, event: int, start: int, end: int) -> dict[str, Any]:
@@ -71,11 +72,13 @@ JOB: dict[str, Any] = {
 
 @pytest.mark.parametrize(
     ("plant", "late_in"),
-    [
-        ("straggler:rank=2,factor=1.4", "compute"),
-        ("starved_loader:rank=2,ms=20", "host"),
-        ("full_allocator:rank=2,times=3,ms=8", "host"),
-    ],
+    thinned(
+        [
+            ("straggler:rank=2,factor=1.4", "compute"),
+            ("starved_loader:rank=2,ms=20", "host"),
+            ("full_allocator:rank=2,times=3,ms=8", "host"),
+        ]
+    ),
 )
 def test_a_planted_straggler(plant: str, late_in: str, tmp_path: Path) -> None:
     """A step gains without its lateness what the same job takes less that was simulated without;

@@ -12,9 +12,10 @@ from htk.whatif.predict import predict
 from tests.htk.whatif.edits.slow_loader import JOB, loading_takes
 from tests.htk.whatif.simulated_job import step_ns, written
 from tests.htk.whatif.small_step_model import Act, small_model
+from tests.thinned import thinned
 
 
-@pytest.mark.parametrize("ms", [0.5, 8.0])
+@pytest.mark.parametrize("ms", thinned([0.5, 8.0]))
 def test_without_waiting_for_data(tmp_path: Path, ms: float) -> None:
     """Hidden by the GPU's work, or most of the step."""
     with pytest.MonkeyPatch.context() as patch:

@@ -12,6 +12,7 @@ from htk.whatif.predict import predict
 from tests.htk.whatif.edits.slow_loader import JOB, loading_takes
 from tests.htk.whatif.simulated_job import step_ns, written
 from tests.htk.whatif.small_step_model import Act, small_model
+from tests.thinned import thinned
 
 LOADING_MS = 30.0
 
@@ -24,7 +25,7 @@ def starved(tmp_path_factory: pytest.TempPathFactory) -> Baseline:
         return baseline(open_trace(str(folder)).tables)
 
 
-@pytest.mark.parametrize("ratio", [0.5, 1.25, 2.0, 16.0])
+@pytest.mark.parametrize("ratio", thinned([0.5, 1.25, 2.0, 16.0]))
 def test_a_loader_that_is_waited_for(starved: Baseline, tmp_path: Path, ratio: float) -> None:
     """Its step is one of batches as they come, until the rest of the step takes longer."""
     with pytest.MonkeyPatch.context() as patch:
