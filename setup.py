@@ -76,5 +76,8 @@ setup(
     packages=packages(FOLDERS),
     package_dir=FOLDERS,
     ext_modules=extensions(),
-    options={"bdist_wheel": {"py_limited_api": "cp311"}},
+    options={
+        "bdist_wheel": {"py_limited_api": "cp311"},
+        "build_ext": {"parallel": os.cpu_count() or 1},
+    },
 )
