@@ -133,8 +133,12 @@ def _communicated(model: StepModel, now: Sharded, name: str, shards: int) -> Ste
     behind = 0.0 if keeps_sums or apart else net.summed(now.world, shards)
     kept_whole = now.strategy == "shard_grad_op" or not now.backward.any()
     regather = name != "shard_grad_op" and kept_whole
-    host = host_ns(model, gathers | (copies & _of_gather(model)), hooks=False)
-    summing = host_ns(model, reduces, hooks=True)
+    of_gathers = gathers | (copies & _of_gather(model))
+    host, summing = model.once(
+        "host of FSDP",
+        lambda: (host_ns(model, of_gathers, hooks=False), host_ns(model, reduces, hooks=True)),
+        of_lengths=True,
+    )
     if keeps_sums:
         model = _resummed(model, sums, now, shards, net)
     else:
