@@ -1,6 +1,6 @@
 """Causes in the order of what a step gains without each, and what several gain together."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from htk.base.core.humanize import format_duration
@@ -40,23 +40,35 @@ class Ranking:
     is_replayed: bool = False
 
 
+Matters = Callable[[RankedCause], bool]  # whether a cause is large enough to be told
+
+
 def rank_as_recorded(
-    causes: Sequence[Cause], gpus_and_steps: float, lost_ns: float = 0.0
+    causes: Sequence[Cause], gpus_and_steps: float, matters: Matters, lost_ns: float = 0.0
 ) -> Ranking:
     """Return the causes of a recording that cannot be replayed; `lost_ns`: what a step lost as
     recorded, idle or waiting."""
-    ranked = [RankedCause(cause, (cause.recorded_ns or 0) / gpus_and_steps) for cause in causes]
+    ranked = list(filter(matters, _as_recorded(causes, gpus_and_steps)))
     claimed = sum(row.recorded_ns for row in ranked if row.cause.is_lost)
     return Ranking(sorted(ranked, key=lambda row: -row.weight), max(round(lost_ns - claimed), 0))
 
 
+def _as_recorded(causes: Sequence[Cause], gpus_and_steps: float) -> list[RankedCause]:
+    return [RankedCause(cause, (cause.recorded_ns or 0) / gpus_and_steps) for cause in causes]
+
+
 def rank_by_gain(
-    causes: Sequence[Cause], replayed: ReplayedRecording, gpus_and_steps: float, lost_ns: float
+    causes: Sequence[Cause],
+    replayed: ReplayedRecording,
+    gpus_and_steps: float,
+    matters: Matters,
+    lost_ns: float,
 ) -> Ranking:
-    """Return the causes with what a step gains without each, largest first."""
+    """Return the causes with what a step gains without each, largest first. What does not matter
+    is in no sum: together with the others is with those that are told."""
     before = _faults_worth(causes, replayed)
     ranked = []
-    for row in rank_as_recorded(causes, gpus_and_steps).causes:
+    for row in _as_recorded(causes, gpus_and_steps):
         change = row.cause.change
         if change is None:
             ranked.append(row)
@@ -64,7 +76,8 @@ def rank_by_gain(
         gain = replayed.gain((change,), before if row.cause.is_bound else ())
         if gain is None or gain.ns > 0:  # None: the edit does not apply, what was recorded stays
             ranked.append(replace(row, gain=gain))
-    rows = _with_others(sorted(ranked, key=lambda row: -row.weight), replayed)
+    told = sorted(filter(matters, ranked), key=lambda row: -row.weight)
+    rows = _with_others(told, replayed)
     # Kernels that would be shorter hide less, and take no lost time away.
     ways = tuple(c.change for c in _causes_of_loss(rows) if c.change is not None)
     won_ns = replayed.lost_ns(()) - replayed.lost_ns(ways)

@@ -1,5 +1,6 @@
 """What to change first: causes, by what a step gains without each."""
 
+from functools import partial
 from typing import Annotated
 
 import pyarrow as pa
@@ -117,12 +118,14 @@ def recommendations(
     causes = find_all_causes(recorded)
     shares = recorded.gpus * recorded.steps
     lost_ns = sum(map(recorded.total_ns, _LOST)) / shares
+    step = window / shares if replayed is None else replayed.step_ns
+    matters = partial(_matters, step_ns=step, min_pct=min_pct)
     if replayed is None:
-        ranking, step = rank_as_recorded(causes, shares, lost_ns), window / shares
+        ranking = rank_as_recorded(causes, shares, matters, lost_ns)
     else:
-        ranking, step = rank_by_gain(causes, replayed, shares, lost_ns), replayed.step_ns
+        ranking = rank_by_gain(causes, replayed, shares, matters, lost_ns)
     facts = {"recorded_window_ns": window // recorded.gpus, "replay": why}
-    rows = _rows(ranking, recorded.gpus, window, step, min_pct)
+    rows = [_row(ranked, recorded.gpus, window) for ranked in ranking.causes]
     _name_lines(rows, SourceLines(recorded["python_calls"]), recording)
     if 100 * ranking.unexplained_ns >= max(min_pct * step, 1.0):
         rows.append(_unexplained(ranking, recorded))
@@ -140,7 +143,9 @@ def _of_server(recording: Trace, min_pct: float, window_ns: int) -> pa.Table:
 def _of_host(recorded: CauseEvidence, gpu_ns: int, min_pct: float) -> pa.Table:
     causes, window = find_host_causes(recorded)
     ranks = len(recorded["ranks"]["rank"].unique())
-    rows = _rows(rank_as_recorded(causes, ranks), ranks, window, window / ranks, min_pct)
+    matters = partial(_matters, step_ns=window / ranks, min_pct=min_pct)
+    ranking = rank_as_recorded(causes, ranks, matters)
+    rows = [_row(ranked, ranks, window) for ranked in ranking.causes]
     _name_lines(rows, SourceLines(recorded["python_calls"]), None)
     without = "next to no GPU work" if gpu_ns else "no GPU work"
     facts = {
@@ -158,11 +163,6 @@ def _matters(row: RankedCause, step_ns: float, min_pct: float) -> bool:
         return True
     most = min(row.weight, row.recorded_ns) if row.cause.is_bound else row.weight
     return 100 * most >= max(least * step_ns, 1.0)
-
-
-def _rows(ranking: Ranking, gpus: int, window: int, step: float, min_pct: float) -> list[Fields]:
-    causes = (ranked for ranked in ranking.causes if _matters(ranked, step, min_pct))
-    return [_row(ranked, gpus, window) for ranked in causes]
 
 
 def _name_lines(rows: list[Fields], lines: SourceLines, recording: Trace | None) -> None:

@@ -1,5 +1,6 @@
 """Each rule fires on what it is for, and only then."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from htk.analyses.time.time_breakdown import RETURNS as TIMES
 from htk.answers.ask import ask
+from htk.base.core.humanize import format_duration
 from htk.quantities.derived.totals import op_totals
 from htk.traces.trace.opening import open_trace
 from htk.verdicts.causes.recommendations import recommendations
@@ -240,6 +242,21 @@ def test_gains_never_exceed_what_there_is(shared: Path, name: str) -> None:
     causes = [r for r in rows if r["finding"] != "unexplained"]
     of_idle = [r["gain_ns"] for r in causes if r["analysis"] in ("idle_breakdown", "host_stalls")]
     assert not alone or sum(of_idle) <= idle
+
+
+def test_what_causes_share_is_told_of_those_that_are_shown(shared: Path) -> None:
+    """Between the first cause and the second lies one too short to be told here, without which the
+    others gain nothing: it is in no sum."""
+    trace = open_trace(shared / "traces/nsys/mfu_2gpu_after.sqlite")
+    rows = ask(trace, "recommendations").to_pylist()
+    replayed = [row for row in rows if row["together_gain_ns"] is not None]
+    assert len(replayed) >= 3 and len(ask(trace, "recommendations", min_pct=0.0)) > len(rows)
+    for above, row in pairwise(replayed):
+        more_ns = row["together_gain_ns"] - above["together_gain_ns"]
+        shared_ns = row["step_gain_ns"] - more_ns
+        said = row["overlaps"] or f"{format_duration(0)} of it"
+        is_said = shared_ns >= 0.2 * row["step_gain_ns"]
+        assert said.startswith(f"{format_duration(shared_ns if is_said else 0)} of it"), row
 
 
 def test_a_public_trace_that_waits_for_its_data(shared: Path) -> None:
