@@ -76,8 +76,8 @@ def rank_by_gain(
         gain = replayed.gain((change,), before if row.cause.is_bound else ())
         if gain is None or gain.ns > 0:  # None: the edit does not apply, what was recorded stays
             ranked.append(replace(row, gain=gain))
-    told = sorted(filter(matters, ranked), key=lambda row: -row.weight)
-    rows = _with_others(told, replayed)
+    by_gain = sorted(filter(matters, ranked), key=lambda row: -row.weight)
+    rows = _with_others(by_gain, replayed)
     # Kernels that would be shorter hide less, and take no lost time away.
     ways = tuple(c.change for c in _causes_of_loss(rows) if c.change is not None)
     won_ns = replayed.lost_ns(()) - replayed.lost_ns(ways)
