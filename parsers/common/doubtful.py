@@ -63,8 +63,7 @@ def name_doubtful(tables: NamedTables, facts: Facts, seen: list[Impossible]) -> 
         calls = find_calls(kernels, launches)
         report(seen, kernels, find_mixed_gpus(kernels, launches, calls), "mixed_gpus", text)
         _name_other_operators(kernels, launches, calls, seen)
-        ids = numbers(launches["correlation"])
-        is_launched = np.isin(numbers(kernels["correlation"], NONE), ids[ids > 0])
+        is_launched = calls[1] > 0
         if not facts.get(BY_ACTIVITY):  # the others were left out on purpose
             _name_lost_activities(kernels, launches, seen)
         _name_lost_launches(kernels, is_launched, seen)
@@ -86,8 +85,11 @@ def name_doubtful(tables: NamedTables, facts: Facts, seen: list[Impossible]) -> 
 
 def _split_contexts(kernels: pa.Table) -> Ints:
     """Return the activities of contexts that have several GPUs, of which each has one."""
+    device = numbers(kernels["device"], NONE)
+    if not (device != device[0]).any():
+        return np.zeros(0, np.int64)
     context = numbers(kernels["context"], NONE)
-    pairs = Groups.by_keys([context, numbers(kernels["device"], NONE)])
+    pairs = Groups.by_keys([context, device])
     contexts, gpus = np.unique(pairs.keys[:, 0], return_counts=True)
     return np.flatnonzero((context > 0) & np.isin(context, contexts[gpus > 1]))
 
@@ -105,14 +107,14 @@ def _name_other_threads(launches: pa.Table, cpu_ops: pa.Table, seen: list[Imposs
 
 
 def _name_other_operators(
-    kernels: pa.Table, launches: pa.Table, calls: tuple[Ints, Mask], seen: list[Impossible]
+    kernels: pa.Table, launches: pa.Table, calls: tuple[Ints, Ints], seen: list[Impossible]
 ) -> None:
     """Add activities that by their ids are of another operator than the calls that launched them,
     if they are many: both ids come from one record."""
-    call, is_launched = calls
+    call, count = calls
     of_activity = numbers(kernels["external_id"])
     of_call = numbers(launches["external_id"])[call]
-    is_told = is_launched & (of_activity > 0) & (of_call > 0)
+    is_told = (count == 1) & (of_activity > 0) & (of_call > 0)
     apart = np.flatnonzero(is_told & (of_activity != of_call))
     if _is_much(apart, is_told):
         text = "activity of another operator than the call that launched it, by their ids: kept"
@@ -122,9 +124,11 @@ def _name_other_operators(
 def _fast_copies(kernels: pa.Table) -> Ints:
     size = numbers(kernels["size_bytes"])
     length = read_lengths(kernels) + TICK_NS
-    with_host = matching(kernels["name"], is_copy_over_the_host_link)
-    rate = np.where(with_host, _HOST_RATE, _MEMORY_RATE)
-    return np.flatnonzero(size > rate * length)
+    is_fast = size > _HOST_RATE * length
+    if is_fast.any():
+        with_host = matching(kernels["name"], is_copy_over_the_host_link)
+        is_fast &= with_host | (size > _MEMORY_RATE * length)
+    return np.flatnonzero(is_fast)
 
 
 def name_lost_gpu(tables: NamedTables, facts: Facts, seen: list[Impossible]) -> None:
@@ -155,7 +159,10 @@ def _name_lost_activities(kernels: pa.Table, launches: pa.Table, seen: list[Impo
     ids = numbers(launches["correlation"], NONE)
     launched = numbers(kernels["correlation"], NONE)
     has_work = np.isin(ids, launched[launched > 0])
-    may_launch = _between(launches, has_work, np.zeros_like(ids)) & _may_launch(launches)
+    may_launch = _may_launch(launches)
+    if np.count_nonzero(may_launch & ~has_work) < _FEWEST:
+        return
+    may_launch &= _between(launches, has_work, np.zeros_like(ids))
     idle = np.flatnonzero(may_launch & ~has_work)
     if _is_much(idle, may_launch):
         text = "launch whose GPU activity is missing: the profiler lost activities"
@@ -164,8 +171,11 @@ def _name_lost_activities(kernels: pa.Table, launches: pa.Table, seen: list[Impo
 
 def _name_lost_launches(kernels: pa.Table, is_launched: Mask, seen: list[Impossible]) -> None:
     """Add activities whose calls are missing, likewise."""
+    within = numbers(kernels["graph_id"]) <= 0
+    if np.count_nonzero(within & ~is_launched) < _FEWEST:
+        return
     streams = (numbers(kernels[name], NONE) for name in ("device", "context", "stream"))
-    within = _between(kernels, is_launched, *streams) & (numbers(kernels["graph_id"]) <= 0)
+    within &= _between(kernels, is_launched, *streams)
     orphans = np.flatnonzero(within & ~is_launched)
     if _is_much(orphans, within):
         text = "GPU activity whose launch is missing, among those that have one"
@@ -199,29 +209,26 @@ def _fast_products(kernels: pa.Table, cpu_ops: pa.Table, operator: Ints, facts: 
     """Return the operators whose kernels would multiply faster than the GPU can."""
     is_product = matching(kernels["family"], "gemm".__eq__)
     products = np.unique(operator[is_product & (operator != NONE)])
-    work = _flops(cpu_ops)[products]
-    length = np.bincount(
-        np.searchsorted(products, operator[np.isin(operator, products)]),
-        read_lengths(kernels)[np.isin(operator, products)],
-        len(products),
-    )
+    work = _flops(cpu_ops, products)
+    if not work.any():
+        return products[:0]
+    is_linked = operator != NONE
+    length_of = np.bincount(operator[is_linked], read_lengths(kernels)[is_linked])
+    length = length_of[products]
     gpu = device_of(facts.get("device_name"), facts.get("device_properties")).gpu
     peaks = (gpu.fp16_tflops, gpu.bf16_tflops, gpu.fp8_tflops, gpu.fp4_tflops) if gpu else ()
     tflops = _BEYOND_PEAK * max((peak for peak in peaks if peak), default=_PRODUCT_TFLOPS)
     return np.asarray(products[work > 1000 * tflops * (length + TICK_NS)])
 
 
-def _flops(cpu_ops: pa.Table) -> Floats:
-    """Return the work of the operators that are plain matrix products; 0 of all others."""
+def _flops(cpu_ops: pa.Table, operators: Ints) -> Floats:
+    """Return the work of those operators that are plain matrix products; 0 of the others."""
     name, names = codes_of(cpu_ops["name"])
     shape, shapes = codes_of(cpu_ops["input_dims"])
-    first = np.array([*(_PRODUCTS.get(n, NONE) for n in names.to_pylist()), NONE])[name]
-    rows = np.flatnonzero(first != NONE)
-    kinds = Groups.by_keys([first[rows], shape[rows].astype(np.int64)])
-    work = np.array([_product(shapes, *key) for key in kinds.keys.tolist()], float)
-    flops = np.zeros(len(name))
-    flops[rows] = work[kinds.group_ids]
-    return flops
+    first = np.array([*(_PRODUCTS.get(n, NONE) for n in names.to_pylist()), NONE])
+    kinds = Groups.by_keys([first[name[operators]], shape[operators]])
+    work = [0.0 if key[0] == NONE else _product(shapes, *key) for key in kinds.keys.tolist()]
+    return np.array(work, float)[kinds.group_ids]
 
 
 def _product(shapes: pa.Array, first: int, shape: int) -> float:

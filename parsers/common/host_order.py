@@ -63,6 +63,8 @@ def _unmark_inner_steps(tables: dict[str, pa.Table], seen: list[Impossible]) -> 
     """Let a step inside another one be a range as any other, on the host and on the GPU."""
     ranges = tables["annotations"]
     step, host = _host_steps(ranges)
+    if len(host) < 2:
+        return
     start, end = read_times(ranges)
     inner = host[are_inner_steps(step[host], start[host], end[host])]
     if not len(inner):
@@ -78,6 +80,9 @@ def _cut_long_steps(tables: dict[str, pa.Table], seen: list[Impossible]) -> None
     ranges = tables["annotations"]
     step, host = _host_steps(ranges)
     start, end = read_times(ranges)
+    in_turn = host[ordered(start[host])]
+    if not (end[in_turn][:-1] > start[in_turn][1:] + TICK_NS).any():  # whatever their threads
+        return
     threads = Threads().of(ranges, host)
     order = ordered(threads, start[host])
     host = host[order]
@@ -93,12 +98,15 @@ def _cut_long_steps(tables: dict[str, pa.Table], seen: list[Impossible]) -> None
 
 def _drop_repeated_calls(tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
     """Leave out what the host did twice in every respect, or in all but its numbers, if that is
-    much of all it did. Times are looked at first: together they hardly ever come again."""
+    much of all it did. Times are looked at first: they hardly ever come again."""
     name = next((n for n in _IDS if n in tables and tables[n].num_rows), None)
     if name is None:
         return
     calls = tables[name]
     start, end = read_times(calls)
+    moments = np.sort(start)
+    if 3 * np.count_nonzero(moments[1:] == moments[:-1]) < calls.num_rows:
+        return
     ids = numbers(calls[_IDS[name]])
     for numbers_too in (True, False):
         alike = (ids, start) if numbers_too else (start, end)

@@ -4,6 +4,8 @@ Where the truth can be told it is mended (what is recorded twice, a clock that r
 activity that lasts over those which follow on its stream); else it is kept and named.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import pyarrow as pa
 
@@ -37,14 +39,16 @@ def mend_impossible(
     seen: list[Impossible] = []
     mend_host(mended, seen)
     if "kernels" in mended and mended["kernels"].num_rows:
-        _drop_repeats(mended, seen)
-        kernels = mended["kernels"]
-        overlong = _overlong(kernels)
+        streams = _Streams.of(mended["kernels"])
+        _drop_repeats(streams, mended, seen)
+        streams = streams.now(mended)
+        overlong = _overlong(streams)
         mend_launched(mended, overlong[0], seen)
-        if mended["kernels"] is not kernels:
-            overlong = _overlong(mended["kernels"])
+        if mended["kernels"] is not streams.kernels:
+            streams = streams.now(mended)
+            overlong = _overlong(streams)
         _mend_overruns(mended, overlong, seen, keep_overruns)
-        _name_crowded(mended["kernels"], seen)
+        _name_crowded(streams.now(mended), seen)
         name_doubtful(mended, facts, seen)
     elif "launches" in mended:
         name_lost_gpu(mended, facts, seen)
@@ -52,28 +56,40 @@ def mend_impossible(
     return mended, seen
 
 
-def _stream_order(kernels: pa.Table) -> tuple[Ints, Mask]:
-    """Return the activities stream by stream in the order of their times, and where each begins.
+class _Streams(NamedTuple):
+    """Activities stream by stream in the order of their times; several checks look at them so.
 
     Activities of one graph run beside each other, whatever their stream; what has no length
     stands anywhere.
     """
-    graph = numbers(kernels["graph_id"])
-    stream = numbers(kernels["stream"], NONE)
-    has_length = numbers(kernels["end_ns"]) > numbers(kernels["start_ns"])
-    rows = np.flatnonzero((graph <= 0) & (stream >= 0) & has_length)
-    names = ("device", "context", "stream", "start_ns", "end_ns", "correlation")
-    columns = [numbers(kernels[name], NONE)[rows] for name in names]
-    order = ordered(*columns)
-    return rows[order], heads(*(column[order] for column in columns[:3]))
+
+    kernels: pa.Table
+    order: Ints  # rows of the table
+    first: Mask  # of each stream
+    start: Ints
+    end: Ints
+
+    @classmethod
+    def of(cls, kernels: pa.Table) -> "_Streams":
+        start, end = read_times(kernels)
+        stream = numbers(kernels["stream"], NONE)
+        rows = np.flatnonzero((numbers(kernels["graph_id"]) <= 0) & (stream >= 0) & (end > start))
+        names = ("device", "context", "stream", "start_ns", "end_ns", "correlation")
+        columns = [numbers(kernels[name], NONE)[rows] for name in names]
+        order = ordered(*columns)
+        first = heads(*(column[order] for column in columns[:3]))
+        return cls(kernels, rows[order], first, columns[3][order], columns[4][order])
+
+    def now(self, tables: NamedTables) -> "_Streams":
+        """Return those of the tables as they now are."""
+        kernels = tables["kernels"]
+        return self if kernels is self.kernels else _Streams.of(kernels)
 
 
-def _drop_repeats(tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
+def _drop_repeats(streams: _Streams, tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
     """Leave out what a GPU is told to have done twice: at one time, or by one launch and beginning
     before the first has ended."""
-    kernels = tables["kernels"]
-    order, first = _stream_order(kernels)
-    start, end = (times[order] for times in read_times(kernels))
+    kernels, order, first, start, end = streams
     correlation = numbers(kernels["correlation"], NONE)[order]
     alike = ~first & (correlation >= 0)
     for values in (end - start, codes_of(kernels["name"])[0][order]):
@@ -89,7 +105,7 @@ def _drop_repeats(tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
     tables["kernels"] = without_rows(kernels, repeats)
 
 
-def _overlong(kernels: pa.Table) -> tuple[Mask, Ints]:
+def _overlong(streams: _Streams) -> tuple[Mask, Ints]:
     """Return which activities last over those that follow on their stream, and where each would
     end if it ended when the next begins.
 
@@ -98,21 +114,20 @@ def _overlong(kernels: pa.Table) -> tuple[Mask, Ints]:
 
     Streams run in order; the beginning alone may overlap (programmatic dependent launch).
     """
-    start, end = read_times(kernels)
-    is_long = np.zeros(len(start), bool)
-    cut = end.copy()
-    order, first = _stream_order(kernels)
-    if not len(order):
+    kernels, order, first, start, end = streams
+    is_long = np.zeros(kernels.num_rows, bool)
+    cut = numbers(kernels["end_ns"])
+    if not (~first[1:] & (end[1:] < end[:-1])).any():  # none outlasts the next one
         return is_long, cut
     # The earliest end of what follows: a running minimum from the stream's end.
-    last = np.append(first[1:], True)[::-1]
-    earliest = -running_max(last, -end[order][::-1])[::-1]
-    follows = ~np.append(first[1:], True)
+    is_last = np.append(first[1:], True)
+    earliest = -running_max(is_last[::-1], -end[::-1])[::-1]
     next_end = np.append(earliest[1:], 0)
-    overlong = np.flatnonzero(follows & (end[order] > next_end + TICK_NS))
+    overlong = np.flatnonzero(~is_last & (end > next_end + TICK_NS))
     rows = order[overlong]
     is_long[rows] = True
-    cut[rows] = np.maximum(start[rows], start[order[overlong + 1]])
+    cut = cut.copy()
+    cut[rows] = np.maximum(start[overlong], start[overlong + 1])
     return is_long, cut
 
 
@@ -138,15 +153,12 @@ def _mend_overruns(
     set_times(tables, "kernels", rows, None, cut[rows])
 
 
-def _name_crowded(kernels: pa.Table, seen: list[Impossible]) -> None:
+def _name_crowded(streams: _Streams, seen: list[Impossible]) -> None:
     """Add what begins before the third activity before it on its stream has ended."""
-    order, first = _stream_order(kernels)
-    if len(order) <= _BESIDE:
-        return
-    start, end = read_times(kernels)
+    kernels, order, first, start, end = streams
     stream = np.cumsum(first)
     beside = stream[_BESIDE:] == stream[:-_BESIDE]
-    beside &= end[order][:-_BESIDE] > start[order][_BESIDE:] + TICK_NS
+    beside &= end[:-_BESIDE] > start[_BESIDE:] + TICK_NS
     rows = order[np.flatnonzero(beside) + _BESIDE]
     if len(rows) >= _FEWEST:
         text = "activity that runs beside three others of its stream, which runs in order: kept"

@@ -48,8 +48,9 @@ def mend_launched(tables: dict[str, pa.Table], is_overlong: Mask, seen: list[Imp
     waited_ns = launched.waited_ns(tables)
     late_ns = np.where(is_overlong, NO_TIME, end - waited_ns)
     is_suspect = (early_ns > TICK_NS) | (late_ns > LATE_NS)
-    if is_suspect.any():
-        is_suspect &= ~is_ambiguous(kernels, tables["launches"])
+    if not is_suspect.any():
+        return
+    is_suspect &= ~is_ambiguous(kernels, launches)
     device = numbers(kernels["device"], NONE)
     alone = np.zeros(len(start), bool)
     for gpu in np.unique(device[is_suspect]).tolist():
@@ -154,13 +155,15 @@ class _Launched(NamedTuple):
         launches = tables["launches"]
         waited = np.full(len(self.ids), _NEVER)
         waits = np.flatnonzero(matching(launches["name"], lambda name: name.startswith(_WAITS)))
+        if not len(waits):
+            return waited
         process = codes_of(launches["process"])[0].astype(np.int64)
         rows = np.flatnonzero(self.is_launched)
         of_process = process[self.first_row[rows]]
         device = numbers(tables["kernels"]["device"], NONE)[rows]
         gpus = Groups.by_keys([of_process, device]).keys[:, 0]
         alone = rows[np.isin(of_process, np.flatnonzero(np.bincount(gpus + 1) == 1) - 1)]
-        if not len(waits) or not len(alone):
+        if not len(alone):
             return waited
         start, end = read_times(launches)
         calls = SegmentTimes(process[waits], start[waits])

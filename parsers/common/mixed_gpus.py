@@ -12,7 +12,7 @@ import pyarrow as pa
 from htk.base.columns.arrow import codes_of, numbers, read_times
 from htk.base.columns.order import ordered
 from htk.base.columns.segments import SegmentTimes, heads, running_max
-from htk.base.columns.types import NO_TIME, NONE, Ints, Mask
+from htk.base.columns.types import NO_TIME, NONE, Ints
 
 _TICK_NS = 1000  # stamps of whole microseconds may overlap by one
 _LONG_NS = 10_000  # what it takes to begin what was launched, and more
@@ -21,28 +21,28 @@ _SWITCHES = 4  # one of so many that one thread launches is on another GPU than 
 _OVERLAPS = 4  # one of so many may run beside the one before: programmatic launches do
 
 
-def find_calls(kernels: pa.Table, launches: pa.Table) -> tuple[Ints, Mask]:
-    """Return the call that launched each activity, and which have one alone."""
+def find_calls(kernels: pa.Table, launches: pa.Table) -> tuple[Ints, Ints]:
+    """Return a call with the id of each activity, and how many such calls there are."""
     calls = SegmentTimes(numbers(launches["correlation"], NONE), numbers(launches["start_ns"]))
     wanted = numbers(kernels["correlation"], NONE)
     ids = numbers(launches["correlation"], NONE)[calls.order]
     first = np.searchsorted(ids, wanted)
-    is_launched = (wanted > 0) & (np.searchsorted(ids, wanted, "right") - first == 1)
-    return calls.order[np.minimum(first, len(ids) - 1)], is_launched
+    count = np.where(wanted > 0, np.searchsorted(ids, wanted, "right") - first, 0)
+    return calls.order[np.minimum(first, len(ids) - 1)], count
 
 
-def find_mixed_gpus(kernels: pa.Table, launches: pa.Table, calls: tuple[Ints, Mask]) -> Ints:
+def find_mixed_gpus(kernels: pa.Table, launches: pa.Table, calls: tuple[Ints, Ints]) -> Ints:
     """Return the activities that could begin on their GPU, and begin when that of another ends;
     none where that is no habit. `calls`: see `find_calls`."""
     none = np.zeros(0, np.int64)
     device = numbers(kernels["device"], NONE)
     if not (device != device[0]).any():
         return none
-    call, is_launched = calls
+    call, count = calls
     thread = codes_of(launches["thread"])[0].astype(np.int64)[call]
     call_begin, call_end = read_times(launches)
     stream = numbers(kernels["stream"], NONE)
-    rows = np.flatnonzero(is_launched & (numbers(kernels["graph_id"]) <= 0))
+    rows = np.flatnonzero((count == 1) & (numbers(kernels["graph_id"]) <= 0))
     rows = rows[ordered(thread[rows], stream[rows], call_begin[call[rows]])]
     before = rows[:-1]
     after = rows[1:]
