@@ -77,7 +77,7 @@ def readers_stay() -> Iterator[None]:
 
 @pytest.hookimpl
 def pytest_collection_finish() -> None:
-    """Let the collector of cycles pass over what stays: a tenth of the time of all tests."""
+    """Spare the garbage collector what stays to the end: it took a tenth of the tests' time."""
     gc.collect()
     gc.freeze()
 

@@ -27,7 +27,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted(p for p in [ROOT / "README.md", *DOCS.rglob("*.md")] if "notebooks" not in p.parts)
 _TENSOR = "--model gpt3-126m --layers 2 --nodes 1 --gpus-per-node 2 --tensor-parallel 2 --steps 3"
 _BLOCK = re.compile(r"```(?:console|sh)\n(.*?)```", re.DOTALL)
-DECODE = "tests/recordings/decode/batch_64_context_4096"
+_DECODE = "tests/recordings/decode/batch_64_context_4096"
 _SERVERS = {"dashboard", "mcp", "open"}
 _OF_OTHERS = {"slowest-lap"}  # of a package that another test installs
 
@@ -171,7 +171,7 @@ def test_the_readme_shows_what_the_summary_prints(
     ("page", "after", "command"),
     [
         ("hang.md", "below it:", "hang sample_traces/flight_recorder/hang_missing_rank_v2.10"),
-        ("slow_server.md", "## One command", f"summary {DECODE}"),
+        ("slow_server.md", "## One command", f"summary {_DECODE}"),
     ],
 )
 def test_an_answer_on_a_page_is_what_is_printed(
@@ -181,7 +181,7 @@ def test_an_answer_on_a_page_is_what_is_printed(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What a page leaves out stands there as …, or as the space between two columns."""
+    """A page may leave out words, where … stands, and columns, between two of the table."""
     monkeypatch.chdir(ROOT)
     below = (DOCS / page).read_text(encoding="utf-8").partition(after)[2]
     _, _, block = below.partition("```")[2].partition("\n")

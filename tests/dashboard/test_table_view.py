@@ -135,8 +135,8 @@ def test_what_is_seen_is_linked_and_exported(page: Any, address: str, tmp_path: 
           {{ colId: 'duration_ns', sort: 'desc', sortIndex: 0 }},
           {{ colId: 'rank', sort: 'asc', sortIndex: 1 }}] }})"""
     )
-    # One after the other, as by hand: the grid renders anew after a sort, and a filter that it has
-    # not yet told of is set back then.
+    # First the sort, then the filter, as by hand: a sort renders the grid anew, which drops a
+    # filter that was set meanwhile.
     until(page, "() => location.search.includes('o.sort.sql')")
     page.evaluate(
         f"""() => {grid}.setFilterModel({{

@@ -9,7 +9,7 @@ from htk.quantities.graph.overlaps import busy
 
 @dataclass(frozen=True)
 class BusyDevices:
-    """What all devices of a step do, in ns; of one device the mean counts."""
+    """What the devices of a step do, in ns: sums over all of them, and means of one."""
 
     devices: int
     computing_ns: int

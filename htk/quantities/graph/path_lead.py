@@ -1,4 +1,4 @@
-"""What a rank did before the critical path of its step begins, such as loading data."""
+"""What a rank does in a step before its critical path begins: load data, for example."""
 
 import numpy as np
 import pyarrow as pa

@@ -32,7 +32,7 @@ def hold_to_the_truth(job: MadeJob, found: Result) -> None:
         assert not found.coverage["decided"] or is_circle or blamed == {str(job.culprit)}
 
 
-AT_NIGHT = [pytest.param(seed, marks=pytest.mark.nightly) for seed in range(16, 40)]
+AT_NIGHT = [pytest.param(seed, marks=pytest.mark.nightly) for seed in range(8, 40)]
 
 
 @pytest.mark.parametrize("seed", [*range(8), *AT_NIGHT])

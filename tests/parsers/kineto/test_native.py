@@ -63,7 +63,7 @@ def test_the_same_cells(scalar, truth):
     from htk.parsers.kineto import native
 
     dice = Random(1)
-    for _ in range(15):
+    for _ in range(40):
         text = document(dice, 30)
         text = text[: dice.choice([len(text), dice.randrange(len(text))])]
         sizes = Random(2)

@@ -68,8 +68,8 @@ def test_more_ranks_wait_longer_for_the_slowest() -> None:
 
     def grown(nodes: int) -> float:
         """Mean over seeds of a step's time, over that without noise."""
-        steps = [second_step(replace(fast, nodes=nodes, seed=s))[1] for s in range(4)]
-        base = [second_step(replace(fast, nodes=nodes, seed=s, noise=0.0))[1] for s in range(4)]
+        steps = [second_step(replace(fast, nodes=nodes, seed=s))[1] for s in range(6)]
+        base = [second_step(replace(fast, nodes=nodes, seed=s, noise=0.0))[1] for s in range(6)]
         return float(np.mean(np.array(steps) / base)) - 1
 
     def expected(ranks: int) -> float:

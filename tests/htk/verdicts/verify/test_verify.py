@@ -68,14 +68,16 @@ SETS = ["sample"] + [
 ]
 SETS.append(str(SAMPLES / "kineto/rank*.pt.trace.json"))
 FOLDERS = [Path(path).parent for path in SETS]
+FIRST = [
+    path
+    for path, parent in zip(SETS, FOLDERS, strict=True)
+    if parent == SAMPLES or SETS[FOLDERS.index(parent)] == path
+]
 
 
 def _by_day_or_night(path: str) -> Any:
     """Verify the first recording of each second folder by day, and all of them at night."""
-    parent = Path(path).parent
-    is_first = parent == SAMPLES or SETS[FOLDERS.index(parent)] == path
-    is_by_day = is_first and SETS.index(path) % 2 == 1
-    return pytest.param(path, marks=() if is_by_day else pytest.mark.nightly)
+    return pytest.param(path, marks=() if path in FIRST[1::2] else pytest.mark.nightly)
 
 
 @pytest.mark.parametrize(
