@@ -43,7 +43,13 @@ class Plane:
         self.name, self.lines = name, b""
         self._events: dict[str, int] = {}
         self._facts: dict[str, int] = {}
+        self._described: dict[str, bytes] = {}
         self._stats = b"".join(message(6, self._stat(k, v)) for k, v in stats.items())
+
+    def describe(self, event: str, text: str, **facts: Any) -> None:
+        """Let an event have a long name beside that to be shown, and facts of all its times."""
+        stats = b"".join(message(5, self._stat(k, v)) for k, v in facts.items())
+        self._described[event] = message(2, text) + message(4, event) + stats
 
     def line(self, name: str, rows: list[Row], identity: int = 0) -> None:
         data = number(1, identity) + message(2, name) + number(3, LINE_NS)
@@ -64,14 +70,14 @@ class Plane:
         return key + number(7, self._facts.setdefault(value, len(self._facts) + 1))
 
     def bytes(self) -> bytes:
-        def table(field: int, names: Mapping[str, int]) -> bytes:
+        def table(field: int, names: Mapping[str, int], described: Mapping[str, bytes]) -> bytes:
             entries = (
-                number(1, k) + message(2, number(1, k) + message(2, name))
+                number(1, k) + message(2, number(1, k) + described.get(name, message(2, name)))
                 for name, k in names.items()
             )
             return b"".join(message(field, entry) for entry in entries)
 
-        tables = table(4, self._events) + table(5, self._facts)
+        tables = table(4, self._events, self._described) + table(5, self._facts, {})
         return message(1, message(2, self.name) + self.lines + tables + self._stats)
 
 
@@ -112,9 +118,9 @@ def profile() -> bytes:
         + [("$model.py:7 forward", 20, 5_000, {}), ("ThreadpoolListener::StartRegion", 30, 0, {})],
     )
     began = Plane("Task Environment", profile_start_time=BEGAN_NS)
-    tpu = Plane("/device:TPU:0")
-    tpu.line("XLA Ops", [("copy.1", 5, 5, {})])
-    written = b"".join(p.bytes() for p in (*planes, host, began, tpu))
+    other = Plane("/device:CUSTOM:Megascale Trace")
+    other.line("Actions", [("send", 5, 5, {})])
+    written = b"".join(p.bytes() for p in (*planes, host, began, other))
     return written + message(4, "node7")
 
 

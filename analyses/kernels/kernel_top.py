@@ -165,11 +165,12 @@ def _measure(groups: Groups, length: NDArray[np.int64], sort_by: SortBy) -> NDAr
 
 def _kinds(kernels: pa.Table, groups: Groups, name: Ints, labels: list[str]) -> list[_Kind]:
     """Return the kind, family, library and tensor-core use of each group."""
-    activity = kernels["activity"].take(number(groups.first_row, INT64)).to_pylist()
+    first = kernels.select(("activity", "kind", "family")).take(number(groups.first_row, INT64))
     kinds = []
-    for code, label, act in zip(name.tolist(), labels, activity, strict=True):  # a row each
-        kind = kind_of(label, act)
-        own: _Kind = (kind.kind, kind.family, kind.library or None, kind.tensor_core)
+    rows = zip(name.tolist(), labels, first.to_pylist(), strict=True)
+    for code, label, row in rows:  # a row each
+        named = kind_of(label, row["activity"])
+        own: _Kind = (row["kind"], row["family"], named.library or None, named.tensor_core)
         kinds.append(own if code >= 0 else _NO_KIND)
     return kinds
 

@@ -6,6 +6,7 @@ carries what all of them carry.
 """
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -123,9 +124,17 @@ def _groups(thread: Ints, opens: Mask, closes: Mask) -> Ints:
 
 
 def collectives(
-    source: str, kernels: pa.Table, launches: pa.Table, calls: pa.Table, annotations: pa.Table
+    source: str,
+    kernels: pa.Table,
+    launches: pa.Table,
+    calls: pa.Table,
+    annotations: pa.Table,
+    stated: Iterable[Mapping[str, object]] = (),
 ) -> pa.Table:
-    """Return a row for each communication kernel, with what the calls that it stands for carry."""
+    """Return a row for each communication kernel, with what the calls that it stands for carry.
+
+    `stated`: what the recording itself says of each of these kernels, in their order.
+    """
     gpu = kernels.filter(pa.array(matching(kernels["kind"], "comm".__eq__)))
     threads = Threads()
     ranges = NcclCalls.of(calls, threads)
@@ -135,6 +144,8 @@ def collectives(
     call = np.where(launch == NONE, NONE, ranges.nested.around(thread, moment))
     named = _range_types(annotations, threads, thread, moment, launch)
     rows = _described(gpu, ranges, call, named)
+    for row, facts in zip(rows, stated, strict=False):
+        row.update(facts)
     return table("collectives", _columns(source, gpu, rows, moment), len(gpu))
 
 

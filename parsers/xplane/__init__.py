@@ -1,28 +1,40 @@
 """JAX and XLA profiles: `*.xplane.pb`, as jax.profiler and TensorFlow's profiler write them.
 
-One file a process (a host), with a plane for each GPU and one for the host's threads. Read:
-kernels, copies and sets of GPU streams, calls of CUDA and HIP, events of the host (XLA's runtime,
-TraceMe and TraceAnnotation) as operators, Python calls, StepTraceAnnotation as steps. HLO operators
-are operators too. Not read: planes of TPUs and custom devices, HLO modules, lines that are derived
-from others.
+One file a process (a host), with a plane for each GPU or core of a TPU and one for the host's
+threads. Read: kernels, copies and sets of GPU streams, calls of CUDA and HIP, events of the host
+(XLA's runtime, TraceMe and TraceAnnotation) as operators, Python calls, StepTraceAnnotation as
+steps. HLO operators are operators too. Not read: planes of custom devices, HLO modules, lines that
+are derived from others.
+
+Of TPUs: XLA's operators are kernels, in order on one stream of each core. Collectives and copies
+that run beside them are on streams of their own, from their start to their done; a copy may have
+ended before. Operators nest: of a `while`, `conditional` or `call` those in it count, any other
+counts alone. Category and text of an operator tell its kind, sizes of collectives and copies, and
+which copies go to or from the host. The host's event that launched a program is its call; pauses
+within a program are those "inside CUDA graphs". The line of steps counts where the host marks none.
+Not read, and counted: TraceMe, overlays, counters and the other lines of a core. Form by XLA's
+sources and by what is legible of the TPU recordings in openxla/xprof, no whole one was at hand.
 """
 
-from collections.abc import Mapping
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, texts
+from htk.base.columns.arrow import matching, number, texts
 from htk.base.columns.types import Ints
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
+from htk.base.mappings import Fields
 from htk.base.schema import INT32, INT64
 from htk.parsers.common.log_records import Issues, compact_json, read_whole
 from htk.parsers.common.nccl_ranges import FACTS, collectives
 from htk.parsers.common.span_tables import activities, empty, optional, recording, table
 from htk.parsers.common.wire import BYTES, VARINT, Cut, fields
 from htk.parsers.xplane.launching import with_operators
-from htk.parsers.xplane.planes import PlaneEvent, Space, read_space
+from htk.parsers.xplane.planes import read_space
+from htk.parsers.xplane.space import PlaneEvent, Space
 
 NAME = "xplane"
 
@@ -67,22 +79,45 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         "kernels": _kernels(space, base, issues),
         "launches": _launches(calls, base),
         "cpu_ops": _operators([*space.host, *operators], base),
-        "annotations": _steps(space, base),
+        "annotations": pa.concat_tables(
+            [_steps(space, base), _device_ranges(space, base)]
+        ).unify_dictionaries(),
         "python_calls": _python_calls(space, base),
     }
     if not any(t.num_rows for t in tables.values()):
-        others = ", ".join(sorted(space.unread))
+        others = ", ".join(sorted(space.unread_lines))
         words = f", only those of {others}, which htk does not read" if others else ""
-        raise MalformedTrace(f"{source.name}: an XLA profile without GPU or host events{words}")
+        raise MalformedTrace(f"{source.name}: an XLA profile without device or host events{words}")
     recorded = recording(tables, _facts(space, base), None, issues)
     own = dict(recorded.tables)
     unknown = {c: pa.nulls(0, pa.uint64() if c == "comm" else INT64) for c in FACTS}
     nothing = own["cpu_ops"].slice(0, 0).select(["name", "process", "thread", "start_ns", "end_ns"])
     no_calls = pa.table({**{n: nothing[n] for n in nothing.column_names}, **unknown})
     own["collectives"] = collectives(
-        NAME, own["kernels"], own["launches"], no_calls, own["annotations"]
+        NAME,
+        own["kernels"],
+        own["launches"],
+        no_calls,
+        own["annotations"],
+        _stated(space, own["kernels"]),
     )
     return Parsed(own, None, None, recorded.facts)
+
+
+def _stated(space: Space, kernels: pa.Table) -> Iterator[Fields]:
+    """Yield what the text of each collective says, kernel by kernel; nothing where another one was
+    left out of those of its name and stream."""
+    facts_of: dict[tuple[object, ...], deque[Fields]] = defaultdict(deque)
+    for event in sorted(space.on_tpu, key=lambda event: event.start):
+        if event.collective is not None:
+            facts_of[event.name, event.device, event.stream].append(event.collective)
+    rows = kernels.filter(pa.array(matching(kernels["kind"], "comm".__eq__)))
+    columns = (rows[name].to_pylist() for name in ("name", "device", "stream"))
+    keys = [*zip(*columns, strict=True)]
+    count = Counter(keys)
+    complete = {key for key, facts in facts_of.items() if len(facts) == count[key]}
+    for key in keys:
+        yield facts_of[key].popleft() if key in complete else {}
 
 
 def _base_ns(space: Space) -> int:
@@ -112,10 +147,34 @@ def _kernels(space: Space, base: int, issues: Issues) -> pa.Table:
                 block=texts([e.block for e in events]),
             )
         )
-    if space.unread:
-        names = ", ".join(sorted(space.unread))
-        issues.add("unread_plane", f"lines of {names}", count=space.unread.total())
-    return pa.concat_tables(parts).unify_dictionaries() if parts else empty("kernels")
+    parts += [_of_tpus(space, activity, base) for activity in range(2)]
+    if space.unread_lines:
+        names = ", ".join(sorted(space.unread_lines))
+        issues.add("unread_plane", f"lines of {names}", count=space.unread_lines.total())
+    if space.unread_events:
+        names = ", ".join(sorted(space.unread_events))
+        text = f"events of TPUs' lines {names} are not read"
+        issues.add("unread_events", text, count=space.unread_events.total())
+    return pa.concat_tables(parts).unify_dictionaries()
+
+
+def _of_tpus(space: Space, activity: int, base: int) -> pa.Table:
+    """Return kernels or copies of TPUs, whose kinds more than their names tells."""
+    events = [e for e in space.on_tpu if e.activity == activity]
+    if not events:
+        return empty("kernels")
+    sizes = _ints(e.size for e in events)
+    return activities(
+        activity,
+        texts([e.name for e in events]),
+        *_times(events, base),
+        _ints(e.device for e in events),
+        _ints(e.stream for e in events),
+        _ints(e.correlation for e in events),
+        size_bytes=optional(sizes, sizes >= 0),
+        kind=texts([e.kind for e in events]),
+        family=texts([e.family for e in events]),
+    )
 
 
 def _launches(events: list[PlaneEvent], base: int) -> pa.Table:
@@ -136,6 +195,8 @@ def _library(call: str) -> str:
     """Return the API that a call is of, as Kineto names it."""
     if call.startswith("hip"):
         return "hip_runtime"
+    if not call.startswith("cu"):
+        return "tpu_runtime"
     return "cuda_driver" if call.startswith("cu") and call[2:3].isupper() else "cuda_runtime"
 
 
@@ -154,6 +215,24 @@ def _steps(space: Space, base: int) -> pa.Table:
         },
         len(space.steps),
     )
+
+
+def _device_ranges(space: Space, base: int) -> pa.Table:
+    """Return programs, operators that run others, and steps, as devices tell them."""
+    events = space.device_ranges
+    start, end = _times(events, base)
+    step = _ints(e.step for e in events)
+    stream = _ints(e.stream for e in events)
+    columns = {
+        "name": texts([e.name for e in events]),
+        "on_gpu": pa.array(np.ones(len(events), bool)),
+        "device": optional(_ints(e.device for e in events), np.ones(len(events), bool), INT32),
+        "stream": optional(stream, stream >= 0),
+        "start_ns": number(start, INT64),
+        "end_ns": number(end, INT64),
+        "step": optional(step, step >= 0, INT32),
+    }
+    return table("annotations", columns, len(events))
 
 
 def _python_calls(space: Space, base: int) -> pa.Table:
@@ -181,8 +260,10 @@ def _ints(values: object) -> Ints:
 
 def _facts(space: Space, base: int) -> Mapping[str, object]:
     listed = [{"id": d, **facts} for d, facts in sorted(space.devices.items())]
+    kinds = {str(facts["device_type_string"]) for facts in listed if "device_type_string" in facts}
     return {
         "host": space.hostname,
+        "device_name": kinds.pop() if len(kinds) == 1 else None,
         "device_count": len(listed) or None,
         "device_properties": compact_json(listed) if listed else None,
         "base_time_ns": base,

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from htk.parsers.xplane.planes import PlaneEvent
+from htk.parsers.xplane.space import PlaneEvent
 
 _Spans = dict[tuple[str, str], list[tuple[int, int]]]  # of a line and a name, in order
 

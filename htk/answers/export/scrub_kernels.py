@@ -30,6 +30,8 @@ COMM_STEMS = (
     "oneccl_reduce_scatter", "oneccl_alltoall", "oneccl_broadcast", "hcom_allReduce_",
     "hcom_allGather_", "hcom_reduceScatter_", "hcom_alltoall_", "hcom_broadcast_", "hcom_send_",
     "hcom_receive_", "rccl_kernel", "hccl_kernel", "gloo_kernel", "oneccl_kernel", "dma_copy",
+    "all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute",
+    "collective-broadcast",
 )  # fmt: skip
 
 

@@ -70,7 +70,7 @@ _ROCPROF = _ONLY_TORCH | {
     "collectives": "record a job of several ranks with rocprofv3 --rccl-trace",
 }
 _XPLANE = _ONLY_TORCH | {
-    "kernels": "run jax.profiler.trace around work on a GPU",
+    "kernels": "run jax.profiler.trace around work on a GPU or TPU",
     "annotations": "put jax.profiler.StepTraceAnnotation around iterations",
     "python_calls": "run jax.profiler.trace with its Python tracer on",
     "step_windows": 'put jax.profiler.StepTraceAnnotation("train", step_num=i) around iterations',

@@ -9,14 +9,14 @@ from htk.base.names.ordered_rules import OrderedRules
 # the table stands before it.
 COLLECTIVES = OrderedRules(
     (
-        ("all_reduce", "(?i:all_?reduce) rdxn"),
-        ("reduce_scatter", "(?i:reduce_?scatter) gpu_rr_rs gpu_mc_rs"),
-        ("all_gather", "(?i:all_?gather) fcollect gpu_mc_ag"),
-        ("all_to_all", "(?i:all_?to_?all|all2all) _a2a allToAllV exchangeSplit"),
+        ("all_reduce", "(?i:all[_-]?reduce) rdxn"),
+        ("reduce_scatter", "(?i:reduce[_-]?scatter) gpu_rr_rs gpu_mc_rs"),
+        ("all_gather", "(?i:all[_-]?gather) fcollect gpu_mc_ag"),
+        ("all_to_all", "(?i:all[_-]?to[_-]?all|all2all) _a2a allToAllV exchangeSplit"),
         ("moe_dispatch", "dispatch Dispatch"),
         ("moe_combine", "combine Combine"),
         ("broadcast", "broadcast Broadcast"),
-        ("send_recv", "(?i:send_?recv)"),
+        ("send_recv", "(?i:send_?recv) collective-permute"),
         ("barrier", "(?i:barrier) sync_on_stream"),
         ("reduce", "Reduce shot_reduce_kernel"),
         ("send", "send Send"),
@@ -36,6 +36,11 @@ HINTS = (
     "alltoall",
     "all_to_all",
     "all2all",
+    "all-reduce",
+    "all-gather",
+    "reduce-scatter",
+    "all-to-all",
+    "collective-",
     "a2a",
     "dispatch",
     "combine",
@@ -160,6 +165,12 @@ RULES: OrderedRules[tuple[str, str] | None] = OrderedRules(
         ((READ, "oneccl"), "oneccl_ ^xccl::"),
         ((READ, "hccl"), "^hccl::"),
         ((READ, "ascend_hccl"), "^hcom_"),
+        # Operators of XLA's programs.
+        (
+            (READ, "xla"),
+            r"^(?:ragged-)?(?:all-reduce|all-gather|reduce-scatter|all-to-all"
+            r"|collective-permute|collective-broadcast)(?![a-z])",
+        ),
         # What no row above knows, but whose name leaves no doubt. Products that exchange their
         # tiles themselves count as compute.
         (None, "gemm Gemm GEMM matmul"),

@@ -171,7 +171,8 @@ def _turns(gaps: _Gaps, kernels: pa.Table, kernel_links: pa.Table) -> _Turns:
     start = numbers(kernels["start_ns"])
     replayed = np.flatnonzero(matching(kernel_links["launch_by"], "graph".__eq__))
     begun = np.full(len(launch), np.iinfo(np.int64).max)
-    replays = Groups.by_keys(launch[replayed])
+    # A program of TPUs begins on each of them; a graph has one device.
+    replays = Groups.by_keys([launch[replayed], numbers(kernels["device"], NONE)[replayed]])
     if len(replayed):
         begun[replayed] = replays.min(start[replayed])[replays.group_ids]
     is_launched = (launch != NONE) | truths(kernel_links["carry_in"])

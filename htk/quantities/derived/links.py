@@ -56,7 +56,10 @@ def kernel_links(
     by_flow = np.zeros(len(kernels), bool)
     if (moment == NONE).any() and len(flows):
         by_flow = _follow_flows(kernels, flows, threads, ops, moment, thread, op)
-    graph = take_or(matching(launches["name"], lambda n: "GraphLaunch" in n), launch, False)
+    # One call launches a whole graph, or a whole program of a TPU.
+    starts_many = matching(launches["name"], lambda n: "GraphLaunch" in n)
+    starts_many |= matching(launches["api"], "tpu_runtime".__eq__)
+    graph = take_or(starts_many, launch, False)
     how = np.select([~linked, graph], [NONE, 1], 0)
     op_how = np.select([by_nesting, by_id, by_flow & (op != NONE)], [0, 1, 2], NONE)
     return pa.table(
@@ -67,7 +70,7 @@ def kernel_links(
             number(take_or(launch_end, launch, 0), INT64, linked),
             _row(op),
             text(op_how, pa.array(["nesting", "external_id", "flow"])),
-            _step_column(_steps_at(annotations, moment)),
+            _step_column(_steps_of_activities(kernels, annotations, moment)),
             _row(UserRanges(annotations, cpu_ops, threads).around(thread, moment)),
             boolean(_carry_in(kernels, launches, linked)),
             boolean(linked & is_ambiguous(kernels, launches)),
@@ -285,6 +288,27 @@ def _steps_at(annotations: pa.Table, time: Rows) -> NDArray[np.int32]:
     position = np.searchsorted(start, time, side="right") - 1
     inside = (position >= 0) & (time < end[np.maximum(position, 0)])
     return np.where(inside, step[np.maximum(position, 0)], NONE).astype(np.int32)
+
+
+def _steps_of_activities(
+    kernels: pa.Table, annotations: pa.Table, moment: Rows
+) -> NDArray[np.int32]:
+    """Return the step of each activity: that in which the host launched it; if the host marks none
+    and the device does (a TPU), that in which it begins."""
+    of_host = _steps_at(annotations, moment)
+    has_step = valid(annotations["step"])
+    on_device = truths(annotations["on_gpu"]) & valid(annotations["device"])
+    by_device = has_step & on_device & ~valid(annotations["stream"])  # of no stream: of all of it
+    if not by_device.any():
+        return of_host
+    of_hosts = files_of(annotations)[has_step & ~truths(annotations["on_gpu"])]
+    marks = annotations.filter(boolean(by_device))
+    begin = numbers(kernels["start_ns"])
+    marked = SegmentTimes(numbers(marks["device"]), numbers(marks["start_ns"]))
+    last = marked.last(numbers(kernels["device"], NONE), begin)
+    inside = (last != NONE) & (begin < take_or(numbers(marks["end_ns"]), last, NO_TIME))
+    of_device = np.where(inside, take_or(numbers(marks["step"]), last), NONE)
+    return np.where(np.isin(files_of(kernels), of_hosts), of_host, of_device).astype(np.int32)
 
 
 def _forward(cpu_ops: pa.Table, ops: Nested) -> tuple[Rows, NDArray[np.int32]]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from htk.answers.ask import ask
 from htk.parsers.xplane.launching import with_operators
-from htk.parsers.xplane.planes import PlaneEvent
+from htk.parsers.xplane.space import PlaneEvent
 from tests.parsers.opened_files import kept, rows
 
 
