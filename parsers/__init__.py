@@ -36,6 +36,7 @@ ORDER = (
     "kernel_stacks",
     "proton",
     "ascend",
+    "ascend_tables",
     "kineto",
     "ras",
     "rccl_replay",

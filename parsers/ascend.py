@@ -10,15 +10,13 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from dataclasses import replace
 
 import msgspec
 
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
 from htk.base.mappings import Fields
-from htk.parsers.common.ascend_tasks import CALL, COPIES, TASKS_QUEUE, WAITS
+from htk.parsers.common.ascend_tasks import CALL, COPIES, TASKS_QUEUE, WAITS, with_rank_beside
 from htk.parsers.common.log_records import Issues, list_of, read_json, whole_number
 from htk.parsers.kineto.retold import parse_retold
 
@@ -30,8 +28,6 @@ _SNIFF = re.compile(
 )
 _HARDWARE, _CANN = "Ascend Hardware", "CANN"
 _HCCL = ("HCCL", "Communication")
-_RANK_FILE = "profiler_info"
-_RANK = re.compile(_RANK_FILE + r"_(\d{1,6})\.json")
 _SUMS = "Overlap Analysis"
 _ID_OF_ARROW = {"HostToDevice": "correlation", "async_npu": "External id"}
 
@@ -54,21 +50,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     for process, count in timeline.unread.items():
         issues.add("unread_events", f"events of process {process} are not read", count=count)
     parsed = parse_retold(msgspec.json.encode({"traceEvents": retold}), source, options, issues)
-    rank = _rank_beside(source)
-    if rank is None:
-        return parsed
-    return replace(parsed, rank=rank, facts={**parsed.facts, "rank_from": _RANK_FILE})
-
-
-def _rank_beside(source: Source) -> int | None:
-    """Return the rank that torch_npu writes into the name of a file beside the folder."""
-    if source.path is None:
-        return None
-    with suppress(OSError):
-        names = [path.name for path in source.path.parent.parent.iterdir()]
-        ranks = {int(match[1]) for name in names if (match := _RANK.fullmatch(name))}
-        return ranks.pop() if len(ranks) == 1 else None
-    return None
+    return with_rank_beside(parsed, source)
 
 
 class _Timeline:

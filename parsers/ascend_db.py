@@ -20,7 +20,7 @@ from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
 from htk.base.mappings import Fields
 from htk.base.schema import INT64, STRING
-from htk.parsers.common.ascend_tasks import CALL, COPIES, TASKS_QUEUE, WAITS
+from htk.parsers.common.ascend_tasks import CALL, COPIES, FIRST_GROUP, TASKS_QUEUE, WAITS
 from htk.parsers.common.log_records import Issues
 from htk.parsers.common.sqlite_file import MAGIC, Database, open_database
 from htk.parsers.kineto.retold import parse_retold, to_stamp
@@ -51,7 +51,6 @@ _NAMED = {  # tables of texts, by the columns of what they are called and say
     "META_DATA": ("name", "value"),
 }
 _TID_BITS = 32
-_FIRST_GROUP = 1_000_000  # streams of collectives, above those of tasks
 _DTYPES = {
     "INT8": "Char", "INT16": "Short", "INT32": "Int", "INT64": "Long", "UINT8": "Byte",
     "FP16": "Half", "BFP16": "BFloat16", "FP32": "Float", "FP64": "Double",
@@ -163,7 +162,7 @@ class _Export:
         streams: dict[int, int] = {}
         device = next((row["deviceId"] for row in self.rows["TASK"]), 0)
         for row in self.rows["COMMUNICATION_OP"]:
-            stream = streams.setdefault(row["groupName"], _FIRST_GROUP + len(streams))
+            stream = streams.setdefault(row["groupName"], FIRST_GROUP + len(streams))
             arguments = {"stream": stream, **self._place({"deviceId": device, **row})}
             arguments |= self._collective(row)
             yield _event(row, self._text(row["opName"]), "kernel", arguments)

@@ -77,12 +77,17 @@ _XPLANE = _ONLY_TORCH | {
     "collectives": "they come with computations on several devices",
 }
 NO_TIMES = "an execution trace has no times; put it beside the profiler's trace of its run"
+_ASCEND_TABLES = dict.fromkeys(
+    ("launches", "cpu_ops", "memory", "python_calls", "shapes", "modules", "syncs"),
+    "Ascend's tables hold nothing of the host: open the trace_view.json of their folder",
+)
 _EXECUTION_TRACE = dict.fromkeys(_TORCH, NO_TIMES)
 _PROMETHEUS = {
     "collectives": "these files hold means by size: `htk comm-model` fits them, and Inspector's"
     " JSON (without NCCL_INSPECTOR_PROM_DUMP) holds each call",
 }
 _BY_FORMAT = {
+    "ascend_tables": _ASCEND_TABLES,
     "execution_trace": _EXECUTION_TRACE,
     "inspector_prometheus": _PROMETHEUS,
     "nsight": _NSIGHT,

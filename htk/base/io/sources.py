@@ -31,7 +31,8 @@ _TIMELINE = ".trace.json.gz"
 _ASCEND_FOLDER, _ASCEND_TIMELINE = "ASCEND_PROFILER_OUTPUT", "trace_view.json"
 _ASCEND_DATABASE = re.compile(r"ascend_pytorch_profiler(?:_\d+)?\.db")
 _ASCEND_FACTS = re.compile(r"profiler_(?:info(?:_\d+)?|metadata)\.json")
-_ASCEND_SUMS = ("analysis.db", "communication.json", "communication_matrix.json")
+_ASCEND_KERNELS = "kernel_details.csv"
+_ASCEND_SUMS = re.compile(r"analysis\.db|communication(_matrix)?\.json|.*\.csv")
 _NSIGHT = (
     "a report of Nsight Systems, which htk reads as an SQLite export; write one with: "
     "nsys export --type sqlite {name}"
@@ -173,12 +174,15 @@ def _folder(folder: Path, within: tuple[Path, ...]) -> Iterator[Source]:
 def _is_exported(path: Path) -> bool:
     """Return whether what a file recorded lies beside it in the form that is read: a report of
     Nsight Systems as SQLite, JAX's timeline as its planes, what Ascend's profiler made it from, its
-    database beside its timeline, and its sums of either."""
+    database beside its timeline, its table of kernels beside either, and its sums."""
     if path.parent.name == _ASCEND_FOLDER:
         has_timeline = path.with_name(_ASCEND_TIMELINE).is_file()
-        return path.name in _ASCEND_SUMS or (
-            has_timeline and _ASCEND_DATABASE.fullmatch(path.name) is not None
-        )
+        if _ASCEND_DATABASE.fullmatch(path.name):
+            return has_timeline
+        if path.name == _ASCEND_KERNELS:
+            names = (other.name for other in path.parent.iterdir())
+            return has_timeline or any(map(_ASCEND_DATABASE.fullmatch, names))
+        return _ASCEND_SUMS.fullmatch(path.name) is not None
     if _ASCEND_FACTS.fullmatch(path.name) and path.with_name(_ASCEND_FOLDER).is_dir():
         return True
     raw = next((folder for folder in path.parents if folder.name.startswith("PROF_")), None)

@@ -5,7 +5,9 @@ from typing import NamedTuple
 
 from htk.base.core.parser import Head
 
-_OTHER_EXPORT = "open the trace_view.json or ascend_pytorch_profiler_RANK.db of its folder"
+_OTHER_EXPORT = (
+    "open the trace_view.json, ascend_pytorch_profiler_RANK.db or kernel_details.csv of its folder"
+)
 
 
 class _Kind(NamedTuple):

@@ -11,7 +11,14 @@ from htk.base.core.humanize import pluralize
 from htk.base.schema import INT64, TEXT, table
 from htk.traces.trace.coverage import coverage
 from htk.traces.trace.trace import Trace
-from htk.verdicts.verify import against_reading, identities, occupancy, other_formats, reopened
+from htk.verdicts.verify import (
+    against_reading,
+    identities,
+    occupancy,
+    other_formats,
+    reopened,
+    tables_beside,
+)
 from htk.verdicts.verify.check import Check
 from htk.verdicts.verify.subject import Subject
 from htk.verdicts.verify.tally import NotApplicable, Tally
@@ -44,6 +51,7 @@ def all_checks() -> list[Check]:
     return [
         *against_reading.checks(),
         *other_formats.checks(),
+        *tables_beside.checks(),
         *identities.checks(),
         *occupancy.checks(),
         *reopened.checks(),
