@@ -220,6 +220,7 @@ MATRIX_UNITS = OrderedRules(
             "_dgemm_ _cgemm_ _zgemm_ _gcgemm_ _scudnn_ _dcudnn_ _gemv _gemm_sn_"
             " _gemmk1_ _dot_kernel_ _scal_ _naive_ _half_q_half_ _mul_mat_vec_ _winograd_"
             " _fft1_ _fft2_ _depthwise _grouped_direct_ _alg0_ _dgrad_engine_"
+            " _lightning_indexer_kernel_vec_"
             " _conv1_ _multihead_ _decode_with_ _paged_attention_v _recurrent_ _selective_"
             " _convolve_sgemm_",
         ),
@@ -228,8 +229,10 @@ MATRIX_UNITS = OrderedRules(
             True,
             "_fmha_ _flash_ _deep_gemm_ _prefill_with_ _qk_int_ _gemm_xdl_ _fmoe_ _xqa_ _bmm_mxe"
             " _bmm_e2m1_ _bmm_e4m3_ _bmm_bfloat16_ _bmm_fp16_ _matmul_ogs_ _mat_mul_v[23]_"
+            # Nodes of graphs, whose products CANN has cubes compute and Gaudi its matrix engine.
+            r" ^_(?:batch_)?mat_mul\d+_$ ^_spatial_convolution_$ ^_batch_gemm_$"
             " ^_grouped_matmul_$ _ck_tile_kentry_.*_gemm_ _kernel_moe_gemm_"
-            r" ^_fp8_index_kernel_kernel_ _mla_a\d+_w\d+_",
+            r" ^_fp8_index_kernel_kernel_ ^_tl_indexer_fwd_kernel_ _mla_a\d+_w\d+_",
         ),
         (
             True,  # written in Triton with `tl.dot`, whose operands go to matrix units
@@ -250,7 +253,10 @@ _FEW_BITS = (
 )
 MATRIX_TYPES = OrderedRules(
     (
-        (False, "_wv_spli?t_k_.*_half_"),  # of bf16 and fp8 the GPU decides, not the name
+        (False, "_wv_spli?t_k_.*_half_"),  # of bf16 the GPU decides, not the name
+        # Of fp8 the first number, the threads of a wave: gfx12 has 32 and dot products, gfx9 64.
+        (False, "_wv_split_kq_.*_e4m3_fn(?:uz)?_32_"),
+        (True, "_wv_split_kq_.*_e4m3_fn(?:uz)?_64_"),
         (
             True,
             f"_{_PRODUCT}(?=_).*_{_FEW_BITS}_ _{_FEW_BITS}(?=_).*_{_PRODUCT}_"
@@ -265,7 +271,7 @@ NO_PRODUCTS = OrderedRules(
         (
             False,
             "_get_ _pack_ _unpack_ _clean_ _clear_ _initialize_ _ids_ _sampling_"
-            " _weight_only_kernel_",
+            r" _weight_only_kernel_ _non_zero\d*_",
         ),
     )
 )
