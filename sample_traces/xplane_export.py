@@ -46,10 +46,10 @@ class Plane:
         self._described: dict[str, bytes] = {}
         self._stats = b"".join(message(6, self._stat(k, v)) for k, v in stats.items())
 
-    def describe(self, event: str, text: str, **facts: Any) -> None:
+    def describe(self, event: str, text: str, shown: str = "", **facts: Any) -> None:
         """Let an event have a long name beside that to be shown, and facts of all its times."""
         stats = b"".join(message(5, self._stat(k, v)) for k, v in facts.items())
-        self._described[event] = message(2, text) + message(4, event) + stats
+        self._described[event] = message(2, text) + message(4, shown or event) + stats
 
     def line(self, name: str, rows: list[Row], identity: int = 0) -> None:
         data = number(1, identity) + message(2, name) + number(3, LINE_NS)

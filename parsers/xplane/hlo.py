@@ -13,13 +13,17 @@ from htk.base.names.collectives import comm_rule
 from htk.base.names.kinds import kind_of
 from htk.parsers.xplane.space import as_text
 
+_LONGEST = 1 << 16  # characters of a line that are looked at
+_MOST_BYTES = 1 << 62
+_INSTRUCTION = re.compile(r"%([\w.-]+) = ")
 _OPCODE = re.compile(r"[\]})] ([a-z][\w-]*)\(")
 _HALF = re.compile(r"-(start|done)$")
-_NUMBER = re.compile(r"(?:\.\d+)+$")
 _OPERAND = re.compile(r"%([\w.-]+)")
-_SHAPE = re.compile(r"\b([a-z]+)(\d*)\w*\[([\d,]*)\](?:\{([^}]*)\})?")
+_SHAPE = re.compile(
+    r"\b([a-z]{1,9})(\d{0,3})\w{0,12}\[((?:\d{1,18}(?:,\d{1,18}){0,15})?)\](?:\{([^}]{0,200})\})?"
+)
 _LISTED = re.compile(r"replica_groups=\{\{([\d,]+)\}")
-_TILED = re.compile(r"replica_groups=\[\d+,(\d+)\]<=")
+_TILED = re.compile(r"replica_groups=\[\d{1,9},(\d{1,9})\]<=")
 _ON_HOST = "S(5)"  # a layout in the memory of the host
 _CONTROL = ("while", "conditional", "call")
 _COPIES = ("copy", "slice", "dynamic-slice", "dynamic-update-slice")  # if they are asynchronous
@@ -36,6 +40,7 @@ class HloOperator:
     """What is known of an operator, whenever it runs."""
 
     name: str
+    instruction: str  # its name in the program; that to be shown may be of many: async-copy
     half: str  # start or done: of an operator that runs beside others
     operand: str  # the first one; of a done its start
     is_control: bool  # runs others in it
@@ -48,8 +53,9 @@ class HloOperator:
 
 def read_operator(name: str, text: str, facts: Fields) -> HloOperator:
     """Return what the name to be shown, the long name and the facts of an operator tell."""
+    text = text[:_LONGEST]
     opcode = _OPCODE.search(text)
-    stem = _NUMBER.sub("", name.removeprefix("%"))
+    stem = name.removeprefix("%").rstrip("0123456789.")
     code = opcode[1] if opcode else stem
     ending = _HALF.search(code) or _HALF.search(stem)
     half = ending[1] if ending else ""
@@ -57,7 +63,10 @@ def read_operator(name: str, text: str, facts: Fields) -> HloOperator:
     arguments = _arguments(text, opcode.end()) if opcode else ""
     target = text[: opcode.start() + 1] if opcode else ""
     operands = _OPERAND.findall(arguments)
-    operator = HloOperator(name, half, "".join(operands[:1]), code in _CONTROL)
+    instruction = _INSTRUCTION.match(text)
+    own_name = instruction[1] if instruction else name
+    name = own_name if half else name
+    operator = HloOperator(name, own_name, half, "".join(operands[:1]), code in _CONTROL)
     category = as_text(facts.get("hlo_category")).lower().removesuffix(" fusion")
     collective = next(filter(None, map(_collective_type, (category, code, stem))), None)
     of_host = "is_host_transfer=true" in text or "host" in category
@@ -118,7 +127,7 @@ def _bytes(text: str) -> int | None:
         if not bits and shape[1] not in _BITS:
             return None
         total += prod(int(n) for n in shape[3].split(",") if n) * bits
-    return total // 8 if shapes else None
+    return total // 8 if shapes and total < _MOST_BYTES else None
 
 
 def _collective(kind: str, text: str, arguments: str, target: str) -> Fields:
@@ -131,7 +140,7 @@ def _collective(kind: str, text: str, arguments: str, target: str) -> Fields:
     ranks = int(tiled[1]) if tiled else len(listed[1].split(",")) if listed else None
     if kind in _SAME_SIZE or into is None:
         out = into
-    elif ranks and kind == "all_gather":
+    elif ranks and kind == "all_gather" and into * ranks < _MOST_BYTES:
         out = into * ranks
     elif ranks and kind == "reduce_scatter":
         out = into // ranks

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from htk.parsers.xplane.hlo import HloOperator, read_operator
@@ -117,16 +118,16 @@ class _Ends:
     def __init__(self, beside: list[_Run]) -> None:
         self._spans: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for run in sorted(beside, key=lambda run: run.event.start):
-            named = {run.event.name, run.event.hlo}
+            named = {run.operator.instruction, run.event.hlo}
             named |= {name.replace("-start", "-done") for name in named}
             for name in named:
                 self._spans[name].append((run.event.start, run.event.end))
 
-    def hold(self, event: PlaneEvent) -> bool:
+    def hold(self, run: _Run) -> bool:
         """Return whether an operator is the start or the done of one that was recorded."""
-        spans = self._spans.get(event.name, ())
-        last = bisect_right(spans, event.end, key=lambda span: span[0]) - 1
-        return last >= 0 and spans[last][1] >= event.start
+        spans = self._spans.get(run.operator.instruction, ())
+        last = bisect_right(spans, run.event.end, key=lambda span: span[0]) - 1
+        return last >= 0 and spans[last][1] >= run.event.start
 
 
 def _pair_halves(runs: list[_Run], ends: _Ends) -> tuple[list[_Run], list[_Run]]:
@@ -137,11 +138,11 @@ def _pair_halves(runs: list[_Run], ends: _Ends) -> tuple[list[_Run], list[_Run]]
     begun: dict[str, int] = {}
     for k, run in enumerate(runs):
         half = run.operator.half
-        if half and ends.hold(run.event):
+        if half and ends.hold(run):
             continue
         rest[k] = run
         if half == "start":
-            begun[run.event.name] = k
+            begun[run.operator.instruction] = k
         elif half and run.operator.operand in begun:
             start = rest.pop(begun.pop(run.operator.operand))
             del rest[k]
@@ -168,10 +169,11 @@ def _outermost(runs: list[_Run]) -> tuple[list[_Run], list[_Run]]:
 
 def _lanes(runs: list[_Run]) -> Iterable[int]:
     """Yield a lane for each operator, so that those of one lane follow each other."""
-    ends: list[int] = []
+    busy: list[tuple[int, int]] = []  # until when, and which lane
     for run in runs:
-        lane = next((k for k, end in enumerate(ends) if end <= run.event.start), len(ends))
-        ends[lane : lane + 1] = [run.event.end]
+        free = bool(busy) and busy[0][0] <= run.event.start
+        lane = heappop(busy)[1] if free else len(busy)
+        heappush(busy, (run.event.end, lane))
         yield lane
 
 

@@ -48,3 +48,19 @@ def test_collectives_by_their_text(
 def test_copies_by_their_text(name: str, text: str, wanted: tuple[object, ...]) -> None:
     operator = read_operator(name, f"%{name} = {text}", {})
     assert (operator.name, operator.activity, operator.size) == wanted
+
+
+def test_hostile_lines_are_bounded() -> None:
+    for text in (
+        f"f32[{'9' * 5000}] all-reduce(f32[{'9' * 5000}] %x)",
+        f"f32[{'9' * 18},{'9' * 18}] all-reduce(f32[{'9' * 18},{'9' * 18}] %x)",
+        f"{'a' * 100_000} all-reduce({'a' * 100_000}[2] %x)",
+    ):
+        operator = read_operator("all-reduce.1", f"%all-reduce.1 = {text}", {})
+        assert operator.kind == "comm" and (operator.collective or {})["in_bytes"] is None
+
+
+def test_what_runs_beside_others_is_called_as_in_the_program() -> None:
+    line = f"%copy-start.4 = ({SHAPE}, {SHAPE}, u32[]) copy-start({SHAPE} %x)"
+    operator = read_operator("async-copy", line, {"hlo_category": "copy-start"})
+    assert (operator.name, operator.instruction) == ("copy-start.4 (DtoD)", "copy-start.4")

@@ -79,7 +79,11 @@ def _core_plane(
 ) -> Plane:
     plane = Plane(f"/device:TPU:{core}", **facts)
     for name, (_, _, text, category) in OPERATORS.items():
-        plane.describe(name, f"%{name} = {text}", hlo_category=category, tf_op=_framework(name))
+        line = f"%{name} = {text}"
+        plane.describe(name, line, hlo_category=category, tf_op=_framework(name))
+        if name in BESIDE:  # there all of a kind are called the same
+            shown = "async-" + name.partition("-start")[0]
+            plane.describe(f"{name} beside", line, shown, hlo_category=category)
     begins = [begin_of(core, step) for step in range(steps)]
     steps_of: list[Row] = [(str(FIRST_STEP + k), t - 10, 2_000, {}) for k, t in enumerate(begins)]
     programs: list[Row] = [
@@ -90,7 +94,7 @@ def _core_plane(
     plane.line("XLA Modules", programs)
     plane.line("XLA Ops", _rows({n: o[:2] for n, o in OPERATORS.items()}, begins))
     if beside:
-        plane.line("Async XLA Ops", _rows(BESIDE, begins))
+        plane.line("Async XLA Ops", _rows(BESIDE, begins, " beside"))
     plane.line("XLA TraceMe", [("barrier-cores", t, 5, {}) for t in begins])
     plane.line("Framework Ops", [("MatMul", t, 100, {}) for t in begins])
     return plane
@@ -100,10 +104,10 @@ def _framework(name: str) -> str:
     return "jit(f)/dot_general" if name == "fusion.2" else "jit(f)/add"
 
 
-def _rows(spans: dict[str, tuple[int, int]], begins: Sequence[int]) -> list[Row]:
+def _rows(spans: dict[str, tuple[int, int]], begins: Sequence[int], beside: str = "") -> list[Row]:
     rows: list[Row] = []
     for begin in begins:
         for name, (start, end) in spans.items():
             done = {"hlo_op": name.replace("start", "done"), "flow": begin}
-            rows.append((name, begin + start, end - start, done if "-start" in name else {}))
+            rows.append((name + beside, begin + start, end - start, done if beside else {}))
     return rows
