@@ -63,12 +63,13 @@ class Visitor(HttpUser):
         if frame is None:
             return
         where = [_value("address", "pathname", f"/{path}"), _value("address", "search", search)]
-        state = [*where, _value("dark", "data", False)]
         parts = [p for p in _parts(frame) if p["page"] == (path or "overview")]
         for panel in parts:
-            output = {"id": panel, "property": "children"}
-            inputs = [{"id": panel, "property": "id", "value": panel}]
-            self.call(self.part, inputs, state, "part", output)
+            outputs = [{"id": panel, "property": prop} for prop in ("children", "isAnswered")]
+            inputs = [{"id": panel, "property": "isWanted", "value": True}]
+            whose = {"id": panel, "property": "id", "value": panel}
+            state = [whose, *where, _value("dark", "data", False)]
+            self.call(self.part, inputs, state, "part", outputs)
 
     def call(
         self, output: str, inputs: list[Any], state: list[Any], name: str, target: Any = None

@@ -40,8 +40,8 @@ const isNear = (element) => { // in sight, or so near that it is drawn before it
 };
 window.isComplete = () => {
   const all = (what, has) => [...document.querySelectorAll(`main ${what}`)].every(has);
-  return !!window.store && !window.store.getState().isLoading
-    && !!document.querySelector('main h1') && all('.part', (p) => p.childElementCount)
+  const isAnswered = (part) => part.childElementCount && !part.dataset.dashIsLoading;
+  return !!document.querySelector('main h1') && all('.part', (p) => !isNear(p) || isAnswered(p))
     && all('figure.plot .dash-graph', (g) => !isNear(g) || g.querySelector('.main-svg'))
     && all('.nearby', (n) => !isNear(n) || n.querySelector('.ag-row .ag-cell-value'));
 };

@@ -114,19 +114,28 @@ def _show(app: Dash, runs: Runs) -> None:
 
     @app.callback(
         Output({"type": "part", "page": MATCH, "part": MATCH}, "children"),
-        Input({"type": "part", "page": MATCH, "part": MATCH}, "id"),
+        Output({"type": "part", "page": MATCH, "part": MATCH}, "isAnswered"),
+        Input({"type": "part", "page": MATCH, "part": MATCH}, "isWanted"),
+        State({"type": "part", "page": MATCH, "part": MATCH}, "id"),
         State("address", "pathname"),
         State("address", "search"),
         State("dark", "data"),
+        prevent_initial_call=True,  # the browser says which it wants first
     )
-    def fill(panel_id: dict[str, str], pathname: str, search: str, dark: bool) -> Any:
-        path = "" if panel_id["page"] == "overview" else panel_id["page"]
-        page = composed().get(path)
-        if page is None or panel_id["part"] not in page.parts:
-            return problem("There is no such part of the page.", "Not found")
+    def fill(
+        _wanted: bool, part_id: dict[str, str], pathname: str, search: str, dark: bool
+    ) -> tuple[Any, bool]:
         visit = Visit(runs, UrlState.of(pathname, search), bool(dark))
-        make = page.parts[panel_id["part"]]
-        return safely(lambda v: v.drawn(panel_id["part"], lambda: compact(make(v))), visit)
+        return _part(visit, part_id["page"], part_id["part"]), True
+
+
+def _part(visit: Visit, page_name: str, name: str) -> Any:
+    """Return a part of a page."""
+    page = composed().get("" if page_name == "overview" else page_name)
+    if page is None or name not in page.parts:
+        return problem("There is no such part of the page.", "Not found")
+    make = page.parts[name]
+    return safely(lambda v: v.drawn(name, lambda: compact(make(v))), visit)
 
 
 def _places(runs: Runs, pathname: str, search: str, dark: bool) -> Sequence[Any]:

@@ -11,7 +11,7 @@ from dash import dcc, html
 
 from htk.answers.output.render import CHANGES, PROSE
 from htk.answers.output.result import Result
-from htk.base.core.humanize import shorten_apart
+from htk.base.core.humanize import shorten, shorten_apart
 from htk.base.mappings import Facts, Fields
 from htk.base.schema import ABSOLUTE_TIMES, doc_of
 from htk.base.schema.columns import headings, unit_of
@@ -27,6 +27,9 @@ _ON_TIMELINE = ("name", "op", "launched_by")  # columns whose values are names o
 _USUAL = {"complete": True, "cycle": 0, "device_kind": "gpu"}
 _WORDS = {"valueFormatter": {"function": "htkWords(params.value)"}}  # of codes: late_host
 _SHORT, _LONG = "short ", "long "  # before a column's name: what is shown of it, in wide windows
+_MOST_LETTERS = (
+    400  # of a value that is no name: a group of all ranks names each of them, in each row
+)
 _LETTERS = 42  # of a name: what the widest column holds
 _NAME = {
     "pinned": "left",
@@ -178,9 +181,11 @@ def rows_and_columns(
         for name in times:
             if isinstance(row[name], int):
                 row[name] -= origin
-    for name in NAMED:
-        if name in table.column_names and _is_text(table.schema.field(name)):
-            _add_short(some, name)
+    for field in table.schema:
+        if _is_text(field) and field.name in NAMED:
+            _add_short(some, field.name)
+        elif _is_text(field) and field.name not in PROSE:
+            _cut_long(some, field.name)
     used = [field for field in table.schema if _used(table, field)]
     words = headings(field.name for field in used)
     columns = [_column(table, field, words[field.name]) for field in used]
@@ -202,6 +207,14 @@ def _add_short(rows: list[Fields], name: str) -> None:
             text = row[name]
             if text is not None and cut[str(text)] != text:
                 row[f"{word}{name}"] = cut[str(text)]
+
+
+def _cut_long(rows: list[Fields], name: str) -> None:
+    """Leave out the middle of what is too long for a page; files have it whole."""
+    values = {row[name] for row in rows}
+    cut = {v: shorten(v, _MOST_LETTERS) for v in values if v and len(v) > _MOST_LETTERS}
+    for row in rows if cut else []:  # JSON wants rows
+        row[name] = cut.get(row[name], row[name])
 
 
 def _to_timeline(name: str) -> Fields:

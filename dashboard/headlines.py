@@ -14,6 +14,7 @@ from htk.base.core.humanize import format_bytes, format_duration, pluralize, sho
 from htk.base.errors import HtkError
 from htk.dashboard import hang_panels
 from htk.dashboard.example_ranges import gaps
+from htk.dashboard.markup import Part
 from htk.dashboard.page import Visit
 from htk.verdicts.causes.stragglers import find_most_waited_for
 from htk.verdicts.overview.doctor import LATE_LAUNCHES
@@ -32,8 +33,7 @@ PART = "headline"  # of a page that has one
 
 def heading(page: str, question: str) -> Any:
     """Return the place of a page's heading: its question, until the answer is there."""
-    panel_id = {"type": "part", "page": page, "part": PART}
-    return html.Div(html.H1(question), id=panel_id, className="part headline")
+    return Part(page, PART, html.H1(question))
 
 
 def not_named(visit: Visit) -> list[Any]:

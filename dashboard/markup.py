@@ -42,6 +42,22 @@ class Nearby(Component):
         super().__init__(children=children, height=height, label=label)
 
 
+class Part(Component):
+    """The place of a part of a page: wanted when its turn comes, then filled by a callback."""
+
+    _namespace = "htk_dash"
+    _type = "Part"
+    _prop_names = ["children", "id", "className", "height", "isWanted", "isAnswered"]
+    _valid_wildcard_attributes: list[str] = []
+    available_properties = _prop_names
+    available_wildcard_properties: list[str] = []
+
+    def __init__(self, page: str, name: str, children: Any = None, height: int = 0) -> None:
+        kind = "part" if height else "part headline"
+        part_id = {"type": "part", "page": page or "overview", "part": name}
+        super().__init__(children=children, id=part_id, className=kind, height=height)
+
+
 def compact(tree: Any) -> Any:
     """Return the same page of as few components as can be: elements that no callback knows, and
     links, become data; what has an id or a behaviour stays, in its place among them."""

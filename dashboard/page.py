@@ -13,6 +13,7 @@ from dash.development.base_component import Component
 from htk.analyses import find
 from htk.answers.output.result import Result
 from htk.base.mappings import Fields
+from htk.dashboard.markup import Part
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
 from htk.traces.trace.trace import Trace
@@ -119,8 +120,7 @@ class Page:
 
 def panel(path: str, name: str, height: int = 120) -> Any:
     """Return the place of a part; a callback of the app fills it."""
-    panel_id = {"type": "part", "page": path or "overview", "part": name}
-    return html.Div(id=panel_id, className="part", style={"minHeight": f"{height}px"})
+    return Part(path, name, height=height)
 
 
 def fill_drawn(tree: Any, visit: Visit) -> Any:
@@ -130,14 +130,9 @@ def fill_drawn(tree: Any, visit: Visit) -> Any:
         return [fill_drawn(each, visit) for each in tree]
     if not isinstance(tree, Component):
         return tree
-    panel_id = getattr(tree, "id", None)
-    if isinstance(panel_id, dict) and panel_id["type"] == "part":
-        drawn = visit.drawn_before(panel_id["part"])
-        if drawn is None:
-            return tree
-        props = tree.to_plotly_json()["props"]
-        kept = {name: prop for name, prop in props.items() if name not in ("id", "children")}
-        return html.Div(drawn, **kept)
+    if isinstance(tree, Part):
+        drawn = visit.drawn_before(tree.id["part"])
+        return tree if drawn is None else html.Div(drawn, className=tree.className)
     if (children := getattr(tree, "children", None)) is not None:
         tree.children = fill_drawn(children, visit)
     return tree

@@ -1,5 +1,5 @@
-/* Two components of Dash that the pages are made of (markup.py): elements as plain data, and places
-   that are filled when they come near the window. */
+/* Components of Dash that the pages are made of (markup.py): elements as plain data, places that are
+   filled when they come near the window, and parts that the server is asked for. */
 (function () {
   "use strict";
   const React = window.React;
@@ -42,5 +42,18 @@
     return h("div", { ref: place, className: "nearby", style, tabIndex: 0, role: "group", "aria-label": label, onFocus: () => come(true) });
   }
 
-  window.htk_dash = { Markup, Nearby };
+  /* Says that it is wanted when its turn has come; its answer says that it is there. */
+  function Part({ id, className, height, isAnswered, children, setProps }) {
+    const place = React.useRef(null);
+    const want = React.useRef(null);
+    want.current = () => setProps({ isWanted: true });
+    React.useEffect(() => window.htkAskInTurn(place.current, () => want.current()), []);
+    React.useEffect(() => (isAnswered ? window.htkAnswered(place.current) : undefined), [isAnswered]);
+    const key = window.dash_component_api.stringifyId(id);
+    const isLoading = isAnswered ? undefined : "true";
+    const style = height ? { minHeight: `${height}px` } : undefined;
+    return h("div", { ref: place, id: key, className, style, "data-dash-is-loading": isLoading }, children);
+  }
+
+  window.htk_dash = { Markup, Nearby, Part };
 })();

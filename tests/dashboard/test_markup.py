@@ -74,6 +74,41 @@ def test_all_of_a_page_is_there_when_it_is_printed(low: Any) -> None:
     assert printed == {"charts": True, "undrawn": 0, "unmade": 0}
 
 
+def test_parts_in_sight_are_asked_for_first_and_all_in_the_end(low: Any, address: str) -> None:
+    """Two at once, of which the server makes one after the other."""
+    low.goto(f"{address}/sql")
+    idle(low)
+    held: list[Any] = []
+    is_held = True
+
+    def hold(route: Any) -> None:
+        if is_held and '"type":"part"' in (route.request.post_data or ""):
+            held.append(route)
+        else:
+            route.continue_()
+
+    low.route(lambda url: "_dash-update-component" in url, hold)
+    low.evaluate("window.htkVisit('/kernels?ranks=1')")
+    until(low, "() => document.querySelectorAll('main .part').length > 3")
+    low.wait_for_timeout(500)
+    is_held = False
+    begin = [part_of(route.request) for route in held]
+    for route in held:
+        route.continue_()
+    until(low, "() => [...document.querySelectorAll('main .part')].every(p => p.childElementCount)")
+    first, second = (json.loads(text)["part"] for text in low.evaluate(_PARTS)[:2])
+    low.unroute_all()
+    assert begin == [first, second]
+
+
+_PARTS = "[...document.querySelectorAll('main .part')].map(p => p.id)"
+
+
+def part_of(request: Any) -> str:
+    """Return the name of the part that a request is for."""
+    return str(json.loads(request.post_data)["inputs"][0]["id"]["part"])
+
+
 def test_keys_make_a_table_and_go_on_into_it(low: Any) -> None:
     filled(low, "/kernels")
     low.evaluate("[...document.querySelectorAll('main .nearby:empty')].at(-1).focus()")
@@ -112,7 +147,7 @@ def visited(page: Any, path: str) -> tuple[str, list[str]]:
 
     def note(request: Any) -> None:
         if '"type":"part"' in (request.post_data or ""):
-            asked.append(json.loads(request.post_data)["inputs"][0]["value"]["part"])
+            asked.append(part_of(request))
 
     page.on("request", note)
     go(page, path)

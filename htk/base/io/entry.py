@@ -9,6 +9,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from htk.base.core.parser import Parsed
+from htk.base.io.kept_bytes import KeptBytes
 from htk.base.io.table_file import StoredTables, TableFolder
 from htk.base.mappings import Facts, NamedTables
 
@@ -205,6 +206,7 @@ class StoredEntry:
         except OSError as error:
             warn_unkept(self._folder.folder.parent, error)
             return table
+        KeptBytes(self._folder.folder.parent).add(table.nbytes)
         stored = self._find(name)  # mapped: what was made need not stay in memory
         return table if stored is None else stored
 

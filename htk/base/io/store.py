@@ -25,6 +25,7 @@ from htk.base.core.version import VERSION
 from htk.base.errors import UsageError
 from htk.base.io.cache_folder import cache_root
 from htk.base.io.entry import PARSED, Entry, MemoryEntry, StoredEntry, warn_unkept
+from htk.base.io.kept_bytes import KeptBytes
 from htk.base.io.table_code import table_code
 from htk.base.io.table_file import (
     ENDING,
@@ -72,7 +73,7 @@ class Store:
         self.root = root or cache_root()
         self.limit_bytes = limit_bytes if limit_bytes is not None else _limit()
         self.unknown = UnknownFiles(self.root)
-        self._room: int | None = None  # bytes that may be added before others have to go
+        self._kept = KeptBytes(self.root)
         self._counting = threading.Lock()
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -197,6 +198,7 @@ class Store:
         for folder in folders:
             self._remove(folder)
         self.unknown.clear()
+        self._kept.clear()
         self._sweep(0)
         return len(folders) - len({*folders} & {*self._folders()})
 
@@ -240,13 +242,16 @@ class Store:
     def _make_room(self, added: int, keep: str) -> None:
         """Remove the least recently used, until the rest fits. What is there is counted seldom."""
         with self._counting:
-            if self._room is not None:
-                self._room -= added
-            if self._room is None or self._room < 0:
-                self._room = self.limit_bytes - self._sweep(STALE_S)
-            if self._room < 0:
+            self._kept.add(added)
+            kept = self._kept.read()
+            if kept is not None and kept <= self.limit_bytes:
+                return
+            kept = self._sweep(STALE_S)
+            if kept > self.limit_bytes:
                 # Some more than has to go, or every further entry would have all counted again.
-                self._room += self._evict(self.limit_bytes // _SPARE_SHARE - self._room, keep)
+                spare = self.limit_bytes // _SPARE_SHARE
+                kept -= self._evict(kept - self.limit_bytes + spare, keep)
+            self._kept.count(kept)
 
     def _evict(self, size: int, keep: str) -> int:
         """Remove entries of so many bytes, first those that were joined, then what was used longest

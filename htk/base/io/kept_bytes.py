@@ -1,0 +1,54 @@
+"""How many bytes a cache holds: as they were counted, and a line for each that were added since.
+
+Thousands of entries take half a second to count, which every process would pay that keeps anything.
+A note that is damaged, old or gone costs one count. What others remove meanwhile stays in the sum,
+so that it is too high at worst, and then counted.
+"""
+
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from htk.base.io.temporary import temporary_name
+
+NAME = "kept"
+_OLD_S = 3600.0  # what killed processes left is found by a count, too
+_MOST_BYTES = 1 << 16  # of notes; a count makes one line of them
+
+
+class KeptBytes:
+    """The sum of a cache's entries, noted in its folder."""
+
+    def __init__(self, root: Path) -> None:
+        self._path = root / NAME
+
+    def read(self) -> int | None:
+        """Return what the cache holds; nothing where that has to be counted."""
+        try:
+            with self._path.open("rb") as file:
+                counted_at, *sizes = (int(word) for word in file.read(_MOST_BYTES).split())
+                is_whole = not file.read(1)
+        except (OSError, ValueError):
+            return None
+        is_fresh = 0 <= time.time() - counted_at < _OLD_S
+        return sum(sizes) if is_fresh and is_whole else None
+
+    def add(self, size: int) -> None:
+        """Note what was added, where there is a sum to add it to."""
+        with suppress(OSError):
+            note = os.open(self._path, os.O_WRONLY | os.O_APPEND)
+            os.write(note, f"{size}\n".encode())  # a short line is written whole, or not at all
+            os.close(note)
+
+    def count(self, size: int) -> None:
+        """Note what was counted; a disk that will not costs another count."""
+        whole = self._path.with_name(temporary_name(NAME))
+        with suppress(OSError):
+            whole.write_text(f"{int(time.time())} {size}\n")
+            whole.replace(self._path)
+
+    def clear(self) -> None:
+        """Forget the sum."""
+        with suppress(OSError):
+            self._path.unlink()
