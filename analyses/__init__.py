@@ -8,7 +8,7 @@ May import base, physics and quantities. Questions of other packages stand in th
 
 import importlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -139,7 +139,21 @@ def find(name: str) -> "Analysis[...]":
 
 def loaded() -> Iterator[tuple[str, "Analysis[...]"]]:
     """Yield every question by name; one that cannot be imported is left out with a warning."""
-    for name, entry in sorted(ANALYSES.items()):
+    return _loaded(ANALYSES)
+
+
+def needed_tables() -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield which tables each question needs, by its name; of these only what other packages add
+    is imported."""
+    added = {name: entry for name, entry in ANALYSES.items() if isinstance(entry, Added)}
+    for name in sorted({*ANALYSES} - {*added}):
+        yield name, ANALYSES[name].needs
+    for name, question in _loaded(added):
+        yield name, question.needs
+
+
+def _loaded(entries: Mapping[str, MenuEntry]) -> Iterator[tuple[str, "Analysis[...]"]]:
+    for name, entry in sorted(entries.items()):
         try:
             yield name, entry.load(name)
         except HtkError as error:

@@ -319,8 +319,8 @@ def _damage(trace: Trace) -> Iterator[Row]:
 
 def _missing(trace: Trace) -> Iterator[Row]:
     wanting: dict[str, list[str]] = defaultdict(list)
-    for name, question in analyses.loaded():
-        for need in question.needs:
+    for name, needs in analyses.needed_tables():
+        for need in needs:
             if not trace.tables[need].num_rows:
                 wanting[need].append(name)
     for need, names in wanting.items():
