@@ -13,11 +13,11 @@ from htk.base.core.humanize import (
 from htk.base.mappings import Facts
 from htk.base.schema.columns import heading_of, unit_of
 
+_NEARLY_ALL_PCT = 99.95
 
-def coverage_lines(coverage: Facts, *, in_words: bool = False) -> list[str]:
-    """Return what the numbers rest on, in a line or two; the names of an analysis's own facts are
-    those of the machine formats, or `in_words`."""
-    name_of = _in_words if in_words else str
+
+def coverage_lines(coverage: Facts) -> list[str]:
+    """Return what the numbers rest on, in a line or two."""
     parts = []
     ranks, missing = coverage.get("ranks") or [], coverage.get("missing_ranks") or []
     world_size = coverage.get("world_size")
@@ -33,7 +33,7 @@ def coverage_lines(coverage: Facts, *, in_words: bool = False) -> list[str]:
     if coverage.get("gpu_activities"):
         parts.append(f"{coverage['gpu_activities']:,} GPU activities")
         if (linked := coverage["gpu_activities_linked_pct"]) is not None:
-            parts.append(f"{linked:g} % of GPU time linked to launches")
+            parts.append(f"{_below_all(linked)} % of GPU time linked to launches")
     if coverage.get("carry_in_activities"):
         carried = format_duration(coverage["carry_in_ns"])
         parts.append(f"{coverage['carry_in_activities']:,} carried in ({carried})")
@@ -56,9 +56,14 @@ def coverage_lines(coverage: Facts, *, in_words: bool = False) -> list[str]:
         )
     if own:
         lines.append(
-            "          " + ", ".join(f"{name_of(k)}: {_own(k, v)}" for k, v in own.items())
+            "          " + ", ".join(f"{_in_words(k)}: {_own(k, v)}" for k, v in own.items())
         )
     return lines
+
+
+def _below_all(share_pct: float) -> str:
+    """Return a share to three digits; what is not all does not become 100."""
+    return f"{share_pct:.3g}" if share_pct < _NEARLY_ALL_PCT else f"{share_pct:g}"
 
 
 def _in_words(name: str) -> str:
@@ -174,7 +179,8 @@ def _own(name: str, value: object, unit: str = "") -> str:
     """Return a fact's value; the parts of one have its unit, where their names tell none."""
     unit = unit_of(name) or unit
     if isinstance(value, dict):
-        return ", ".join(f"{visible(str(k))} {_own(k, v, unit)}" for k, v in value.items())
+        parts = ((_in_words(k) if unit_of(k) else visible(str(k)), k, v) for k, v in value.items())
+        return ", ".join(f"{words} {_own(k, part, unit)}" for words, k, part in parts)
     if isinstance(value, list):
         return _few(value)
     return visible(format_value(value, unit)).removesuffix(".")  # other facts follow it

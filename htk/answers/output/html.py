@@ -40,7 +40,7 @@ def table(result: Result, *, rows: int = ROWS, page: int = _PAGE) -> str:
         "<tr>" + "".join(_cell(column, k) for column in columns) + "</tr>"
         for k in range(min(rows, len(result)))  # rows for people to read
     ]
-    notes = left_out(result, rows, []) + coverage_lines(result.coverage, in_words=True)
+    notes = left_out(result, rows, []) + coverage_lines(result.coverage)
     footer = "".join(f"<div>{escape(line)}</div>" for line in notes)
     return (
         f'<div class="htk-t" data-page="{page}"><div class="scroll"><table><thead><tr>{head}</tr>'

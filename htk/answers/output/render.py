@@ -6,6 +6,7 @@ import math
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,7 +17,7 @@ from htk.base.core.humanize import (
     command_name,
     format_change,
     format_value,
-    shorten,
+    shorten_apart,
     terminal_width,
     visible,
 )
@@ -185,6 +186,11 @@ class RenderedColumn:
     shares: list[str] | None = None  # at the ends of cells, where each has one
     name: str = ""
 
+    @cached_property
+    def whole(self) -> list[str]:
+        """Return the texts that the cells are cut from."""
+        return [_cell(value, self.name) for value in self.values]
+
     @property
     def width(self) -> int:
         return max(map(len, [self.heading, *self.cells]))
@@ -195,10 +201,11 @@ class RenderedColumn:
         return min(self.width, _PROSE_LEAST) if self.is_prose else self.width
 
     def narrowed(self, width: int) -> "RenderedColumn":
-        """Return the table with names cut to that width; numbers stay whole."""
+        """Return the table with names cut to that width, no two alike; numbers stay whole."""
         if not self.is_text or self.is_prose or self.width <= width:
             return self
-        return replace(self, cells=[shorten(cell, width) for cell in self.cells])
+        cut = shorten_apart(self.whole, width)
+        return replace(self, cells=[cut[text] for text in self.whole])
 
 
 def text_columns(result: Result, limit: int) -> list[RenderedColumn]:
@@ -222,7 +229,8 @@ def text_columns(result: Result, limit: int) -> list[RenderedColumn]:
         values = [row[name] for row in rows]
         doc = doc_of(result.table.schema.field(name))
         text, prose = _is_text(result, name), name in PROSE
-        columns.append(RenderedColumn(heading, cells, text, values, doc, prose, shares, name))
+        column = RenderedColumn(heading, cells, text, values, doc, prose, shares, name)
+        columns.append(column.narrowed(_TEXT_WIDTH))
     return columns
 
 
@@ -312,8 +320,7 @@ def _is_text(result: Result, name: str) -> bool:
 
 def _cell(value: object, name: str) -> str:
     if isinstance(value, str):
-        text = command_name(value) if name == "analysis" else visible(value)
-        return text if name in PROSE else shorten(text, _TEXT_WIDTH)
+        return command_name(value) if name == "analysis" else visible(value)
     return format_value(value, unit_of(name)).removesuffix(" %")  # the heading has it
 
 

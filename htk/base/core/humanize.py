@@ -211,22 +211,37 @@ def shorten_apart(names: Iterable[str], width: int = 60) -> dict[str, str]:
 
 
 def _by_their_parts(names: list[str], width: int) -> dict[str, str]:
-    """Return names of as many parts by their first part and those in which they differ."""
+    """Return names of as many parts by their first part and those in which they differ, with those
+    of the others that there is room for."""
     alike: dict[int, list[list[str]]] = {}
     for name in names:
         parts = name.split("_")
         alike.setdefault(len(parts), []).append(parts)
     cut = {}
-    for count, members in alike.items():
-        differ = [k for k, words in enumerate(zip(*members, strict=True)) if len({*words}) > 1]
-        for parts in members:
-            short = parts[0]
-            for before, k in zip([0, *differ], differ, strict=False):
-                short += ("_" if k == before + 1 else "_…_") + parts[k] if k else ""
-            short += "_…" if differ and differ[-1] < count - 1 else ""
-            if differ and len(short) <= width:
+    for members in alike.values():
+        differ = {k for k, words in enumerate(zip(*members, strict=True)) if len({*words}) > 1}
+        for parts in members if differ else []:
+            short = _with_room(parts, {0} | differ, width)
+            if len(short) <= width:
                 cut["_".join(parts)] = short
     return cut
+
+
+def _with_room(parts: list[str], kept: set[int], width: int) -> str:
+    """Return the parts of a name that are kept, and the first others that fit."""
+    short = _joined_parts(parts, kept)
+    for k in range(1, len(parts)):
+        longer = _joined_parts(parts, {*range(k + 1)} | kept)
+        if len(longer) > width:
+            break
+        short = longer
+    return short
+
+
+def _joined_parts(parts: list[str], kept: set[int]) -> str:
+    """Return the parts that are kept, with a mark where others were."""
+    words = (part if k in kept else "…" for k, part in enumerate(parts))
+    return "_".join(word for word, _ in groupby(words))
 
 
 def _from_where_they_differ(names: list[str], width: int, shared: int = -1) -> dict[str, str]:

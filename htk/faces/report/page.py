@@ -262,10 +262,7 @@ def _card(name: str, result: Result) -> str:
 
 
 def _coverage(report: Report) -> str:
-    lines = "".join(
-        f"<p>{escape(x.strip())}</p>"
-        for x in coverage_lines(report.verdict.coverage, in_words=True)
-    )
+    lines = "".join(f"<p>{escape(x.strip())}</p>" for x in coverage_lines(report.verdict.coverage))
     issues = report.verdict.coverage.get("issues") or {}
     lost = "".join(f"<li>{n:,} × {escape(kind)}</li>" for kind, n in issues.items())
     asked = "".join(

@@ -34,7 +34,7 @@ def markdown(report: Report) -> str:
         "",
         *(
             f"<sub>{escape_markdown(line.strip())}</sub>  "
-            for line in coverage_lines(verdict.coverage, in_words=True)
+            for line in coverage_lines(verdict.coverage)
         ),
     ]
     versions = ", ".join(f"{name} {value}" for name, value in report.versions.items())

@@ -150,7 +150,7 @@ def coverage_facts(
             work.length[saving_activities(work, kernels)].sum()
         ),
         "told_by_graph_captures_ns": int(work.length[work.replay != NONE].sum()),
-        "operators_without_model": _worst(work, cpu_ops),
+        "operators_without_model_ns": _worst(work, cpu_ops),
     }
 
 

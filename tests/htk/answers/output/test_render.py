@@ -141,19 +141,26 @@ def test_what_was_left_out_is_named_in_the_coverage(issues: dict[str, int], text
     assert coverage_lines(facts) == [f"coverage: {text}"]
 
 
-def test_facts_of_an_analysis_have_names_in_words_where_people_alone_read_them() -> None:
+def test_facts_of_an_analysis_have_names_in_words() -> None:
     facts = {
         "idle_of_unknown_cause_ns": 1_500_000, "lost_pct": 12.5,
         "modelled_pct_of_device_time": 70.5,
         "rows_left_out": 28, "peak_gbps": 3.0, "step_ns_p50": 2000,
     }  # fmt: skip
-    (line,) = coverage_lines(facts, in_words=True)
+    (line,) = coverage_lines(facts)
     assert line.strip() == (
         "idle of unknown cause: 1.50 ms, lost: 12.5 %, modelled % of device time: 70.5, "
         "rows left out: 28, peak: 3 GB/s, step p50: 2.00 µs"
     )
-    (machine,) = coverage_lines(facts)
-    assert "idle_of_unknown_cause_ns: 1.50 ms" in machine and "lost_pct: 12.5 %" in machine
+    together = {"both": {"step_gain_ns": 1_500, "a_kernel_name": 2}}
+    assert coverage_lines(together) == ["          both: step gain 1.50 µs, a_kernel_name 2"]
+
+
+def test_a_share_is_all_only_where_it_is() -> None:
+    for share, text in ((99.342, "99.3"), (99.97, "99.97"), (100.0, "100"), (0.0314, "0.0314")):
+        facts = {"gpu_activities": 5, "gpu_activities_linked_pct": share}
+        (line,) = coverage_lines(facts)
+        assert line.endswith(f", {text} % of GPU time linked to launches")
 
 
 def test_a_table_within_the_coverage_is_counted_not_printed() -> None:

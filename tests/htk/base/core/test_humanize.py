@@ -131,7 +131,9 @@ def test_names_that_differ_are_cut_where_they_do_not() -> None:
     cut = shorten_apart(names, 42)
     assert set(cut) == set(names) and cut["gemm"] == "gemm"
     assert all(len(short) <= 42 for short in cut.values())
-    assert [cut[name] for name in tiles] == ["ampere_…_128x64_…", "ampere_…_64x64_…"]
+    assert [cut[name] for name in tiles] == [
+        f"ampere_bf16_s16816gemm_bf16_{tile}_ldg8_…" for tile in ("128x64", "64x64")
+    ]
     assert len(set(cut.values())) == len(set(names))
 
 

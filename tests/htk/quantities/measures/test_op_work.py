@@ -134,7 +134,7 @@ def test_what_no_model_covers_is_told_by_reason(
     assert facts["modelled_pct_of_device_time"] == round(100 * known / total, 2)
     own = facts["modelled_pct_of_time_launched_here_less_communication"]
     assert own == round(100 * known / (total - comm), 2)
-    assert facts["operators_without_model"] == {
+    assert facts["operators_without_model_ns"] == {
         "aten::mm": 640, "vendor::outer": 160, "vendor::pad": 80
     }  # fmt: skip
 
