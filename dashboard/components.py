@@ -254,7 +254,7 @@ def plot(fig: Any, label: str, plot_id: Any = None, height: int = _HIGHEST) -> A
 
 def coverage(result: Result) -> list[Any]:
     """Return what an answer rests on in a line; facts of its analysis unfold from another."""
-    lines = [_COMMANDS.sub("", line) for line in coverage_lines(result.coverage, in_words=True)]
+    lines = [_COMMANDS.sub("", line) for line in coverage_lines(result.coverage)]
     own = "; ".join(line.strip() for line in lines[1:])
     facts = [html.Details([html.Summary("How this was counted"), own], className="coverage")]
     return [*(html.Div(line, className="coverage") for line in lines[:1]), *(facts if own else [])]

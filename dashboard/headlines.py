@@ -14,7 +14,7 @@ from htk.base.core.humanize import format_bytes, format_duration, pluralize, sho
 from htk.base.errors import HtkError
 from htk.dashboard import hang_panels
 from htk.dashboard.example_ranges import gaps
-from htk.dashboard.markup import Part
+from htk.dashboard.markup import PagePart
 from htk.dashboard.page import Visit
 from htk.verdicts.causes.stragglers import find_most_waited_for
 from htk.verdicts.overview.doctor import LATE_LAUNCHES
@@ -33,7 +33,7 @@ PART = "headline"  # of a page that has one
 
 def heading(page: str, question: str) -> Any:
     """Return the place of a page's heading: its question, until the answer is there."""
-    return Part(page, PART, html.H1(question))
+    return PagePart(page, PART, html.H1(question))
 
 
 def not_named(visit: Visit) -> list[Any]:

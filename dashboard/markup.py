@@ -42,20 +42,21 @@ class Nearby(Component):
         super().__init__(children=children, height=height, label=label)
 
 
-class Part(Component):
+class PagePart(Component):
     """The place of a part of a page: wanted when its turn comes, then filled by a callback."""
 
     _namespace = "htk_dash"
-    _type = "Part"
+    _type = "PagePart"
     _prop_names = ["children", "id", "className", "height", "isWanted", "isAnswered"]
     _valid_wildcard_attributes: list[str] = []
     available_properties = _prop_names
     available_wildcard_properties: list[str] = []
 
     def __init__(self, page: str, name: str, children: Any = None, height: int = 0) -> None:
-        kind = "part" if height else "part headline"
+        self.name = name
+        self.kind = "part" if height else "part headline"
         part_id = {"type": "part", "page": page or "overview", "part": name}
-        super().__init__(children=children, id=part_id, className=kind, height=height)
+        super().__init__(children=children, id=part_id, className=self.kind, height=height)
 
 
 def compact(tree: Any) -> Any:

@@ -13,7 +13,7 @@ from dash.development.base_component import Component
 from htk.analyses import find
 from htk.answers.output.result import Result
 from htk.base.mappings import Fields
-from htk.dashboard.markup import Part
+from htk.dashboard.markup import PagePart
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
 from htk.traces.trace.trace import Trace
@@ -120,7 +120,7 @@ class Page:
 
 def panel(path: str, name: str, height: int = 120) -> Any:
     """Return the place of a part; a callback of the app fills it."""
-    return Part(path, name, height=height)
+    return PagePart(path, name, height=height)
 
 
 def fill_drawn(tree: Any, visit: Visit) -> Any:
@@ -130,9 +130,9 @@ def fill_drawn(tree: Any, visit: Visit) -> Any:
         return [fill_drawn(each, visit) for each in tree]
     if not isinstance(tree, Component):
         return tree
-    if isinstance(tree, Part):
-        drawn = visit.drawn_before(tree.id["part"])
-        return tree if drawn is None else html.Div(drawn, className=tree.className)
+    if isinstance(tree, PagePart):
+        drawn = visit.drawn_before(tree.name)
+        return tree if drawn is None else html.Div(drawn, className=tree.kind)
     if (children := getattr(tree, "children", None)) is not None:
         tree.children = fill_drawn(children, visit)
     return tree

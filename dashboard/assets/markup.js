@@ -43,7 +43,7 @@
   }
 
   /* Says that it is wanted when its turn has come; its answer says that it is there. */
-  function Part({ id, className, height, isAnswered, children, setProps }) {
+  function PagePart({ id, className, height, isAnswered, children, setProps }) {
     const place = React.useRef(null);
     const want = React.useRef(null);
     want.current = () => setProps({ isWanted: true });
@@ -55,5 +55,5 @@
     return h("div", { ref: place, id: key, className, style, "data-dash-is-loading": isLoading }, children);
   }
 
-  window.htk_dash = { Markup, Nearby, Part };
+  window.htk_dash = { Markup, Nearby, PagePart };
 })();

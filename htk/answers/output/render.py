@@ -6,7 +6,6 @@ import math
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
@@ -186,11 +185,6 @@ class RenderedColumn:
     shares: list[str] | None = None  # at the ends of cells, where each has one
     name: str = ""
 
-    @cached_property
-    def whole(self) -> list[str]:
-        """Return the texts that the cells are cut from."""
-        return [_cell(value, self.name) for value in self.values]
-
     @property
     def width(self) -> int:
         return max(map(len, [self.heading, *self.cells]))
@@ -204,8 +198,9 @@ class RenderedColumn:
         """Return the table with names cut to that width, no two alike; numbers stay whole."""
         if not self.is_text or self.is_prose or self.width <= width:
             return self
-        cut = shorten_apart(self.whole, width)
-        return replace(self, cells=[cut[text] for text in self.whole])
+        texts = [_cell(value, self.name) for value in self.values]
+        cut = shorten_apart(texts, width)
+        return replace(self, cells=[cut[text] for text in texts])
 
 
 def text_columns(result: Result, limit: int) -> list[RenderedColumn]:
@@ -220,8 +215,7 @@ def text_columns(result: Result, limit: int) -> list[RenderedColumn]:
             continue
         share = name.removesuffix("_ns") + "_pct"
         both = name.endswith("_ns") and share in names
-        origin = _origin(result, name)
-        cells = [_cell(_since(row[name], origin), name) for row in rows]
+        cells = [_cell(_since_origin(result, name, row[name]), name) for row in rows]
         shares = [_share(row[share], share) for row in rows] if both else None
         if shares:
             cells = [f"{cell} {own:>5}" for cell, own in zip(cells, shares, strict=True)]
@@ -234,13 +228,10 @@ def text_columns(result: Result, limit: int) -> list[RenderedColumn]:
     return columns
 
 
-def _origin(result: Result, name: str) -> int:
-    """Return what times of a column are told from: absolute ones from the start of the trace."""
-    return int(result.coverage.get("origin_ns") or 0) if name in MOMENTS else 0
-
-
-def _since(value: Any, origin: int) -> Any:
-    return value - origin if origin and value is not None else value
+def _since_origin(result: Result, name: str, value: Any) -> Any:
+    """Return a value; of an absolute time, what it is from the start of the trace."""
+    is_moment = name in MOMENTS and value is not None
+    return value - int(result.coverage.get("origin_ns") or 0) if is_moment else value
 
 
 def _share(value: float | None, name: str) -> str:

@@ -43,10 +43,10 @@ class KeptBytes:
 
     def count(self, size: int) -> None:
         """Note what was counted; a disk that will not costs another count."""
-        whole = self._path.with_name(temporary_name(NAME))
+        note = self._path.with_name(temporary_name(NAME))
         with suppress(OSError):
-            whole.write_text(f"{int(time.time())} {size}\n")
-            whole.replace(self._path)
+            note.write_text(f"{int(time.time())} {size}\n")
+            note.replace(self._path)
 
     def clear(self) -> None:
         """Forget the sum."""

@@ -35,7 +35,7 @@ def card(trace: Trace) -> str:
         f"<br><b>{escape(value)}</b></td>"
         for name, value in facts
     )
-    notes = coverage_lines(coverage(trace, ("kernels",)), in_words=True)
+    notes = coverage_lines(coverage(trace, ("kernels",)))
     footer = "".join(
         f'<div style="{_QUIET};font-size:12px">{escape(n.strip())}</div>' for n in notes
     )
