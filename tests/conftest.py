@@ -20,13 +20,14 @@ ROOT = Path(__file__).parents[1]
 CHROMIUM = os.environ.get("HTK_CHROMIUM") or shutil.which("chromium")
 PATIENCE_MS = 180_000  # with a browser on a busy machine
 # A busy machine is no failure, and two runs of the tests say the same; other examples than
-# these, and more, are looked for by `make nightly-properties`.
+# these, and more, are looked for by `make nightly-properties`. Hypothesis also draws constants of
+# the modules that are imported, so another import may make a filter drop more: no failure either.
 settings.register_profile(
     "htk",
     max_examples=20,
     deadline=None,
     derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 settings.register_profile(
     "nightly", settings.get_profile("htk"), derandomize=False, max_examples=1000

@@ -78,7 +78,7 @@ IDLE_WORDS = {
     "host_gc": "idle: garbage collection",
     "launch_latency": "idle: launch latency",
     "between_queued_kernels": "idle: between queued kernels",
-    "inside_cuda_graph": "idle: inside CUDA graphs",
+    "inside_cuda_graph": "idle: inside graphs",
     "stream_event_wait": "idle: waiting for an event",
     "unrecorded_gpu_work_suspected": "unrecorded GPU work suspected",
     "profiler_overhead": "idle: profiler",
