@@ -11,7 +11,7 @@ that run beside them are on streams of their own, from their start to their done
 ended before. Operators nest: of a `while`, `conditional` or `call` those in it count, any other
 counts alone. Category and text of an operator tell its kind, sizes of collectives and copies, and
 which copies go to or from the host. The host's event that launched a program is its call; pauses
-within a program are those "inside CUDA graphs". The line of steps counts where the host marks none.
+within a program are those "inside graphs". The line of steps counts where the host marks none.
 Not read, and counted: TraceMe, overlays, counters and the other lines of a core. Form by XLA's
 sources and by what is legible of the TPU recordings in openxla/xprof, no whole one was at hand.
 """
