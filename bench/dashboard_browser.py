@@ -32,7 +32,7 @@ const wanted = {
   heading: () => document.querySelector('main h1'),
   'first screen': () => ['.tile', '.rank-bar', '.cause'].every(isThere),
   'first chart': () => document.querySelector('main figure.plot .main-svg'),
-  'whole page': () => window.isComplete(),
+  complete: () => window.isComplete(),
 };
 const isNear = (element) => { // in sight, or so near that it is drawn before it is seen
   const { top, bottom } = element.getBoundingClientRect(), ahead = 0.45 * window.innerHeight;

@@ -18,6 +18,7 @@ from decimal import Decimal, InvalidOperation
 
 import msgspec
 
+from htk.base.core.humanize import format_bytes
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
 from htk.base.mappings import Fields
@@ -34,6 +35,7 @@ _SNIFF = re.compile(
 _COLLECTIVES = "communication.json"
 _COMMUNICATES = ("HCCL", "COMMUNICATION")
 _FARTHEST_US = 1 << 52
+_MOST_BYTES = 1 << 30  # of the collectives, which are read at once
 
 
 def sniff(head: Head) -> bool:
@@ -44,7 +46,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     issues = Issues()
     text = read_whole(source, issues, options.progress).decode("utf-8-sig", "replace")
     rows = list(_timed(csv.DictReader(io.StringIO(text, newline="")), issues))
-    calls = _collectives_beside(source)
+    calls = _collectives_beside(source, issues)
     if not any(row.communicates for row in rows):
         rows += calls
     if not rows:
@@ -107,12 +109,17 @@ def _nanoseconds(value: object, unit: int) -> int | None:
     return int((time * unit).to_integral_value()) if abs(time) < _FARTHEST_US else None
 
 
-def _collectives_beside(source: Source) -> list[_Task]:
+def _collectives_beside(source: Source, issues: Issues) -> list[_Task]:
     """Return the collectives of `communication.json` in the table's folder, by their times."""
     if source.path is None:
         return []
     try:
-        content = msgspec.json.decode(source.path.with_name(_COLLECTIVES).read_bytes())
+        with source.path.with_name(_COLLECTIVES).open("rb") as file:
+            text = file.read(_MOST_BYTES + 1)
+        if len(text) > _MOST_BYTES:
+            issues.add("too_large", f"{_COLLECTIVES} of more than {format_bytes(_MOST_BYTES)}")
+            return []
+        content = msgspec.json.decode(text)
     except (OSError, ValueError, RecursionError):
         return []
     return [call for step, kinds in _members(content) for call in _of_step(step, kinds)]

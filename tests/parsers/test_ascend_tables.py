@@ -52,6 +52,18 @@ def test_groups_are_those_of_the_collectives_beside(tmp_path: Path) -> None:
     ] * 2
 
 
+def test_collectives_beside_of_any_size_take_no_more_memory_than_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(SAMPLE, tmp_path)
+    call = ("hcom_allReduce__123_0_1@77", 1.76e15, 0.04)
+    (tmp_path / "communication.json").write_text(collectives(call))
+    monkeypatch.setattr(ascend_tables, "_MOST_BYTES", 20)
+    trace = opened(tmp_path / SAMPLE.name)
+    assert {c["group"] for c in rows(trace, "collectives")} != {"77"}
+    assert "too_large" in {issue["kind"] for issue in rows(trace, "parse_issues")}
+
+
 def test_collectives_are_taken_from_beside_where_the_table_has_none(tmp_path: Path) -> None:
     folder = tmp_path / "host_ascend_pt/ASCEND_PROFILER_OUTPUT"
     folder.mkdir(parents=True)
