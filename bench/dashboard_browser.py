@@ -121,7 +121,7 @@ def _first_page(browser: Browser, address: str) -> dict[str, float]:
     """Return when each thing of the first page is seen by a browser that was just started."""
     page = _tab(browser)
     page.goto(address, wait_until="commit")
-    while "whole page" not in (seen := page.evaluate("window.firstSeen")):
+    while "complete" not in (seen := page.evaluate("window.firstSeen")):
         page.wait_for_timeout(50)
     browser.close()
     return dict(seen)

@@ -74,9 +74,9 @@ _DASHBOARD = """\
 
 Eight simulated ranks, every page answered once before. In ms, as one person's Chromium draws it, on
 the machine that serves it: the first page in browsers just started, which hold no script yet; then
-changes of page, complete with all that is in sight or near it; then moves of the what-if sliders. The
-first screen is the verdict, the cards, the time of each rank and the causes. Below, requests of people
-who click at once.
+changes of page, complete with all that is in sight or near it; then moves of the what-if sliders.
+The first screen is the verdict, the cards, the time of each rank and the causes. Below, requests of
+people who click at once.
 """
 
 
