@@ -31,6 +31,7 @@
   };
 
   const AT_ONCE = 2; // parts: a server makes hardly more of them side by side
+  const PATIENCE = 20_000; // ms: a part that takes longer, or failed, holds up no other
   const parts = new Map(); // how to ask for a part, and whether it is near, by its place
   const asked = new Set(); // places of parts that have no answer yet
 
@@ -40,6 +41,7 @@
     for (const [place, part] of near.length || asked.size ? near : unasked.slice(0, 1)) {
       asked.add(place);
       part.ask();
+      setTimeout(() => leavePart(place), PATIENCE);
     }
   }
 
