@@ -1,4 +1,4 @@
-"""What the files of Ascend's recorders have in common: names of tasks and calls, and folders."""
+"""Shared by the readers of Ascend's files: names of tasks and calls, ranks beside folders."""
 
 import re
 from contextlib import suppress

@@ -131,7 +131,7 @@ def collectives(
     annotations: pa.Table,
     stated: Iterable[Mapping[str, object]] = (),
 ) -> pa.Table:
-    """Return a row for each communication kernel, with what the calls that it stands for carry.
+    """Return a row for each communication kernel, with the facts of the calls it stands for.
 
     `stated`: what the recording itself says of each of these kernels, in their order.
     """

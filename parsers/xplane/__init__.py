@@ -12,8 +12,9 @@ ended before. Operators nest: of a `while`, `conditional` or `call` those in it 
 counts alone. Category and text of an operator tell its kind, sizes of collectives and copies, and
 which copies go to or from the host. The host's event that launched a program is its call; pauses
 within a program are those "inside graphs". The line of steps counts where the host marks none.
-Not read, and counted: TraceMe, overlays, counters and the other lines of a core. Form by XLA's
-sources and by what is legible of the TPU recordings in openxla/xprof, no whole one was at hand.
+Not read, and counted: TraceMe, overlays, counters and the other lines of a core. The
+form is that of XLA's sources and of the legible parts of TPU recordings in openxla/xprof; no whole
+recording was at hand.
 """
 
 from collections import Counter, defaultdict, deque

@@ -37,7 +37,7 @@ _BITS = {"pred": 8, "token": 0, "opaque": 0}
 
 @dataclass(frozen=True)
 class HloOperator:
-    """What is known of an operator, whenever it runs."""
+    """An operator of a program: what is the same each time it runs."""
 
     name: str
     instruction: str  # its name in the program; that to be shown may be of many: async-copy

@@ -72,6 +72,11 @@ def _in_words(name: str) -> str:
     return " ".join("%" if word == "pct" else word for word in words)
 
 
+def _part_name(name: str) -> str:
+    """Return how a part of a fact is called: a figure in words, a kernel as it is."""
+    return _in_words(name) if unit_of(name) else visible(name)
+
+
 def _losses(coverage: Facts) -> list[str]:
     """Return what files lost, and what of them was left out or is told apart."""
     issues = coverage.get("issues") or {}
@@ -179,8 +184,8 @@ def _own(name: str, value: object, unit: str = "") -> str:
     """Return a fact's value; the parts of one have its unit, where their names tell none."""
     unit = unit_of(name) or unit
     if isinstance(value, dict):
-        parts = ((_in_words(k) if unit_of(k) else visible(str(k)), k, v) for k, v in value.items())
-        return ", ".join(f"{words} {_own(k, part, unit)}" for words, k, part in parts)
+        named = {str(key): part for key, part in value.items()}
+        return ", ".join(f"{_part_name(k)} {_own(k, part, unit)}" for k, part in named.items())
     if isinstance(value, list):
         return _few(value)
     return visible(format_value(value, unit)).removesuffix(".")  # other facts follow it

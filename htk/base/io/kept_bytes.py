@@ -1,8 +1,8 @@
-"""How many bytes a cache holds: as they were counted, and a line for each that were added since.
+"""The size of a cache in bytes: the last count, then a line for each addition since.
 
-Thousands of entries take half a second to count, which every process would pay that keeps anything.
-A note that is damaged, old or gone costs one count. What others remove meanwhile stays in the sum,
-so that it is too high at worst, and then counted.
+Counting thousands of entries takes half a second, which every process that keeps something would
+pay. A note that is damaged, old or gone costs one count. Removals by others stay in the sum, so it
+is too high at worst, and is then counted.
 """
 
 import os
@@ -27,12 +27,12 @@ class KeptBytes:
         """Return what the cache holds; nothing where that has to be counted."""
         try:
             with self._path.open("rb") as file:
-                counted_at, *sizes = (int(word) for word in file.read(_MOST_BYTES).split())
+                counted = [int(word) for word in file.read(_MOST_BYTES).split()]
                 is_whole = not file.read(1)
         except (OSError, ValueError):
             return None
-        is_fresh = 0 <= time.time() - counted_at < _OLD_S
-        return sum(sizes) if is_fresh and is_whole else None
+        is_fresh = bool(counted) and 0 <= time.time() - counted[0] < _OLD_S
+        return sum(counted[1:]) if is_fresh and is_whole else None
 
     def add(self, size: int) -> None:
         """Note what was added, where there is a sum to add it to."""

@@ -154,6 +154,7 @@ def test_facts_of_an_analysis_have_names_in_words() -> None:
     )
     together = {"both": {"step_gain_ns": 1_500, "a_kernel_name": 2}}
     assert coverage_lines(together) == ["          both: step gain 1.50 µs, a_kernel_name 2"]
+    assert coverage_lines({"rows": {3: 5}}) == ["          rows: 3 5"], "ranks are numbers"
 
 
 def test_a_share_is_all_only_where_it_is() -> None:

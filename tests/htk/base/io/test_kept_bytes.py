@@ -1,4 +1,4 @@
-"""What a cache holds is counted seldom, and the limit holds all the same."""
+"""A cache is seldom counted, and its limit holds all the same."""
 
 from pathlib import Path
 
