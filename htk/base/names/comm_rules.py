@@ -173,7 +173,7 @@ RULES: OrderedRules[tuple[str, str] | None] = OrderedRules(
         ),
         # What no row above knows, but whose name leaves no doubt. Products that exchange their
         # tiles themselves count as compute.
-        (None, "gemm Gemm GEMM matmul"),
+        (None, "(?i:gemm|matmul)"),
         ((READ, "rccl"), "(?i:rccl)"),
         ((READ, "msccl"), "(?i:msccl)"),
         ((READ, "hccl"), "(?i:hccl)"),

@@ -204,7 +204,10 @@ MATRIX_UNITS = OrderedRules(
             # What sums, and the shape of one instruction: s884, h1688, i8816, s161616.
             r" _[a-z](?:884|1688|16816|161616|8816|16832|88128|16864|168128|168256|64\d{3,6})_",
         ),
-        (None, "_reduce_scatter_"),  # products that communicate, not parts of one that are summed
+        (
+            None,
+            "_all_reduce_ _reduce_scatter_",
+        ),  # products that communicate, not sums of their parts
         (
             False,  # beside the products
             "_combine_ _convert_ _preprocess_ _postprocess_ _prepare_ _metadata_ _merge_ _offset_"

@@ -30,6 +30,7 @@ RETURNS = table(
 )
 
 _MOST_KEYS = 12  # that are named
+_MOST_BYTES = 16 << 20  # of tables beside a recording, which take a second to read
 _DAY_NS = 86_400_000_000_000
 _YEAR_2000_NS = 946_684_800_000_000_000
 
@@ -54,6 +55,7 @@ def doctor(trace: Trace) -> Result:
         *_links(trace),
         *_clocks(trace),
         *_damage(trace),
+        *_tables_beside(trace.everything),
         *_missing(trace),
     ]
     columns = zip(*rows, strict=True)
@@ -315,6 +317,30 @@ def _damage(trace: Trace) -> Iterator[Row]:
         yield "damage", kind, "warning", text, "what was whole is kept"
     if not issues.num_rows:
         yield "damage", "parse issues", "ok", "none", None
+
+
+def _tables_beside(trace: Trace) -> Iterator[Row]:
+    """Yield in what answers differ from the tables that a profiler wrote beside its recording."""
+    formats = trace.tables["ranks"]["format"].to_pylist()
+    if not any("ascend" in name for name in formats):
+        return
+    from htk.verdicts.verify import tables_beside
+    from htk.verdicts.verify.tally import NotApplicable, Tally
+
+    item = "tables beside"
+    size = tables_beside.measure_tables(trace)
+    if size > _MOST_BYTES:
+        text = f"{format_bytes(size)} of Ascend's tables, not read here"
+        yield "damage", item, "note", text, "htk verify holds the recording to them"
+        return
+    tally = Tally()
+    with suppress(NotApplicable):
+        tables_beside.compare(trace, tally)
+    if tally.different:
+        advice = "tables of another recording? htk verify counts all that differ"
+        yield "damage", item, "warning", tally.finding, advice
+    elif tally.compared:
+        yield "damage", item, "ok", tally.finding, None
 
 
 def _missing(trace: Trace) -> Iterator[Row]:
