@@ -71,8 +71,9 @@ def _large(recorded: CauseEvidence, large: Mask, exposed: int) -> Cause:
     moved, took = _moved(recorded, large)
     rate = f" at {moved / took:.1f} GB/s" if took and moved else ""
     if 2 * length[pageable].sum() > length[large].sum():
-        kind, advice = "pageable", "pin the host's memory (pin_memory, cudaHostAlloc), then copy "
-        advice += "asynchronously on a stream of its own"
+        kind = "pageable"
+        ways = recorded.program.name_tools("pin_memory, cudaHostAlloc")
+        advice = f"pin the host's memory{ways}, then copy asynchronously on a stream of its own"
     elif 2 * length[by_host].sum() > length[large].sum():
         kind = "between host and GPU"
         advice = (

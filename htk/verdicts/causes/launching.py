@@ -36,6 +36,8 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
         finding = BETWEEN_GRAPHS
         advice = "launch each graph before the last is done: no wait for the GPU, no work between"
         change = change._replace(option="")
+    elif recorded.program.is_jax or not recorded.program.is_on_gpu:
+        change = change._replace(option="")  # which asks for graphs of CUDA
     return [
         *idle_cause(recorded, finding, short, advice, change, is_bound=True),
         *idle_cause(recorded, ELSEWHERE, long, elsewhere, without_long_gaps()),

@@ -22,7 +22,8 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
         if finding == FULL
         else "expandable_segments:True, allocate once, leave reserve memory to the caching "
         "allocator",
-        "allocate once, before the first step, or from a pool (cudaMallocAsync, hipMallocAsync)",
+        "allocate once, before the first step, or from a pool"
+        + recorded.program.name_tools("cudaMallocAsync, hipMallocAsync"),
     )
     return idle_cause(recorded, finding, cost, advice, without_stalls(ALLOCATION))
 

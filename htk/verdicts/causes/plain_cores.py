@@ -18,7 +18,7 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
     work = recorded.work
     rows = work.of_families("gemm", "convolution") & work.has_tensor_cores(False)
     advice = _faster_formats(recorded)
-    if not rows.any() or not advice:
+    if not rows.any() or not advice or not recorded.program.is_on_gpu:
         return []
     cause = work.cause(
         rows,

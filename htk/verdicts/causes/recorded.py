@@ -85,4 +85,5 @@ class CauseEvidence:
 
     @cached_property
     def program(self) -> RecordedProgram:
-        return RecordedProgram.of(self["op_totals"], self["kernel_totals"], self["ranks"])
+        tables = ("op_totals", "kernel_totals", "launch_totals", "ranks")
+        return RecordedProgram.of(*(self[name] for name in tables))

@@ -22,11 +22,12 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
     in_words = ", ".join(f"rank {r} {slow[r]:.0f} %" for r in named[:_NAMED])
     rest = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
     clock = describe_lower_clock(recorded, named[0])
+    tools = recorded.program.name_tools("nvidia-smi -q -d PERFORMANCE, rocm-smi")
     cause = Cause(
         FINDING,
         f"the same kernels take longer there: {in_words}{rest}" + (f", {clock}" if clock else ""),
-        "look at clocks, power limit, temperature and other processes there "
-        "(nvidia-smi -q -d PERFORMANCE, rocm-smi), or leave it out",
+        f"look at clocks, power limit, temperature and other processes there{tools}, or leave it "
+        "out",
         _excess_ns(recorded, slow),
         "gpu_speed",
         change=fix_ranks(sorted(slow)),

@@ -29,11 +29,14 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
     slow = classes[0]
     uses = paces.calls_of(calls, slow.groups)
     transfer = np.where(uses[split.rows], split.exposed_transfer, 0)
+    tools = recorded.program.name_tools(
+        "nvidia-smi nvlink -s; NCCL_DEBUG=INFO for the path that NCCL chose"
+    )
     cause = Cause(
         FINDING,
         _in_words(paces, slow),
         "htk slow-links says what would decide it; look at adapters and cables (ibstat, ethtool), "
-        "NVLink (nvidia-smi nvlink -s), PCIe width, NCCL_DEBUG=INFO for the path that NCCL chose",
+        f"links between the devices of a host, PCIe width{tools}",
         int(transfer.sum() * (1 - 1 / slow.slowdown)),
         "slow_links",
         example=costliest_call(recorded, split.rows, transfer),

@@ -9,15 +9,16 @@ import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from htk.base.core.humanize import format_bytes
 from htk.base.core.parser import Source
 from htk.base.io.decompress import open_stream
 from htk.base.mappings import Fields
 from htk.verdicts.verify.check import Check
+from htk.verdicts.verify.protobuf import read_fields
 from htk.verdicts.verify.subject import Subject
 from htk.verdicts.verify.tally import NotApplicable, Tally
+from htk.verdicts.verify.tpu_cores import sum_answer, sum_profile
 
 _ANY = "activity"
 Totals = dict[str, tuple[int, int]]  # kernel, copy, set: how many, and their time in ns
@@ -54,6 +55,7 @@ def _activities(subject: Subject, tally: Tally) -> None:
         "rocpd": _of_rocpd,
         "rocprof_json": _of_rocprof,
         "xplane": _of_xplane,
+        "tpu": _of_tpus,
     }
     formats = {row["file"]: row["format"] for row in subject.files if row["format"] in readers}
     if not formats:
@@ -65,11 +67,10 @@ def _activities(subject: Subject, tally: Tally) -> None:
             tally.left_out.append(f"{file}: its ranks are not its own, or it cannot be read twice")
             continue
         content = _bytes(source, subject.largest_bytes)
-        if name == "xplane" and _TPU in content:
-            tally.left_out.append(f"{file}: operators of TPUs nest, so that they do not add up")
-            continue
-        expected = readers[name](content)
-        answered = _answered(subject, ranks)
+        is_of_tpus = name == "xplane" and _TPU in content
+        expected = readers["tpu" if is_of_tpus else name](content)
+        sum_rows = sum_answer if is_of_tpus else _sum_answer
+        answered = sum_rows(_rows_of(subject, ranks))
         if _ANY in expected:
             answered = {_ANY: tuple(map(sum, zip(*answered.values(), strict=True)))}  # type: ignore[dict-item]
         for kind in sorted({*expected, *answered}):
@@ -78,12 +79,14 @@ def _activities(subject: Subject, tally: Tally) -> None:
                 tally.equal(f"{Path(file).name}, {kind}: {what}", *totals)
 
 
-def _answered(subject: Subject, ranks: set[int | None]) -> Totals:
-    columns = ("rank", "activity", "start_ns", "end_ns")
+def _rows_of(subject: Subject, ranks: set[int | None]) -> list[Fields]:
+    columns = ("rank", "activity", "device", "stream", "start_ns", "end_ns")
     rows = subject.trace.tables["kernels"].select(columns).to_pylist()
-    return _summed(
-        (row["activity"], row["start_ns"], row["end_ns"]) for row in rows if row["rank"] in ranks
-    )
+    return [row for row in rows if row["rank"] in ranks]
+
+
+def _sum_answer(rows: list[Fields]) -> Totals:
+    return _summed((row["activity"], row["start_ns"], row["end_ns"]) for row in rows)
 
 
 def _summed(spans: Iterator[tuple[str, int, int]]) -> Totals:
@@ -151,60 +154,32 @@ def _dispatched(processes: list[Fields]) -> Iterator[tuple[str, int, int]]:
 def _of_xplane(data: bytes) -> Totals:
     """Sum the events of the streams of GPUs; which of them are copies their names tell, so that all
     are one kind here."""
+    return _of_profile(data, lambda data: _summed(_streamed(data)))
+
+
+def _of_tpus(data: bytes) -> Totals:
+    return _of_profile(data, sum_profile)
+
+
+def _of_profile(data: bytes, read: Callable[[bytes], Totals]) -> Totals:
     try:
-        return _summed(_streamed(data))
+        return read(data)
     except (IndexError, TypeError, ValueError) as error:
         raise NotApplicable(f"the profile cannot be added up: {error!r}"[:200]) from None
 
 
 def _streamed(data: bytes) -> Iterator[tuple[str, int, int]]:
-    for plane in _fields(data).get(_PLANES, []):
-        members = _fields(plane)
+    for plane in read_fields(data).get(_PLANES, []):
+        members = read_fields(plane)
         if not bytes(members.get(_NAME, [b""])[0]).startswith(_DEVICE):
             continue
-        for line in map(_fields, members.get(_LINES, [])):
+        for line in map(read_fields, members.get(_LINES, [])):
             if not bytes(line.get(_NAME, [b""])[0]).startswith(_STREAM):
                 continue
             began = line.get(_BEGAN, [0])[0]
-            for event in map(_fields, line.get(_EVENTS, [])):
+            for event in map(read_fields, line.get(_EVENTS, [])):
                 offset, lasted = (event.get(field, [0])[0] for field in (_OFFSET, _DURATION))
                 yield _ANY, began + offset // 1000, began + (offset + lasted) // 1000
-
-
-def _fields(message: bytes) -> dict[int, list[Any]]:
-    """Return the fields of a protobuf message by number: whole numbers, or bytes."""
-    fields: dict[int, list[Any]] = {}
-    position = 0
-    value: Any
-    while position < len(message):
-        key, position = _varint(message, position)
-        wire = key & 7
-        if wire == 0:
-            value, position = _varint(message, position)
-        elif wire == 2:
-            length, position = _varint(message, position)
-            value = message[position : position + length]
-            position += length
-        elif wire in (1, 5):
-            value = None
-            position += 8 if wire == 1 else 4
-        else:
-            raise ValueError(f"wire type {wire}")
-        fields.setdefault(key >> 3, []).append(value)
-    return fields
-
-
-def _varint(message: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value, position
-        if shift > 63:
-            raise ValueError("a number of more than 64 bits")
 
 
 def _bytes(source: Source, largest: int) -> bytes:

@@ -7,9 +7,11 @@ import pytest
 
 from htk.answers.ask import ask
 from htk.traces.trace.trace import Trace
-from htk.verdicts.verify.outcome import OK, outcomes
+from htk.verdicts.verify import other_formats
+from htk.verdicts.verify.outcome import DIFFERS, OK, Outcome, outcomes
 from htk.verdicts.verify.subject import Subject
-from sample_traces.xplane_export import Plane
+from htk.verdicts.verify.tpu_cores import sum_profile
+from sample_traces.xplane_export import Plane, Row
 from tests.parsers.opened_files import kept, opened, rows
 from tests.parsers.xplane.tpu_profile import (
     BESIDE,
@@ -27,6 +29,9 @@ from tests.parsers.xplane.tpu_profile import (
 )
 
 STEPS = 2
+COUNTED_IN_ORDER = (
+    "fusion.1", "fusion.2", "fusion.3", "psum.4", "fusion.7", "fusion.8", "outfeed.2"
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=["device", "host"])
@@ -186,8 +191,46 @@ def test_a_loop_whose_body_was_not_recorded_counts(tmp_path: Path) -> None:
     assert [k["name"] for k in rows(opened(path), "kernels")] == ["while.1", "fusion.2"]
 
 
-def test_verify_does_not_add_up_what_nests(tmp_path: Path) -> None:
+def held(path: Path) -> Outcome:
+    (outcome,) = (o for o in outcomes(Subject(str(path))) if o.check.name == "other formats")
+    return outcome
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_verify_reads_each_core_a_second_time(tmp_path: Path, beside: bool) -> None:
     path = tmp_path / "t.xplane.pb"
-    path.write_bytes(tpu_profile())
-    (found,) = (o for o in outcomes(Subject(str(path))) if o.check.name == "other formats")
-    assert found.state == OK and "operators of TPUs nest" in found.finding
+    path.write_bytes(tpu_profile(steps=STEPS, beside=beside))
+    outcome = held(path)
+    lines = 2  # in order, and beside others: the count and the time of each
+    assert (outcome.state, outcome.tally.compared) == (OK, CORES * lines * 2)
+    in_order = moments([OPERATORS[name][:2] for name in COUNTED_IN_ORDER])
+    assert sum_profile(path.read_bytes())["TPU 1, core 0, in order"] == (
+        STEPS * len(COUNTED_IN_ORDER), STEPS * len(in_order)
+    )  # fmt: skip
+
+
+def test_verify_notices_operators_that_answers_lack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t.xplane.pb"
+    path.write_bytes(tpu_profile(steps=STEPS))
+    read = other_formats._rows_of
+    monkeypatch.setattr(other_formats, "_rows_of", lambda *a: read(*a)[1:])
+    outcome = held(path)
+    assert outcome.state == DIFFERS and "TPU 0, core 0, in order: count" in outcome.finding
+
+
+@pytest.mark.parametrize("spans", [
+    [("while.1", 10, 90, {}), ("fusion.2", 100, 5, {})],
+    [("while.1", 10, 90, {}), ("fusion.2", 20, 5, {}), ("reduce.3", 22, 1, {})],
+    [("all-reduce-done.1", 10, 30, {}), ("copy-start.2", 50, 5, {})],
+    [("fusion.1", 10, 30, {}), ("while.2", 12, 20, {}), ("add.3", 13, 2, {})],
+])  # fmt: skip
+def test_both_readings_of_what_is_cut_or_nests_agree(tmp_path: Path, spans: list[Row]) -> None:
+    tensor, sparse = Plane("/device:TPU:0"), Plane("/device:TPU:0 SparseCore 1")
+    tensor.line("XLA Ops", spans)
+    sparse.line("Sparse Core Ops", spans)
+    path = tmp_path / "t.xplane.pb"
+    path.write_bytes(tensor.bytes() + sparse.bytes())
+    outcome = held(path)
+    assert outcome.state == OK and outcome.tally.compared == 2 * 2

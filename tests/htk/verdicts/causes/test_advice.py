@@ -54,6 +54,13 @@ def test_graphs_are_advised_only_where_shapes_stay() -> None:
     assert "graphs" not in advice(SAME, SAME, form="xplane")
 
 
+@pytest.mark.parametrize(("call", "form"), [
+    ("runFunction - job_prep_and_submit_for_execution", "kineto"), ("Node@launch", "ascend"),
+])  # fmt: skip
+def test_ways_of_gpus_are_not_advised_to_what_has_others(call: str, form: str) -> None:
+    assert "fewer and larger kernels" in advice(SAME, SAME, call=call, form=form)
+
+
 def findings(device: str, capability: str, kernel: str) -> dict[str, Any]:
     major, minor = capability.split(".")
     properties = f'[{{"computeMajor": {major}, "computeMinor": {minor}, "warpSize": 32}}]'

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from htk.answers.ask import ask
 from htk.faces.cli.commands.diff import command as diff
 from htk.faces.cli.commands.summary import command
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.verdicts.overview.summary import CAUSES, result, verdict
 from tests.kineto_file import kernel, launch, step, write
+from tests.parsers.xplane.tpu_profile import tpu_profile
 
 SAMPLES = Path(__file__).parents[4] / "sample_traces"
 
@@ -49,7 +51,30 @@ def test_steps_that_cover_little_are_no_measure_of_the_rest(tmp_path: Path) -> N
     assert verdict(open_trace(near)).step_ns == 1_500
 
 
-SAMPLES = Path(__file__).parents[4] / "sample_traces"
+_OF_GPUS = re.compile(
+    r"CUDA|cuda|torch\.compile|\.item|tensor cores|--graphs|nvidia|NVLink|NCCL_|hipMalloc"
+)
+
+
+@pytest.mark.parametrize("sample", ["ascend", "ascend_db", "ascend_tables", "xplane"])
+def test_ways_of_gpus_are_not_advised_to_other_accelerators(sample: str) -> None:
+    _assert_no_ways_of_gpus(SAMPLES / sample)
+
+
+def test_ways_of_gpus_are_not_advised_to_tpus(tmp_path: Path) -> None:
+    (tmp_path / "host1.xplane.pb").write_bytes(tpu_profile(marks="host"))
+    _assert_no_ways_of_gpus(tmp_path)
+
+
+def test_ways_of_gpus_are_not_advised_to_mtia(shared: Path) -> None:
+    _assert_no_ways_of_gpus(shared / "traces/hta/mtia_inference_trace")
+
+
+def _assert_no_ways_of_gpus(path: Path) -> None:
+    trace = open_trace(path)
+    every_cause = ask(trace, "recommendations", min_pct=0.0)
+    texts = [*result(verdict(trace)).table.to_pylist(), *every_cause.to_pylist()]
+    assert not _OF_GPUS.findall(" ".join(str(text) for row in texts for text in row.values()))
 
 
 @pytest.mark.parametrize(("sample", "said", "asked"), [

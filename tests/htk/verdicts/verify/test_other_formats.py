@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from htk.base.mappings import Fields
 from htk.verdicts.verify import other_formats
 from htk.verdicts.verify.outcome import DIFFERS, OK, outcomes
 from htk.verdicts.verify.subject import Subject
@@ -29,13 +30,12 @@ def test_samples_agree(name: str) -> None:
 
 @pytest.mark.parametrize("name", thinned(FORMATS))
 def test_a_nanosecond_more_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = other_formats._answered
+    read = other_formats._sum_answer
 
-    def longer(*arguments: object) -> dict[str, tuple[int, int]]:
-        totals = read(*arguments)  # type: ignore[arg-type]
-        return {kind: (count, time + 1) for kind, (count, time) in totals.items()}
+    def longer(rows: list[Fields]) -> dict[str, tuple[int, int]]:
+        return {kind: (count, time + 1) for kind, (count, time) in read(rows).items()}
 
-    monkeypatch.setattr(other_formats, "_answered", longer)
+    monkeypatch.setattr(other_formats, "_sum_answer", longer)
     assert outcome_of(SAMPLES / name)[0] == DIFFERS
 
 
@@ -86,7 +86,7 @@ def test_events_of_streams_alone_are_added_up() -> None:
     assert other_formats._of_xplane(space) == {"activity": (1, 4)}
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", [*FORMATS, "tpu"])
 @pytest.mark.parametrize("data", [b"", b"\xff" * 40, b"SQLite format 3\x00" + b"\x00" * 90, b"{}"])
 def test_damage_is_no_traceback(name: str, data: bytes) -> None:
     readers = {
@@ -94,6 +94,7 @@ def test_damage_is_no_traceback(name: str, data: bytes) -> None:
         "rocpd": other_formats._of_rocpd,
         "rocprof_json": other_formats._of_rocprof,
         "xplane": other_formats._of_xplane,
+        "tpu": other_formats._of_tpus,
     }
     try:
         assert readers[name](data) == {}
