@@ -1,4 +1,4 @@
-"""What words in a kernel's name tell: its family, its library, whether it uses matrix units.
+"""What words in a kernel's name tell: its family, its library.
 
 In each table the first row that matches decides, so what is specific stands before what is general.
 """
@@ -187,94 +187,5 @@ LIBRARIES = OrderedRules(
         ("ck", "^ck:: ^_ZN2ck kernel_gemm_xdl ck_tile"),
         ("aten", "at::native at_cuda_detail at::cuda"),
         ("apex", "cuApplyLayerNorm cuApplyRMSNorm cuComputePartGradGammaBeta"),
-    )
-)
-
-# Whether a kernel of a family that multiplies does so on matrix units. Asked of the words of its
-# own name, spelled `_volta_h884_cudnn_`.
-MATRIX_UNITS = OrderedRules(
-    (
-        (False, "_ffma_ _simt_ _dl_ _sm50_ _gen9_"),
-        (
-            True,  # instructions, and libraries that use nothing else
-            "_tensorop_ _xmma_ _wmma_ _mma_ _hmma_ _imma_ _dmma_ _bmma_ _qmma_ _gmma_ _hgmma_"
-            " _igmma_ _qgmma_ _wgmma_ _umma_ _utcmma_ _tcgen05_ _xdl_ _xdlops_ _mmac_"
-            " _dpas_ _nvjet_"
-            r" _marlin_ _machete_ _(?:mfma|gtcx?)\d*_ _tensor\d+_"
-            # What sums, and the shape of one instruction: s884, h1688, i8816, s161616.
-            r" _[a-z](?:884|1688|16816|161616|8816|16832|88128|16864|168128|168256|64\d{3,6})_",
-        ),
-        (
-            None,
-            "_all_reduce_ _reduce_scatter_",
-        ),  # products that communicate, not sums of their parts
-        (
-            False,  # beside the products
-            "_combine_ _convert_ _preprocess_ _postprocess_ _prepare_ _metadata_ _merge_ _offset_"
-            " _offsets_ _routing_ _indices_ _histogram_ _gating_ _topk_ _permute_ _finalize_"
-            " _reduce_ _kreduce_ _reduction_ _epilogue_impl_ _bias_diff_ _build_ _align_"
-            " _args_ _init_"
-            " _flip_ _im2_ _im2col_ _col2im_ _vol2_ _bitmatrix_ _count_ _clear_"
-            " _dot_do_ _grad_dot_ _odo_ _sum_od_"
-            " _stage2_ _state_passing_ _fused_gate_ _dev_activation_ _sum_ _transform_ _layout_",
-        ),
-        (
-            False,  # products row by row, in plain arithmetic or through transforms
-            "_dgemm_ _cgemm_ _zgemm_ _gcgemm_ _scudnn_ _dcudnn_ _gemv _gemm_sn_"
-            " _gemmk1_ _dot_kernel_ _scal_ _naive_ _half_q_half_ _mul_mat_vec_ _winograd_"
-            " _fft1_ _fft2_ _depthwise _grouped_direct_ _alg0_ _dgrad_engine_"
-            " _lightning_indexer_kernel_vec_"
-            " _conv1_ _multihead_ _decode_with_ _paged_attention_v _recurrent_ _selective_"
-            " _convolve_sgemm_",
-        ),
-        (False, r"_sgemm_(?!.*_tf32_) _fmha_cutlass_[fb]_f32_.*_sm7[05]_"),
-        (
-            True,
-            "_fmha_ _flash_ _deep_gemm_ _prefill_with_ _qk_int_ _gemm_xdl_ _fmoe_ _xqa_ _bmm_mxe"
-            " _bmm_e2m1_ _bmm_e4m3_ _bmm_bfloat16_ _bmm_fp16_ _matmul_ogs_ _mat_mul_v[23]_"
-            # Nodes of graphs, whose products CANN has cubes compute and Gaudi its matrix engine.
-            r" ^_(?:batch_)?mat_mul\d+_$ ^_spatial_convolution_$ ^_batch_gemm_$"
-            " ^_grouped_matmul_$ _ck_tile_kentry_.*_gemm_ _kernel_moe_gemm_"
-            r" ^_fp8_index_kernel_kernel_ ^_tl_indexer_fwd_kernel_ _mla_a\d+_w\d+_",
-        ),
-        (
-            True,  # written in Triton with `tl.dot`, whose operands go to matrix units
-            "^_attn_fwd_$ ^_fwd_kernel_$ ^_fwd_grouped_kernel_stage1_$ ^_kernel_unified_attention_"
-            " ^_fused_moe_kernel_ ^_chunk_scan_fwd_ ^_chunk_state_fwd_"
-            " ^_chunk_gated_delta_rule_fwd_"
-            " ^_chunk_gla_fwd_ ^_bwd_kernel_dkdv ^_sage_fwd_ _block_scaled_mm_",
-        ),
-    )
-)
-
-# Else the types of the operands, asked of the spelled words of the whole name.
-_PRODUCT = "(?:gemm|matmul|mm|bmm|fprop|dgrad|wgrad|mqa_logits)"
-# Two operands of few bits: a8w8 is activations and weights of 8.
-_FEW_BITS = (
-    "(?:x?(?:bf16|bfloat16|f16|fp16|half|e4m3|e5m2|fp8|e2m1|fp4|mxfp4|nvfp4|tf32|int8|s8|int4)"
-    "|a(?:4|8|16)_w(?:4|8|16))"
-)
-MATRIX_TYPES = OrderedRules(
-    (
-        (False, "_wv_spli?t_k_.*_half_"),  # of bf16 the GPU decides, not the name
-        # Of fp8 the first number, the threads of a wave: gfx12 has 32 and dot products, gfx9 64.
-        (False, "_wv_split_kq_.*_e4m3_fn(?:uz)?_32_"),
-        (True, "_wv_split_kq_.*_e4m3_fn(?:uz)?_64_"),
-        (
-            True,
-            f"_{_PRODUCT}(?=_).*_{_FEW_BITS}_ _{_FEW_BITS}(?=_).*_{_PRODUCT}_"
-            " _sparse_attn_fwd_kernel_.*_tma_params_",
-        ),
-    )
-)
-
-# Of no known family, and no products: what sets, packs, draws and looks up, or multiplies by a row.
-NO_PRODUCTS = OrderedRules(
-    (
-        (
-            False,
-            "_get_ _pack_ _unpack_ _clean_ _clear_ _initialize_ _ids_ _sampling_"
-            r" _weight_only_kernel_ _non_zero\d*_",
-        ),
     )
 )

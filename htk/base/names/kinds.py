@@ -7,15 +7,13 @@ from typing import NamedTuple
 
 from htk.base.names.bare_names import bare_name, spell_words
 from htk.base.names.collectives import comm_rule
-from htk.base.names.kernel_rules import (
-    FAMILIES,
-    FOREACH,
-    FUNCTIONS,
-    INDUCTOR,
-    LIBRARIES,
+from htk.base.names.kernel_rules import FAMILIES, FOREACH, FUNCTIONS, INDUCTOR, LIBRARIES
+from htk.base.names.matrix_rules import (
+    FUSED_PRODUCTS,
     MATRIX_TYPES,
     MATRIX_UNITS,
-    NO_PRODUCTS,
+    OTHER_WORK,
+    TRITON_PRODUCTS,
 )
 
 
@@ -46,6 +44,7 @@ _UNTELLING = (
     "kernel_cutlass_kernel_",
     "kernel_cutlass_",
 )
+_OF_TRITON = re.compile(r"_[a-z]\w*$")  # as its own functions are called
 _MATRIX_FAMILIES = ("gemm", "convolution", "attention", "moe", "recurrent")
 _MATRIX_INSTRUCTION = re.compile(r"_MI\d+x\d+")  # Tensile: absent where plain FMAs do the work
 # Copies and sets that the driver runs as kernels: its own, and those of MTIA.
@@ -113,8 +112,8 @@ def read_number_format(text: str, formats: Sequence[str]) -> str | None:
 
 
 def _family(bare: str, name: str) -> str:
-    if bare.startswith("triton_"):
-        return INDUCTOR.first(bare) or "other"
+    if of_inductor := INDUCTOR.first(bare):
+        return of_inductor
     if _ANY_TEMPLATE.search(bare):
         return FAMILIES.first(name.lower()) or "gemm"
     own = bare
@@ -132,11 +131,13 @@ def _family(bare: str, name: str) -> str:
 
 def _tensor_core(bare: str, name: str, family: str) -> bool | None:
     if family == "other":
-        return NO_PRODUCTS.first(spell_words(bare))
+        return OTHER_WORK.first(spell_words(bare))
     if family not in _MATRIX_FAMILIES:
-        return False
+        return not INDUCTOR.first(bare) and FUSED_PRODUCTS.first(spell_words(bare))
     if name.startswith("Cijk_"):
         return bool(_MATRIX_INSTRUCTION.search(name)) if "_MT" in name else None
     own = name if _ANY_TEMPLATE.search(bare) else bare
     decided = MATRIX_UNITS.first(spell_words(own))
+    if decided is None and _OF_TRITON.match(bare):
+        decided = TRITON_PRODUCTS.first(spell_words(own))
     return MATRIX_TYPES.first(spell_words(name)) if decided is None else decided
