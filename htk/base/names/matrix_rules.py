@@ -149,7 +149,8 @@ OTHER_WORK = OrderedRules(
             False,  # moves and formats
             " _cpy_ _d2_dcpy _set_rows_ _repeat_ _swap_ _contiguous_ _to_dense_ _jagged_"
             " _ragged_ _diag_ _to_float_ _float_to_ _exponent_ _shift_ _cat_ _finite_ _smooth_"
-            " _transform4_ _concat_ _halos_ _shuffling_ _shuffle_ _tri_ _swizzle_ _unswizzle_ _layout_ _reverse_"
+            " _transform4_ _concat_ _halos_ _shuffling_ _shuffle_ _tri_ _swizzle_ _unswizzle_"
+            " _layout_ _reverse_"
             " _interleave_ _flatten_ _reconstruct_ _vector_set_ _extend_ _to_fp16_ _fp16_to_"
             r" _collect_ _compact\d*_",
         ),
