@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, numbers, read_lengths
+from htk.base.columns.arrow import codes_of, matching, numbers, read_lengths, read_times
 from htk.base.columns.groups import Groups
 from htk.base.columns.nesting import Threads
 from htk.base.columns.types import NO_TIME, NONE, Floats, Ints, Mask
@@ -71,7 +71,7 @@ def name_doubtful(tables: NamedTables, facts: Facts, seen: list[Impossible]) -> 
     if cpu_ops is None or not cpu_ops.num_rows:
         return
     if launches is not None and launches.num_rows:
-        _name_other_threads(launches, cpu_ops, seen)
+        _name_other_operators_of_calls(launches, cpu_ops, seen)
     operator = _operators(kernels, cpu_ops)
     begins = numbers(cpu_ops["start_ns"])[operator]
     is_later = ~is_launched & (operator != NONE)
@@ -94,16 +94,28 @@ def _split_contexts(kernels: pa.Table) -> Ints:
     return np.flatnonzero((context > 0) & np.isin(context, contexts[gpus > 1]))
 
 
-def _name_other_threads(launches: pa.Table, cpu_ops: pa.Table, seen: list[Impossible]) -> None:
-    """Add calls that by their ids are of operators of another thread, if they are many."""
+def _name_other_operators_of_calls(
+    launches: pa.Table, cpu_ops: pa.Table, seen: list[Impossible]
+) -> None:
+    """Add calls that by their ids are of operators of another thread or time, if they are many."""
     threads = Threads()
     of_calls, of_operators = threads.of(launches), threads.of(cpu_ops)
     operator = _operators(launches, cpu_ops)
     is_named = operator != NONE
-    apart = np.flatnonzero(is_named & (of_operators[operator] != of_calls))
+    is_apart = is_named & (of_operators[operator] != of_calls)
+    apart = np.flatnonzero(is_apart)
     if _is_much(apart, is_named):
         text = "call that by its id is of an operator of another thread: not linked to it"
         report(seen, launches, apart, "other_thread", text)
+    begins = numbers(launches["start_ns"])
+    opened, closed = (column[operator] for column in read_times(cpu_ops))
+    is_outside = (begins < opened - TICK_NS) | (begins > closed + TICK_NS)
+    # In 2023 what had no operator was written with its correlation for an id.
+    is_outside &= numbers(launches["external_id"]) != numbers(launches["correlation"])
+    outside = np.flatnonzero(is_named & ~is_apart & is_outside)
+    if _is_much(outside, is_named):
+        text = "call outside the operator that it is of by its id: not linked to it"
+        report(seen, launches, outside, "other_time", text)
 
 
 def _name_other_operators(

@@ -37,6 +37,7 @@ from htk.parsers.kineto.sorting import (
     Sorted,
     sort_events,
     unread_events,
+    unread_phases,
 )
 from htk.parsers.kineto.tables import tables
 from htk.quantities.derived.cut_calls import cut_tables
@@ -189,9 +190,12 @@ def _issues(
     if len(events.strays):
         text = "time more than a day from all others, left out"
         rows.append(("stray_time", None, int(events.strays[0]), text, len(events.strays)))
-    if len(unread := unread_events(raw, events)) >= _MANY_UNREAD:
+    unread = unread_events(raw, events)
+    if whole_file:
+        unread = np.union1d(unread, unread_phases(raw))
+    if len(unread) >= _MANY_UNREAD:
         names = ", ".join(sorted({*Columns(raw, unread, 0).text("cat").to_pylist()} - {None})[:5])
-        text = f"events of no category that is read: {names or 'they have none'}"
+        text = f"events of no category or phase that is read: {names or 'they have none'}"
         text = _OF_XLA if header_facts.is_of_xla(raw.header) else text
         rows.append(("unread_events", None, int(unread[0]), text, len(unread)))
     if uncut:

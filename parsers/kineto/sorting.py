@@ -45,6 +45,8 @@ CATEGORIES = {
     "graph_nodes": ("graph_event_node", "graph_host_node"),  # that are no work of the GPU
 }
 PROFILER_RANGE = "cuda_profiler_range"  # CUPTI's metrics of a kernel, or of a range of them
+_PHASES = ("X", "M", "s", "f", "t", "C", "i", "I")
+_ENDS = ("E", "e", "F")  # of what has a begin
 _NO_WORK = ("trace", PROFILER_RANGE, "cuda_event")  # the profiler's own, and marks
 MTIA_SYNCS = ("event_wait", "event_record")  # MTIA's, among what runs on the device
 _ONECCL = "xccl::"  # its calls on the host, which Kineto files with what runs on the device
@@ -119,6 +121,13 @@ def unread_events(raw: RawEvents, events: Sorted) -> Rows:
         is_unread[rows] = False
     unread = np.flatnonzero(is_unread)
     return unread[~is_any(*Columns(raw, unread, 0).codes("cat"), _NO_WORK)]
+
+
+def unread_phases(raw: RawEvents) -> Rows:
+    """Return the events of phases that are not read: begins apart from their ends, for one."""
+    phase = _dense_codes(raw, "ph")
+    rows: Rows = np.flatnonzero((phase >= 0) & ~_is_phase(raw, phase, *_PHASES, *_ENDS))
+    return rows
 
 
 def named(raw: RawEvents, wanted: Callable[[str], bool]) -> Mask:

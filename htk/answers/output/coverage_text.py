@@ -137,6 +137,7 @@ _IMPOSSIBLE = {  # or what cannot be told better
     "other_operator": ("GPU event", "of other operators than their launches"),
     "no_name": ("GPU event", "without a name"),
     "other_thread": ("launching call", "of operators of other threads"),
+    "other_time": ("launching call", "of operators that were not open"),
     "no_length": ("GPU event", "without a length"),
     "later_operator": ("GPU event", "ahead of the operator named"),
     "impossible_copy": ("impossibly fast transfer", "kept"),

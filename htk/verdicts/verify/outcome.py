@@ -80,9 +80,15 @@ def summary(results: list[Outcome], trace: Trace) -> str:
     ok = states.count(OK)
     differ = states.count(DIFFERS)
     left = len(states) - ok - differ
-    damage = damage_words(coverage(trace, ()))
-    counts = f"{pluralize(len(states), 'check')}: {ok} ok, {differ} differ, {left} not applicable"
-    return f"{counts}; the recording is damaged: {damage}" if damage else counts
+    facts = coverage(trace, ())
+    damage = damage_words(facts)
+    unread = damage_words(facts, ("unread_events",))
+    parts = [
+        f"{pluralize(len(states), 'check')}: {ok} ok, {differ} differ, {left} not applicable",
+        damage and f"the recording is damaged: {damage}",
+        unread and f"held to none: {unread}",
+    ]
+    return "; ".join(filter(None, parts))
 
 
 @analysis(returns=RETURNS)

@@ -75,6 +75,17 @@ def test_a_file_of_events_that_nobody_reads_is_not_ok(tmp_path: Path) -> None:
         verdict(trace)
 
 
+@pytest.mark.parametrize(("phases", "count"), [("b", 20), ("BE", 20), ("ne", 20), ("i", None)])
+def test_events_of_phases_that_are_not_read_are_counted(
+    tmp_path: Path, phases: str, count: int | None
+) -> None:
+    """Begins with their ends are one event each; marks of an instant are none."""
+    others = [{**op("npu", k, 1, tid=9), "ph": phase} for k in range(20) for phase in phases]
+    path = write(tmp_path / "t.json", op("aten::mm", 0, 9), *others)
+    issues = open_trace(path).tables["parse_issues"].to_pylist()
+    assert {row["kind"]: row["count"] for row in issues}.get("unread_events") == count
+
+
 def test_an_execution_trace_alone_says_what_to_put_beside_it() -> None:
     with pytest.raises(MissingTable, match="beside the profiler's trace"):
         verdict(open_trace(SAMPLES / "execution_trace/rank0_et.json.gz", KEEP_NOTHING))
