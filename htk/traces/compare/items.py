@@ -118,7 +118,6 @@ def _times(side: Side) -> Items:
     windows = side.tables["step_windows" if by_step else "rank_windows"]
     times = kind_times(side.tables["activities"], windows)
     parts = {
-        "total": times.total,
         "compute": times.any("compute"),
         "exposed communication": times.exposed("comm", "compute"),
         "exposed copies": times.exposed("memory", "compute", "comm"),
@@ -127,6 +126,8 @@ def _times(side: Side) -> Items:
     whole_graphs = times.exactly("other")
     if whole_graphs.any():
         parts["whole CUDA graphs"] = whole_graphs
+    if by_step:  # of a second recorded it is a second
+        parts = {"total": times.total, **parts}
     sample = side.sample(windows, numbers(windows["step"], NONE))
     count = windows.num_rows
     return Items(

@@ -21,7 +21,10 @@ _FAMILIES = {"gemm": "matrix products", "attention": "attention kernels"}
 def headline(total: Facts | None, work: ComparedWork) -> str:
     """Return the verdict: how the step changed, and what of that each cause is."""
     if total is None:
-        return "no complete steps on both sides: calls and shares of time are compared"
+        return (
+            "no complete steps on both sides: a call of each kernel and operator is compared, and "
+            "all else, counts too, in a second recorded"
+        )
     words = _of_step(total)
     step = float(total["base_ns"])
     large = [c for c in work.causes if abs(c.part_ns) >= _LEAST * step]
