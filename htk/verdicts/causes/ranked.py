@@ -99,22 +99,24 @@ def _faults_worth(causes: Sequence[Cause], replayed: ReplayedRecording) -> tuple
 
 
 def _with_others(ranked: list[RankedCause], replayed: ReplayedRecording) -> list[RankedCause]:
-    """Return the causes with what each gains together with those above it."""
+    """Return the causes with what each gains together with those above it. Causes without a gain
+    stand among them, and count in the places that are named."""
     above: tuple[CauseEdit, ...] = ()
+    places: list[int] = []
     together = 0
     rows = []
-    for row in ranked:
+    for place, row in enumerate(ranked, 1):
         if row.cause.change is None or row.gain is None:
             rows.append(row)
             continue
         last = together
-        first = not above
         above = (*above, row.cause.change)
         together = max(round(replayed.saved_ns(above) or 0.0), last)
-        shared = 0 if first else row.gain.ns - (together - last)
+        shared = row.gain.ns - (together - last) if places else 0
         words = None
         if shared >= _SHARED * row.gain.ns and shared >= _WORTH * replayed.step_ns:
-            others = "cause 1" if len(above) == 2 else "causes above it"
+            others = f"cause {places[0]}" if len(places) == 1 else "causes above it"
             words = f"{format_duration(shared)} of it goes with {others}"
+        places.append(place)
         rows.append(replace(row, together_ns=together, overlaps=words))
     return rows

@@ -50,8 +50,20 @@ class FirstCause:
 
 
 def tell_gains_together(causes: tuple[FirstCause, ...]) -> str:
-    """Return what a step gains without the first two, and the first three; "": of fewer."""
-    sums = [c.together_ns for c in causes if c.together_ns is not None]
-    words = ("two", "three")
-    parts = [f"the first {n} {format_duration(ns)}" for n, ns in zip(words, sums[1:], strict=False)]
+    """Return what a step gains without the first two, and the first three, of those whose gain is
+    known; "": of fewer."""
+    gains = [(k, c.together_ns) for k, c in enumerate(causes, 1) if c.together_ns is not None]
+    places = [place for place, _ in gains]
+    parts = [
+        f"{_name_places(places[: n + 1])} {format_duration(ns)}"
+        for n, (_, ns) in enumerate(gains)
+        if n > 0
+    ]
     return f"together: {', '.join(parts)}" if parts else ""
+
+
+def _name_places(places: list[int]) -> str:
+    """Name two or three causes by their places in a list that is numbered from 1."""
+    if places[-1] == len(places):
+        return f"the first {'two' if len(places) == 2 else 'three'}"
+    return f"causes {' and '.join(map(str, places))}"
