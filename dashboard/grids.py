@@ -37,10 +37,6 @@ _NAME = {
     "valueFormatter": {"function": "htkName(params.value, params.data, params.colDef.field)"},
 }
 _LAYOUT = {"maxWidth": 360, "pinned": "left"}  # whole: layouts differ in their last words, too
-_OF_INTERVALS = (
-    (", low end of 90 % interval", ", 90 % from"),
-    (", high end of 90 % interval", ", 90 % to"),
-)
 _SENTENCES = {"maxWidth": 520}  # wider than names, even in a small table
 
 
@@ -258,8 +254,6 @@ def _column(table: pa.Table, field: pa.Field, heading: str) -> Fields:
     shape = {"ns": "htkTime", "bytes": "htkSize", "%": "htkShare"}.get(unit, "htkPlain")
     if field.name in CHANGES:
         shape = "htkChange"
-    for words, short in _OF_INTERVALS:
-        heading = heading.replace(words, short)
     if pa.types.is_boolean(field.type):
         shape = "htkTruth"
     numeric = {

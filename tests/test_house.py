@@ -291,8 +291,8 @@ def test_names_of_columns_follow_the_lexicon() -> None:
     [
         ("step_time_ns", "ns", "step time"), ("call_ns_p50", "ns", "call p50"),
         ("busy_pct", "%", "busy %"), ("busy_pct_mean", "%", "busy % mean"),
-        ("step_time_ns_lo90", "ns", "step time, low end of 90 % interval"),
-        ("share_pct_hi50", "%", "share %, high end of 50 % interval"),
+        ("step_time_ns_lo90", "ns", "step time, 90 % from"),
+        ("share_pct_hi50", "%", "share %, 50 % to"),
         ("in_bytes", "bytes", "in"), ("flops_per_byte", "", "flops per byte"), ("ns", "", "ns"),
         ("duration_ns_p95", "ns", "p95"), ("duration_ns", "ns", "duration"),
     ],

@@ -42,8 +42,8 @@ def unit_of(name: str) -> str:
 
 
 def heading_of(name: str) -> str:
-    """Return a column's name in words, without the unit: "call p50" of call_ns_p50, "step time, low
-    end of 90 % interval" of step_time_ns_lo90."""
+    """Return a column's name in words, without the unit: "call p50" of call_ns_p50, "step time,
+    90 % from" of step_time_ns_lo90, the low end of an interval."""
     measured = _MEASURED.fullmatch(name)
     if measured is None:
         return name.replace("_", " ")
@@ -54,8 +54,8 @@ def heading_of(name: str) -> str:
     statistic = measured["statistic"] or ""
     words = " ".join(word for word in (quantity, sign) if word)
     if statistic.startswith(("lo", "hi")):
-        end = "low" if statistic.startswith("lo") else "high"
-        return f"{words}, {end} end of {statistic[2:]} % interval"
+        end = "from" if statistic.startswith("lo") else "to"
+        return f"{words}, {statistic[2:]} % {end}"
     return f"{words} {statistic}".strip()
 
 
