@@ -5,9 +5,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers, read_times
+from htk.base.columns.arrow import numbers, read_keys, read_times, valid
 from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.intervals import union_lengths
+from htk.base.columns.types import Ints
 from htk.base.names.phases import BACKWARD, DATALOADER, FORWARD, OPTIMIZER, OTHER
 from htk.quantities.measures.host_phases import NO_STEP, host_phase_spans
 from htk.quantities.measures.host_steps import host_steps
@@ -23,7 +24,10 @@ _PHASES = (
     (OTHER, "other operators"),
 )
 LOADING = "data loading"
+COLLECTIVES = "collectives beside no operator"
 REST = "outside operators"
+NEEDED = ("cpu_ops", "op_links", "op_passes", "annotations", "step_marks", "collectives")
+_SPAN = ["rank", "cycle", "start_ns", "end_ns"]
 
 
 class HostTime(NamedTuple):
@@ -39,9 +43,11 @@ def host_time(
     op_passes: pa.Table,
     annotations: pa.Table,
     step_marks: pa.Table,
+    collectives: pa.Table,
 ) -> HostTime:
     """Return the time of each phase, no instant of a rank counted twice, and of the window."""
     keys, start, end = host_phase_spans(cpu_ops, op_links, op_passes, annotations)
+    calls = _timed_spans(collectives)
     steps, complete = host_steps(step_marks)
     steps = steps[complete]
     if len(steps):
@@ -49,20 +55,45 @@ def host_time(
         chosen = (keys[:, 1] != NO_STEP) & (of_step >= 0)
         window = int((steps[:, 4] - steps[:, 3]).sum())
     else:
-        chosen, window = np.ones(len(keys), bool), host_extent(cpu_ops, step_marks)
-    keys = keys[chosen]
-    start = start[chosen]
-    end = end[chosen]
-    rank = Groups.by_keys(keys[:, 0]).group_ids if len(keys) else keys[:, 0]
-    many = int(rank.max(initial=-1)) + 1
+        chosen = np.ones(len(keys), bool)
+        window = host_extent(pa.concat_tables([cpu_ops.select(_SPAN), calls]), step_marks)
+    phase = keys[chosen, 2]
+    spans = np.array([keys[chosen, 0], start[chosen], end[chosen]])
     before, spent = 0, {}
     for k, (_, name) in enumerate(_PHASES):
-        rows = np.isin(keys[:, 2], [phase for phase, _ in _PHASES[: k + 1]])
-        covered = int(union_lengths(rank[rows], start[rows], end[rows], many).sum())
+        earlier = np.isin(phase, [phase for phase, _ in _PHASES[: k + 1]])
+        covered = _union_length(spans[:, earlier])
         spent[name] = covered - before
         before = covered
+    called = np.array([read_keys(calls["rank"]), *read_times(calls)])
+    spent[COLLECTIVES] = _added_length(spans, called, steps[:, [0, 3, 4]].T)
+    before += spent[COLLECTIVES]
     window = max(window, before, 1)
     return HostTime(window, spent | {REST: window - before})
+
+
+def _timed_spans(collectives: pa.Table) -> pa.Table:
+    """Return whose the collectives with times are, and the times."""
+    timed = valid(collectives["start_ns"]) & valid(collectives["end_ns"])
+    return collectives.select(_SPAN).filter(pa.array(timed))
+
+
+def _union_length(spans: Ints) -> int:
+    """Return the time that spans (rows: rank, start, end) cover, ranks added up."""
+    ranks, start, end = spans
+    group = np.unique(ranks, return_inverse=True)[1]
+    return int(union_lengths(group, start, end, int(group.max(initial=-1)) + 1).sum())
+
+
+def _added_length(spans: Ints, more: Ints, windows: Ints) -> int:
+    """Return the time that `more` covers within windows, where `spans` do not; without windows,
+    anywhere."""
+    both = np.hstack([spans, more])
+    added = _union_length(both) - _union_length(spans)
+    if not windows.size:
+        return added
+    outside = _union_length(np.hstack([both, windows])) - _union_length(np.hstack([spans, windows]))
+    return added - outside
 
 
 def host_extent(operators: pa.Table, step_marks: pa.Table) -> int:

@@ -1,6 +1,7 @@
 """Communication is exposed: nothing computes beside it."""
 
 import numpy as np
+import pyarrow as pa
 
 from htk.base.columns.types import Ints
 from htk.quantities.derived.recorded import unrecorded_ranks
@@ -37,7 +38,11 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
             is_bound=True,
         )
         causes.append(cause)
-    return causes + ([_undetermined(recorded, unknown)] if unknown else [])
+    if unknown:
+        share = 100 * unknown / max(int(recorded.split.exposed.sum()), 1)
+        shown = f"{share:.0f} % of exposed communication"
+        causes.append(tell_undetermined(recorded["ranks"], shown, unknown))
+    return causes
 
 
 def exposed_transfer_ns(recorded: CauseEvidence) -> int:
@@ -47,17 +52,16 @@ def exposed_transfer_ns(recorded: CauseEvidence) -> int:
     return max(recorded.total_ns("exposed_comm_ns") - waited, 0)
 
 
-def _undetermined(recorded: CauseEvidence, unknown: int) -> Cause:
+def tell_undetermined(ranks: pa.Table, shown: str, unknown_ns: int) -> Cause:
     """Return the time in collectives that may be waiting or transfer: what to do depends on it."""
-    missing = unrecorded_ranks(recorded["ranks"])
-    here = len(recorded["ranks"]["rank"].drop_null().unique())
+    missing = unrecorded_ranks(ranks)
+    here = len(ranks["rank"].drop_null().unique())
     why = f"{missing} of {missing + here} ranks missing" if missing else "no match on other ranks"
-    share = 100 * unknown / max(int(recorded.split.exposed.sum()), 1)
     return Cause(
         UNDETERMINED,
-        f"{share:.0f} % of exposed communication; {why}",
+        f"{shown}; {why}",
         "record all ranks of a few steps: what helps depends on which of the two it is",
-        unknown,
+        unknown_ns,
         "comm_wait",
         is_lost=True,
     )

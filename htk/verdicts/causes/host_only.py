@@ -19,10 +19,18 @@ from htk.base.names.phases import DATALOADER
 from htk.quantities.measures.blame import blame
 from htk.quantities.measures.call_tree import CallTree
 from htk.quantities.measures.collective_calls import CollectiveCalls
-from htk.quantities.measures.host_time import LOADING, REST, HostTime, host_time
+from htk.quantities.measures.host_time import (
+    COLLECTIVES,
+    LOADING,
+    NEEDED,
+    REST,
+    HostTime,
+    host_time,
+)
 from htk.quantities.measures.passes import phase_codes
 from htk.quantities.measures.python_time import PythonTime
 from htk.verdicts.causes.cause import Cause, Example, costliest, longest
+from htk.verdicts.causes.exposed_communication import tell_undetermined
 from htk.verdicts.causes.recorded import CauseEvidence
 
 _WAITS = re.compile(r"\b(wait|acquire|poll|select|sleep)\b")  # for others: no work of its own
@@ -41,8 +49,7 @@ _READS_BACK = (
 
 def find_host_causes(recorded: CauseEvidence) -> tuple[list[Cause], int]:
     """Return the causes, with times of all ranks together, and the time that they are of."""
-    names = ("cpu_ops", "op_links", "op_passes", "annotations", "step_marks")
-    spent = host_time(*(recorded[name] for name in names))
+    spent = host_time(*(recorded[name] for name in NEEDED))
     causes: list[Cause] = []
     left = spent.window_ns
     for cause in _listed(recorded, spent):
@@ -84,12 +91,18 @@ def _loading(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
 
 
 def _waiting(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
-    """Ranks that wait in collectives for one that is late on its own account."""
+    """Ranks that wait in collectives for one that is late on its own account; where no call is
+    matched, time in which nothing but collectives runs."""
     calls = CollectiveCalls.of_one_source(
         recorded["collectives"], recorded["aligned_matches"], recorded["ranks"]
     )
     matched = calls.waits.has_wait
     if not matched.any():
+        unknown = spent.phases[COLLECTIVES]
+        share = 100.0 * unknown / spent.window_ns
+        if share >= _WAITING_PCT:
+            shown = f"in {share:.0f} % of the time collectives run, and no operator"
+            yield tell_undetermined(recorded["ranks"], shown, unknown)
         return
     blames = blame(calls, recorded.later("own_times"))
     waited = int(calls.waits.wait[matched].sum())

@@ -104,15 +104,17 @@ def _with_others(ranked: list[RankedCause], replayed: ReplayedRecording) -> list
     above: tuple[CauseEdit, ...] = ()
     places: list[int] = []
     together = 0
+    claimed = 0.0  # by the gains that were told, without what they share
     rows = []
     for place, row in enumerate(ranked, 1):
         if row.cause.change is None or row.gain is None:
             rows.append(row)
             continue
-        last = together
         above = (*above, row.cause.change)
-        together = max(round(replayed.saved_ns(above) or 0.0), last)
-        shared = row.gain.ns - (together - last) if places else 0
+        together = max(round(replayed.saved_ns(above) or 0.0), together)
+        # What bounds gain is told of the recording without faults, and shares nothing with those.
+        shared = max(claimed + row.gain.ns - together, 0) if places else 0
+        claimed += row.gain.ns - shared
         words = None
         if shared >= _SHARED * row.gain.ns and shared >= _WORTH * replayed.step_ns:
             others = f"cause {places[0]}" if len(places) == 1 else "causes above it"

@@ -2,16 +2,13 @@
 
 from typing import NamedTuple
 
-import pyarrow as pa
-
 from htk.answers.ask import ask
-from htk.base.columns.arrow import read_times, valid
-from htk.base.columns.groups import Groups, hosts
-from htk.base.columns.intervals import union_lengths
 from htk.base.core.humanize import format_bytes
 from htk.quantities.measures import host_time as measure
 from htk.traces.trace.trace import Trace
 from htk.verdicts.overview.parts import Share
+
+_LEAST_OWN = 0.01  # of the time: what operators take by themselves, where they are worth a look
 
 
 class HostVerdict(NamedTuple):
@@ -25,28 +22,27 @@ class HostVerdict(NamedTuple):
 def host_time(trace: Trace) -> HostVerdict:
     """Divide the complete steps on the host, or without steps all that was recorded."""
     ranks = max(len(trace.ranks), 1)
-    names = ("cpu_ops", "op_links", "op_passes", "annotations", "step_marks")
-    window, phases = measure.host_time(*(trace.tables[name] for name in names))
+    spent = measure.host_time(*(trace.tables[name] for name in measure.NEEDED))
     shares = tuple(
-        Share(name, ns // ranks, 100.0 * ns / window, "phase_breakdown")
-        for name, ns in phases.items()
+        Share(name, ns // ranks, 100.0 * ns / spent.window_ns, "phase_breakdown")
+        for name, ns in spent.phases.items()
         if ns
     )
-    return HostVerdict(window // ranks, shares, _next(trace))
+    return HostVerdict(spent.window_ns // ranks, shares, _next(trace, spent))
 
 
-def _next(trace: Trace) -> tuple[tuple[str, str], ...]:
+def _next(trace: Trace, spent: measure.HostTime) -> tuple[tuple[str, str], ...]:
     """Return what else the recording answers."""
     tables = trace.tables
     wanted: dict[str, str] = {}
     ops = ask(trace, "op_breakdown", n=0).to_pylist()
     own = sum(row["cpu_self_ns"] or 0 for row in ops)
-    if own:
+    if own >= _LEAST_OWN * spent.window_ns:
         top = max(ops, key=lambda row: row["cpu_self_ns"] or 0)
         pct = 100.0 * top["cpu_self_ns"] / own
         wanted["op_breakdown"] = f"{top['op']} takes {pct:.0f} % of the operators' own time"
     if tables["collectives"].num_rows:
-        wanted["comm_summary"] = _collectives(trace)
+        wanted["comm_summary"] = _collectives(trace, spent)
     if tables["python_calls"].num_rows:
         wanted["python_hotspots"] = "Python functions by their own time"
     if tables["memory"].num_rows:
@@ -58,21 +54,14 @@ def _next(trace: Trace) -> tuple[tuple[str, str], ...]:
     return tuple(wanted.items())
 
 
-def _collectives(trace: Trace) -> str:
-    """Return the collectives' time of what was recorded, no instant of a rank counted twice."""
-    rows = trace.tables["collectives"]
-    timed = valid(rows["start_ns"]) & valid(rows["end_ns"])
-    rows = rows.filter(pa.array(timed))
-    libraries = sorted({name for name in rows["library"].to_pylist() if name})
-    rank = Groups.by_keys(hosts(rows))
-    start, end = read_times(rows)
-    spent = int(union_lengths(rank.group_ids, start, end, len(rank)).sum())
-    extent = ("rank", "cycle", "start_ns", "end_ns")  # collectives go on where no operator runs
-    spans = pa.concat_tables([trace.tables["cpu_ops"].select(extent), rows.select(extent)])
-    total = measure.host_extent(spans, trace.tables["step_marks"])
-    share = 100.0 * spent / max(total, 1)
+def _collectives(trace: Trace, spent: measure.HostTime) -> str:
+    """Return how much of the time nothing but collectives runs."""
+    libraries = sorted(
+        {name for name in trace.tables["collectives"]["library"].to_pylist() if name}
+    )
     named = f"collectives ({', '.join(libraries)})" if libraries else "collectives"
-    return f"{named} run in {share:.0f} % of the time"
+    share = 100.0 * spent.phases[measure.COLLECTIVES] / spent.window_ns
+    return f"{named} run beside no operator in {share:.0f} % of the time"
 
 
 def _peak(trace: Trace) -> str:
