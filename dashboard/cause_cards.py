@@ -31,7 +31,7 @@ def card(visit: Visit, verdict: Verdict, number: int, best: float) -> Any:
     option, _, value = (cause.edit or "").partition(" ")
     if option and " --" not in value:
         edit = option.removeprefix("--").replace("-", "_")
-        tried = replace(visit.view, page="whatif", filters={}, options={edit: value or "on"})
+        tried = replace(visit.view, page="whatif", filters={}, options={edit: value})
         links.append(dcc.Link("The step without it", href=f"/whatif{tried.search()}"))
     finding = sentence(cause.finding).rstrip(".")
     return html.Div(

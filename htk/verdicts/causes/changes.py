@@ -45,7 +45,7 @@ class CauseEdit(NamedTuple):
 
 def whatif_change(name: str, value: str = "on") -> CauseEdit:
     """Return the edit that `htk whatif` makes by that name."""
-    option = f"--{name.replace('_', '-')}" + ("" if value == "on" else f" {value}")
+    option = f"--{name.replace('_', '-')} {value}"
     return CauseEdit(name, lambda model: edit(name).apply(model, value), option)
 
 
@@ -176,7 +176,7 @@ def without_launching() -> CauseEdit:
         edges, length = launching_ns(model)
         return _shortened(model, edges, np.where(length < _LONG_GAP_NS, length, 0))
 
-    return CauseEdit("graphs", launched, "--graphs")
+    return CauseEdit("graphs", launched, "--graphs on")
 
 
 def without_long_gaps() -> CauseEdit:

@@ -30,6 +30,7 @@ from htk.quantities.graph.shared_tables import SharedTables
 from htk.quantities.graph.unexplained import keep_unexplained
 from htk.traces.trace.trace import Trace
 from htk.verdicts.causes.changes import CauseEdit
+from htk.whatif.bound_by import find_host_share
 from htk.whatif.contention import settled
 from htk.whatif.edit_uncertainty import accumulated
 from htk.whatif.left_out_ranks import follow
@@ -37,6 +38,7 @@ from htk.whatif.missing_ranks import late, prompt
 from htk.whatif.recorded_step import Baseline
 from htk.whatif.representatives import representatives
 from htk.whatif.step_model import StepModel, step_model
+from htk.whatif.uncertainty import PROFILER
 from htk.whatif.unrecorded_waits import without_unrecorded_waits
 
 MOST_ACTIVITIES = 100_000  # of a graph, which is edited some twenty times
@@ -45,6 +47,7 @@ _MUCH_CARRIED = 0.2  # of a step
 Z90 = 1.645
 _OF_GAIN = 0.06  # one sigma of a gain: what edits miss of simulated jobs
 _OF_STEP = 0.001
+_OF_HOST = ("graphs", "host")  # edits of the host's work, which the profiler makes longer
 
 
 class Gain(NamedTuple):
@@ -74,6 +77,7 @@ class ReplayedRecording:
     before: Ints  # rows of a first step that is not whole: the replayed window begins behind them
     outcomes: dict[tuple[CauseEdit, ...], "_Outcome"] = field(default_factory=dict)
     models: dict[tuple[CauseEdit, ...], StepModel] = field(default_factory=dict)  # edited
+    host_ns: dict[tuple[CauseEdit, ...], float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, trace: Trace) -> "ReplayedRecording":
@@ -167,9 +171,24 @@ class ReplayedRecording:
         gain = self.saved_ns(changes, before)
         if gain is None:
             return None
-        unsure = self._unsure_ns(self.without((*before, *changes)))
-        wide = Z90 * math.hypot(_OF_GAIN * gain, unsure, _OF_STEP * self.step_ns)
-        return Gain(round(gain), round(gain - wide), round(gain + wide))
+        edited = self.without((*before, *changes))
+        sigma = math.hypot(_OF_GAIN * gain, self._unsure_ns(edited), _OF_STEP * self.step_ns)
+        followed = self._follows_host_ns(tuple(before)) - self._follows_host_ns((*before, *changes))
+        of_host = all(change.name in _OF_HOST for change in changes)
+        less = PROFILER * max(followed, 0.0) if of_host else 0.0
+        more = PROFILER * max(-followed, 0.0)
+        low = gain - Z90 * math.hypot(sigma, less)
+        high = gain + Z90 * math.hypot(sigma, more)
+        return Gain(round(gain), round(low), round(high))
+
+    def _follows_host_ns(self, changes: tuple[CauseEdit, ...]) -> float:
+        """Return how much of a step, after some edits, becomes longer as its host does. A profiler
+        slows the host: without it the step is shorter by a part of that."""
+        if changes not in self.host_ns:
+            edited = self.without(changes)
+            share = find_host_share(edited.model, edited.replayed.period_ns)
+            self.host_ns[changes] = share * edited.window_ns / self.steps
+        return self.host_ns[changes]
 
     def _unsure_ns(self, edited: "_Outcome") -> float:
         """Return one standard deviation of what edits leave uncertain, in ns of a step."""

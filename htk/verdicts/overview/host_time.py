@@ -61,6 +61,8 @@ def _collectives(trace: Trace, spent: measure.HostTime) -> str:
     )
     named = f"collectives ({', '.join(libraries)})" if libraries else "collectives"
     share = 100.0 * spent.phases[measure.COLLECTIVES] / spent.window_ns
+    if share < 1:
+        return f"{named} by type and size"
     return f"{named} run beside no operator in {share:.0f} % of the time"
 
 

@@ -14,6 +14,7 @@ from htk.recording.simulate.job import simulate
 from htk.traces.trace.opening import open_trace
 from htk.verdicts.causes.changes import even_compute
 from tests.htk.whatif.small_step_model import Act, small_model
+from tests.in_process import htk
 from tests.thinned import thinned
 
 TWO: dict[str, Any] = {
@@ -107,3 +108,30 @@ def test_even_work_leaves_a_slow_gpu_slow() -> None:
     evened = even_compute().apply(model)
     rank = model.graph.activities.rank
     assert np.bincount(rank, evened.lengths()).tolist() == [20, 40]
+
+
+def test_a_gain_of_the_host_holds_without_the_profiler(tmp_path: Path) -> None:
+    """Launches are gained that recording made longer: what the same job gains, recorded at no
+    cost, is in the interval too."""
+    job = TWO | {"gpu": "h100", "micro_batch": 1, "seq": 256}
+    gains = {}
+    for cost_ns in (0, 1000):
+        folder = tmp_path / str(cost_ns)
+        simulate(checked(Config(**job, profiler_ns=cost_ns)), folder)
+        rows = ask(open_trace(folder), "recommendations").to_pylist()
+        (gains[cost_ns],) = (row for row in rows if row["finding"].startswith("launch-bound"))
+    recorded, free = gains[1000], gains[0]
+    assert 1.5 * free["step_gain_ns"] < recorded["step_gain_ns"]
+    assert recorded["step_gain_ns_lo90"] < free["step_gain_ns"] < recorded["step_gain_ns_hi90"]
+
+
+def test_the_edit_of_a_cause_can_be_typed(tmp_path: Path) -> None:
+    """A small job: its GPUs wait for launches, and for data."""
+    job = TWO | {"gpu": "h100", "micro_batch": 1, "seq": 256}
+    simulate(checked(Config(**job)), tmp_path)
+    rows = ask(open_trace(tmp_path), "recommendations").to_pylist()
+    edits = [row["edit"] for row in rows if row["edit"]]
+    assert {"--graphs on", "--no-data-wait on"} <= {*edits}
+    for edit in edits:
+        answer = htk("whatif", str(tmp_path), *edit.split())
+        assert answer.returncode == 0, answer.stderr

@@ -7,6 +7,7 @@ import pytest
 
 import htk
 from htk.base.errors import MissingTable
+from htk.verdicts.causes.exposed_communication import UNDETERMINED
 from htk.verdicts.overview.summary import verdict
 from tests.kineto_file import Event, kernel, launch, of_rank, op, span, step, write
 
@@ -125,16 +126,24 @@ def test_the_summary_gives_the_same(tmp_path: Path) -> None:
     summary = verdict(trace)
     advised = trace.recommendations().to_pylist()
     assert [c.finding for c in summary.causes] == [r["finding"] for r in advised][:3]
-    # gloo runs 10 us of each 100 on rank 1, 34 on rank 0
-    assert dict(summary.next)["comm_summary"] == "collectives (gloo) run in 22 % of the time"
+    # gloo runs 10 us of each 100 on rank 1, 34 on rank 0; for 10 of them operators run too
+    said = "collectives (gloo) run beside no operator in 12 % of the time"
+    assert dict(summary.next)["comm_summary"] == said
 
 
 def test_collectives_that_go_on_after_the_last_operator(tmp_path: Path) -> None:
-    """Operators for 100 us of 400; gloo runs from 50 to 250 and from 200 to 400: 350 of 400."""
+    """Operators for 100 us of 400; gloo runs from 50 to 250 and from 200 to 400, each call
+    made by an operator of 1 us: alone for 299."""
     events = [op("aten::mm", 0, 100), *_gloo(50, 200), *_gloo(200, 200)]
     write(tmp_path / "rank0.json", *events, **of_rank(0, 1))
-    told = dict(verdict(htk.open(tmp_path)).next)
-    assert told["comm_summary"] == "collectives (gloo) run in 88 % of the time"
+    told = verdict(htk.open(tmp_path))
+    said = "collectives (gloo) run beside no operator in 75 % of the time"
+    assert dict(told.next)["comm_summary"] == said
+    (cause,) = (c for c in told.causes if c.finding == UNDETERMINED)
+    assert cause.time_ns == 299_000
+    assert cause.evidence == (
+        "in 75 % of the time collectives run, and no operator; no match on other ranks"
+    )
 
 
 def test_a_sliver_of_gpu_work(tmp_path: Path) -> None:
