@@ -100,25 +100,25 @@ def _faults_worth(causes: Sequence[Cause], replayed: ReplayedRecording) -> tuple
 
 def _with_others(ranked: list[RankedCause], replayed: ReplayedRecording) -> list[RankedCause]:
     """Return the causes with what each gains together with those above it. Causes without a gain
-    stand among them, and count in the places that are named."""
+    stand among them, and are counted."""
     above: tuple[CauseEdit, ...] = ()
-    places: list[int] = []
+    numbers: list[int] = []
     together = 0
     claimed = 0.0  # by the gains that were told, without what they share
     rows = []
-    for place, row in enumerate(ranked, 1):
+    for number, row in enumerate(ranked, 1):
         if row.cause.change is None or row.gain is None:
             rows.append(row)
             continue
         above = (*above, row.cause.change)
         together = max(round(replayed.saved_ns(above) or 0.0), together)
         # What bounds gain is told of the recording without faults, and shares nothing with those.
-        shared = max(claimed + row.gain.ns - together, 0) if places else 0
+        shared = max(claimed + row.gain.ns - together, 0) if numbers else 0
         claimed += row.gain.ns - shared
         words = None
         if shared >= _SHARED * row.gain.ns and shared >= _WORTH * replayed.step_ns:
-            others = f"cause {places[0]}" if len(places) == 1 else "causes above it"
+            others = f"cause {numbers[0]}" if len(numbers) == 1 else "causes above it"
             words = f"{format_duration(shared)} of it goes with {others}"
-        places.append(place)
+        numbers.append(number)
         rows.append(replace(row, together_ns=together, overlaps=words))
     return rows

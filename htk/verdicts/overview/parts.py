@@ -53,17 +53,17 @@ def tell_gains_together(causes: tuple[FirstCause, ...]) -> str:
     """Return what a step gains without the first two, and the first three, of those whose gain is
     known; "": of fewer."""
     gains = [(k, c.together_ns) for k, c in enumerate(causes, 1) if c.together_ns is not None]
-    places = [place for place, _ in gains]
+    numbers = [number for number, _ in gains]
     parts = [
-        f"{_name_places(places[: n + 1])} {format_duration(ns)}"
+        f"{_name_causes(numbers[: n + 1])} {format_duration(ns)}"
         for n, (_, ns) in enumerate(gains)
         if n > 0
     ]
     return f"together: {', '.join(parts)}" if parts else ""
 
 
-def _name_places(places: list[int]) -> str:
-    """Name two or three causes by their places in a list that is numbered from 1."""
-    if places[-1] == len(places):
-        return f"the first {'two' if len(places) == 2 else 'three'}"
-    return f"causes {' and '.join(map(str, places))}"
+def _name_causes(numbers: list[int]) -> str:
+    """Name two or three causes by their numbers in a list."""
+    if numbers[-1] == len(numbers):
+        return f"the first {'two' if len(numbers) == 2 else 'three'}"
+    return f"causes {' and '.join(map(str, numbers))}"
