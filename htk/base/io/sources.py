@@ -175,13 +175,12 @@ def _is_exported(path: Path) -> bool:
     """Return whether what a file recorded lies beside it in the form that is read: a report of
     Nsight Systems as SQLite, JAX's timeline as its planes, what Ascend's profiler made it from, its
     database beside its timeline, its table of kernels beside either, and its sums."""
+    if path.name == _ASCEND_KERNELS:  # in folders of any name, as people copy them
+        names = [other.name for other in path.parent.iterdir()]
+        return _ASCEND_TIMELINE in names or any(map(_ASCEND_DATABASE.fullmatch, names))
     if path.parent.name == _ASCEND_FOLDER:
-        has_timeline = path.with_name(_ASCEND_TIMELINE).is_file()
         if _ASCEND_DATABASE.fullmatch(path.name):
-            return has_timeline
-        if path.name == _ASCEND_KERNELS:
-            names = (other.name for other in path.parent.iterdir())
-            return has_timeline or any(map(_ASCEND_DATABASE.fullmatch, names))
+            return path.with_name(_ASCEND_TIMELINE).is_file()
         return _ASCEND_SUMS.fullmatch(path.name) is not None
     if _ASCEND_FACTS.fullmatch(path.name) and path.with_name(_ASCEND_FOLDER).is_dir():
         return True

@@ -74,8 +74,8 @@ def test_what_differs_is_named(folder: Path, table: str, old: str, new: str, nam
 
 
 def beside(folder: Path) -> dict[str, str | None] | None:
-    """What `doctor` says of the tables beside a recording."""
-    rows = doctor(open_trace(folder / "trace_view.json")).table.to_pylist()
+    """What `doctor` says of the tables beside a recording, in a folder of any name."""
+    rows = doctor(open_trace(folder)).table.to_pylist()
     return next((row for row in rows if row["item"] == "tables beside"), None)
 
 
