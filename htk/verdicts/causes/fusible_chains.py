@@ -16,6 +16,7 @@ from htk.quantities.measures.fusible import ChainTables, Key, find_chains
 from htk.quantities.measures.kernels_by import NamingTables, tell_apart
 from htk.traces.trace.trace import Trace
 from htk.verdicts.causes.fused_chains import ChainKinds, FusedTime, without_chains
+from htk.verdicts.causes.program import FUSED_ELSEWHERE, TABLES, RecordedProgram
 from htk.verdicts.causes.replayed import ReplayedRecording, replay_if_trusted
 
 _REPLAYED = 8  # rows, each by itself: an edited graph takes memory and time
@@ -77,11 +78,12 @@ def fusible_chains(
     wanted = [k for k in shown if k in gains]
     replayed, why = replay_if_trusted(recording) if wanted else (None, "nothing to gain is known")
     total = max(int(kinds.length.sum()), 1)
+    is_torch = recording is None or _is_of_torch(recording)
     rows = []
     for k in shown:
         row: Fields = {
             "chain": kinds.name(k),
-            "implementation": kinds.implementation(k),
+            "implementation": kinds.implementation(k) if is_torch else FUSED_ELSEWHERE,
             "shapes": kinds.chains.keys[k][0][1],
             "count": int(kinds.count[k]),
             "kernels": int(kinds.kernels[k]),
@@ -113,6 +115,10 @@ def fusible_chains(
         every = {kinds.chains.keys[k]: fused for k, fused in gains.items()}
         facts["all_chains_together"] = _gain(replayed, every)
     return with_coverage(pa.Table.from_pylist(rows, schema=RETURNS), **facts)
+
+
+def _is_of_torch(recording: Trace) -> bool:
+    return RecordedProgram.of(*(recording.tables[name] for name in TABLES)).is_torch
 
 
 def _name_launching(

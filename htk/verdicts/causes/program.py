@@ -13,6 +13,9 @@ _COMPILED = re.compile(r"Torch-Compiled Region|CompiledFxGraph|CompiledFunction"
 _CALL_OF_A_GPU = re.compile(r"(?:cuda|cu|hip)[A-Z]")
 _OTHERS = re.compile(r"MTIA|Gaudi|HPU|TPU|Ascend|NPU", re.IGNORECASE)  # where no call tells
 
+TABLES = ("op_totals", "kernel_totals", "launch_totals", "ranks")  # that tell a program
+FUSED_ELSEWHERE = "one kernel of the vendor's libraries, or of its compiler"  # than by PyTorch
+
 
 @dataclass(frozen=True)
 class RecordedProgram:

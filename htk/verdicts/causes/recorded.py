@@ -13,7 +13,7 @@ from htk.quantities.measures.collective_calls import CollectiveCalls, with_nccl_
 from htk.quantities.measures.comm_split import CommShares, kept_split
 from htk.verdicts.causes.idle_time import Idle
 from htk.verdicts.causes.kernel_work import UnclaimedTime
-from htk.verdicts.causes.program import RecordedProgram
+from htk.verdicts.causes.program import TABLES, RecordedProgram
 from htk.verdicts.causes.replayed import ReplayedRecording
 
 
@@ -85,5 +85,4 @@ class CauseEvidence:
 
     @cached_property
     def program(self) -> RecordedProgram:
-        tables = ("op_totals", "kernel_totals", "launch_totals", "ranks")
-        return RecordedProgram.of(*(self[name] for name in tables))
+        return RecordedProgram.of(*(self[name] for name in TABLES))

@@ -13,6 +13,7 @@ from htk.base.names.fused import COMPILED
 from htk.physics.detected import Device
 from htk.verdicts.causes.cause import Cause, Example, costliest
 from htk.verdicts.causes.fused_chains import ChainKinds, chains_of, without_chains
+from htk.verdicts.causes.program import FUSED_ELSEWHERE
 from htk.verdicts.causes.recorded import CauseEvidence
 
 FINDING = "memory-bound kernels that one kernel could be"
@@ -73,7 +74,7 @@ def _example(kernels: pa.Table, chain: Ints) -> Example:
 def _advice(recorded: CauseEvidence, kinds: ChainKinds, most: list[int]) -> str:
     """Return what does most of the chains at once, on this accelerator."""
     if not recorded.program.is_torch:
-        return "one kernel of the vendor's libraries, or of its compiler, for each"
+        return f"{FUSED_ELSEWHERE}, for each"
     saved: Counter[str] = Counter()
     for k in most:
         saved[_ways(kinds.implementation(k), recorded.device)] += int(kinds.saved_ns[k])

@@ -1,13 +1,20 @@
 """Advice knows the device, and whether shapes change."""
 
+import gzip
+import re
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from htk.analyses.time.time_breakdown import RETURNS as TIMES
+from htk.answers.ask import ask
 from htk.quantities.derived.totals import launch_totals, op_totals
+from htk.traces import sample
+from htk.traces.trace.opening import open_trace
 from htk.verdicts.causes.launching import changing_shapes, launch_advice
+from htk.verdicts.causes.program import FUSED_ELSEWHERE
 from htk.verdicts.causes.recommendations import recommendations
 from htk.verdicts.causes.recorded import CauseEvidence
 from tests.htk.verdicts.causes.advice_rows import rows_of
@@ -32,6 +39,7 @@ def advice(*steps: list[str], call: str = "cudaLaunchKernel", form: str = "kinet
     return launch_advice(CauseEvidence(tables, None))
 
 
+SAMPLE_FILE = "rank0.pt.trace.json.gz"
 SAME = ["[[8, 8]]", "[[8, 16]]"]
 
 
@@ -59,6 +67,21 @@ def test_graphs_are_advised_only_where_shapes_stay() -> None:
 ])  # fmt: skip
 def test_ways_of_gpus_are_not_advised_to_what_has_others(call: str, form: str) -> None:
     assert "fewer and larger kernels" in advice(SAME, SAME, call=call, form=form)
+
+
+def test_chains_on_other_accelerators_are_left_to_the_vendor_s_libraries(tmp_path: Path) -> None:
+    recorded = gzip.decompress((Path(sample.__file__).parent / SAMPLE_FILE).read_bytes())
+    ways = []
+    for name, text in (
+        ("gpu", recorded),
+        ("npu", re.sub(rb'"(?:cuda|cu)([A-Z])', rb'"npu\1', recorded)),
+    ):
+        path = tmp_path / name / "rank0.pt.trace.json"
+        path.parent.mkdir()
+        path.write_bytes(text)
+        chains = ask(open_trace(path), "fusible_chains", n=0).to_pylist()
+        ways.append({chain["implementation"] for chain in chains})
+    assert "torch.compile" in ways[0] and ways[1] == {FUSED_ELSEWHERE}
 
 
 def findings(device: str, capability: str, kernel: str) -> dict[str, Any]:

@@ -2,12 +2,14 @@
 
 import json
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from htk.answers.ask import ask
+from htk.base.errors import MissingTable
 from htk.faces.cli.commands.diff import command as diff
 from htk.faces.cli.commands.summary import command
 from htk.traces.trace.opening import OpenOptions, open_trace
@@ -74,6 +76,8 @@ def _assert_no_ways_of_gpus(path: Path) -> None:
     trace = open_trace(path)
     every_cause = ask(trace, "recommendations", min_pct=0.0)
     texts = [*result(verdict(trace)).table.to_pylist(), *every_cause.to_pylist()]
+    with suppress(MissingTable):  # without operators
+        texts += ask(trace, "fusible_chains", n=0).to_pylist()
     assert not _OF_GPUS.findall(" ".join(str(text) for row in texts for text in row.values()))
 
 
