@@ -24,6 +24,7 @@ namespace {
 
 constexpr size_t kPage = 4096;
 constexpr size_t kMostOpen = 128;  // files: a process may open some thousand, and others need them
+constexpr size_t kUnwritten = size_t(256) << 20;  // bytes
 
 struct File {
   int number;  // -1: closed, and cannot grow
@@ -35,6 +36,7 @@ struct Blocks {
   std::string folder;
   std::unordered_map<void*, File> files;
   size_t open = 0;  // of them
+  size_t unwritten = 0;  // bytes that were added to files since the system was asked to write them
   std::atomic<size_t> budget{SIZE_MAX}, smallest{kLarge}, on_heap{0}, in_files{0};
 };
 
@@ -61,6 +63,17 @@ bool fits_heap(size_t size) {
 // Space is taken at once: a disk that is full says so here, and not with a signal when a page is written.
 bool take_space(int file, size_t size) { return fallocate(file, 0, 0, static_cast<off_t>(size)) == 0; }
 
+// Pages that were changed and not written hold memory as those of the heap do, and the system waits half a minute, or
+// until they fill a tenth of it. Needs the lock.
+void count_unwritten(size_t added) {
+  auto& all = blocks();
+  all.unwritten += added;
+  if (all.unwritten < kUnwritten) return;
+  all.unwritten = 0;
+  for (const auto& entry : all.files)
+    if (entry.second.number >= 0) begin_writing(entry.second.number);
+}
+
 // A block in a file of its own; nullptr where the disk or its file system does not allow it.
 void* in_file(size_t size) {
   auto& all = blocks();
@@ -86,6 +99,7 @@ void* in_file(size_t size) {
   }
   all.files.emplace(block, File{number, size});
   all.in_files += size;
+  count_unwritten(size);
   return block;
 }
 
@@ -112,6 +126,7 @@ void* longer_file(void* block, File file, size_t size) {
   all.files.erase(block);
   all.files.emplace(moved, File{file.number, size});
   all.in_files += size - file.size;
+  count_unwritten(size - file.size);
   return moved;
 }
 
@@ -171,6 +186,8 @@ void release(void* block) {
 
 Held held() { return {blocks().on_heap, blocks().in_files}; }
 
+void begin_writing(int file) { sync_file_range(file, 0, 0, SYNC_FILE_RANGE_WRITE); }
+
 #else
 
 void spill_beyond(const char*, size_t, size_t) {}
@@ -178,6 +195,7 @@ void* allocate(size_t size, bool zeroed) { return zeroed ? calloc(1, size ? size
 void* resize(void* block, size_t size) { return realloc(block, size ? size : 1); }
 void release(void* block) { free(block); }
 Held held() { return {0, 0}; }
+void begin_writing(int) {}
 
 #endif
 

@@ -22,4 +22,7 @@ struct Held {  // by large blocks, in bytes
 };
 Held held();
 
+// Ask the system to write what was changed of a file, and do not wait for it: until then it holds memory.
+void begin_writing(int file);
+
 }  // namespace kineto

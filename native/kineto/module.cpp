@@ -395,6 +395,15 @@ PyObject* module_held(PyObject*, PyObject*) {
   return Py_BuildValue("nn", static_cast<Py_ssize_t>(held.on_heap), static_cast<Py_ssize_t>(held.in_files));
 }
 
+PyObject* module_begin_writing(PyObject*, PyObject* args) {
+  int file;
+  if (!PyArg_ParseTuple(args, "i", &file)) return nullptr;
+  Py_BEGIN_ALLOW_THREADS
+  kineto::begin_writing(file);
+  Py_END_ALLOW_THREADS
+  Py_RETURN_NONE;
+}
+
 PyObject* module_array_memory(PyObject*, PyObject*) { return kineto::array_memory(); }
 
 PyObject* module_set_array_memory(PyObject*, PyObject* args) {
@@ -407,6 +416,8 @@ PyMethodDef module_methods[] = {
     {"spill_beyond", module_spill_beyond, METH_VARARGS,
      "spill_beyond(folder, bytes, smallest): large blocks beyond that many bytes lie in files in the folder"},
     {"held", module_held, METH_NOARGS, "held() -> bytes of large blocks on the heap, and in files"},
+    {"begin_writing", module_begin_writing, METH_VARARGS,
+     "begin_writing(file): ask the system to write what was changed of an open file, and do not wait for it"},
     {"array_memory", module_array_memory, METH_NOARGS, "array_memory() -> the handler of this memory, for NumPy"},
     {"set_array_memory", module_set_array_memory, METH_VARARGS,
      "set_array_memory(api, handler) -> the handler of NumPy's memory before"},

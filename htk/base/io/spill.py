@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 
@@ -34,9 +34,17 @@ class Spill:
                 with pa.ipc.new_stream(pa.PythonFile(file, "w"), table.schema) as writer:
                     writer.write_table(table)
                 file.flush()
+                begin_writing(file)
                 content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
             return pa.ipc.open_stream(pa.py_buffer(content)).read_all()
         return table
+
+
+def begin_writing(file: IO[bytes]) -> None:
+    """Ask the system to write what a file holds, and do not wait for it: until then its pages are
+    memory that nothing else can have. Where htk's compiled parts lack, it does so in its time."""
+    if compiled := core():
+        compiled.begin_writing(file.fileno())
 
 
 def why_arrays_stay() -> str | None:

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from htk.base.io.null_columns import with_nulls, without_nulls
+from htk.base.io.spill import begin_writing
 from htk.base.io.temporary import TEMPORARY, boot_id, temporary_name
 from htk.base.mappings import NamedTables
 
@@ -33,6 +34,7 @@ SELDOM_READ = ("events",)
 _LEAST_COMPRESSED = 64 << 10
 MOST_COMPRESSED = 64 << 20
 _RENAMED = 3  # of the facts of a file, those that a new name does not change
+_UNWRITTEN = 256 << 20  # bytes of a file that hold memory until the system writes them
 _ALIGNMENT = 64  # of buffers in memory, as Arrow recommends
 
 
@@ -67,7 +69,7 @@ class _Summed:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._written = self.checksum = 0
+        self._written = self.checksum = self._unwritten = 0
         self._small = pa.BufferOutputStream()  # what is still to be written
         self.closed = False
 
@@ -81,6 +83,10 @@ class _Summed:
         self.checksum = checksum(content, self.checksum)
         size = len(content)
         self._written += size
+        self._unwritten += size
+        if self._unwritten >= _UNWRITTEN:
+            self._unwritten = 0
+            begin_writing(self._file)
         return size
 
     def flush(self) -> None: ...

@@ -2,9 +2,12 @@
 
 import gc
 import gzip
+import mmap
 import os
+import re
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +19,7 @@ import pytest
 
 from htk.base.columns.arrow import text
 from htk.base.core.engine import core
-from htk.base.io.spill import Spill, arrays_in_files
+from htk.base.io.spill import Spill, arrays_in_files, begin_writing
 from htk.base.io.store import Store
 from htk.traces.trace.opening import OpenOptions, open_trace
 
@@ -81,6 +84,29 @@ def one_budget() -> Iterator[None]:
     gc.collect()  # what earlier tests left in files would go meanwhile
     yield
     _kineto.spill_beyond("", sys.maxsize)
+
+
+def _unwritten_kb(mapped: mmap.mmap) -> int:
+    """Return how much of the only file that this process maps under that size is not written."""
+    fields = Path("/proc/self/smaps").read_text().split("VmFlags")
+    (of_file,) = (text for text in fields if re.search(rf"Size: +{len(mapped) >> 10} kB", text))
+    return sum(int(kb) for kb in re.findall(r"_Dirty: +(\d+) kB", of_file))
+
+
+@in_files
+def test_what_is_written_soon_holds_no_memory(tmp_path: Path) -> None:
+    """The system alone begins to write half a minute later."""
+    pages = 2017  # no other file of this process has as many
+    with (tmp_path / "file").open("w+b") as file:
+        file.write(bytes(pages * mmap.PAGESIZE))
+        file.flush()
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            assert mapped.find(b"x") < 0, "each page is looked at"
+            begin_writing(file)
+            last = time.monotonic() + 25
+            while _unwritten_kb(mapped) and time.monotonic() < last:
+                time.sleep(0.05)
+            assert _unwritten_kb(mapped) == 0
 
 
 @in_files
