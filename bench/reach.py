@@ -147,7 +147,7 @@ def one_file(trace: Path, gigabytes: float, memory: str) -> None:
             (["kernel-top"], both),
             (["time-breakdown"], both),
             (["summary"], both),
-            (["trim", "--steps", "2..3"], (no_limit,)),
+            (["trim", "--from", "100ms", "--to", "400ms"], (no_limit,)),
             (["convert"], (no_limit,)),
         ):
             answers = set()

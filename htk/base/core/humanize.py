@@ -26,6 +26,7 @@ _LONGEST_NS = 100 * 365 * 86_400 * 10**9  # added to times since 1970, it is sti
 _MOST_DIGITS = 18  # of what 64 bits hold
 _FACTOR_FROM = 900.0  # %: ten times
 _ROUND_FROM = 100.0  # times
+_MESSAGE = 200  # letters of what another program said, that are told
 
 
 def format_duration(ns: int | float) -> str:
@@ -166,6 +167,11 @@ def _spelled(match: re.Match[str]) -> str:
     if match[0] in "\t\n\r":
         return " "
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
+def cut_message(text: str) -> str:
+    """Return what another program said, or its beginning where it is long."""
+    return text if len(text) <= _MESSAGE else f"{text[: _MESSAGE - 1]}…"
 
 
 def shorten(text: str, width: int = 60) -> str:

@@ -20,6 +20,7 @@ _CONTENTS = {  # table -> what it holds
     "counters": "counter events",
     "shapes": "shapes of operators",
     "modules": "modules of operators",
+    "job_layouts": "the layout of a job",
     "job_operations": "operation-level rows",
     "server_steps": "steps",
     "execution_nodes": "nodes of an execution trace",

@@ -2,20 +2,23 @@
 
 from htk.answers.ask import ask
 from htk.base.columns.arrow import codes_of
-from htk.base.core.humanize import format_duration, pluralize
-from htk.base.core.recording_hints import NO_TIMES
+from htk.base.core.humanize import cut_message, format_duration, pluralize
+from htk.base.core.recording_hints import NO_TIMES, contents
 from htk.base.errors import HtkError
 from htk.quantities.derived.host_states import OF_SYSTEM
 from htk.traces.trace.trace import Trace
 
+# What stands beside a recording, and says nothing without one.
+_COMPANIONS = ("job_layouts", "kernel_stacks", "link_samples")
 
-def job_in_a_line(trace: Trace) -> str:
-    """Return what stragglers cost the job, in a line."""
+
+def job_in_a_line(trace: Trace) -> tuple[str, bool]:
+    """Return what stragglers cost the job, in a line, and whether that is known."""
     try:
         job = ask(trace, "straggler_slowdown").to_pylist()[0]
         causes = ask(trace, "straggler_causes").to_pylist()
     except HtkError as error:
-        return f"Stragglers: {error}"
+        return f"Stragglers: {error}", False
     likely = next((row for row in causes if row["likely"]), None)
     why = (
         f"likely {likely['cause'].replace('_', ' ')}: {likely['evidence']}"
@@ -23,7 +26,7 @@ def job_in_a_line(trace: Trace) -> str:
         else "no likely cause"
     )
     step, excess = (format_duration(int(job[c] * 1e6)) for c in ("recorded_ms", "excess_ms"))
-    return f"Stragglers: {job['slowdown']:.2f}x, {excess} of a step of {step}; {why}"
+    return f"Stragglers: {job['slowdown']:.2f}x, {excess} of a step of {step}; {why}", True
 
 
 def describe_emptiness(trace: Trace) -> str:
@@ -38,6 +41,9 @@ def describe_emptiness(trace: Trace) -> str:
         return f"{count}, none of them read ({kinds})"
     if calls := _count_calls(trace):
         return f"{calls}, and nothing that they launched; record what the device did"
+    beside = [contents(name) for name in _COMPANIONS if trace.tables[name].num_rows]
+    if beside:
+        return f"{' and '.join(beside)}, and no recording; open both together"
     return "no events; did the profiler run while the program worked?"
 
 
@@ -66,5 +72,6 @@ def post_mortem(trace: Trace) -> str | None:
         return None
     answer = ask(trace, "hang").coverage
     if not sources & _DEAD and not answer["decided"]:
-        return f"NCCL warns, {pluralize(len(warned), 'time')}: {warned[0][:200]}"
+        first = cut_message(warned[0])
+        return f"NCCL warns, {pluralize(len(warned), 'time')}: {first}"
     return f"Hang: {answer['verdict']}"

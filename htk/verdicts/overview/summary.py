@@ -196,7 +196,7 @@ def verdict(trace: Trace) -> Verdict:
         steps.count,
         shares,
         causes,
-        _next(shares, causes, len(trace.ranks), steps.count),
+        _next(trace, shares, causes, steps.count),
         facts,
         unexplained_pct=unexplained,
     )
@@ -254,17 +254,22 @@ def _of_records(trace: Trace, facts: Facts) -> Verdict:
         raise MissingTable(f"{files}: {describe_emptiness(trace)}")
     ranks = tuple(trace.ranks)
     who = [pluralize(len(ranks), "rank")] if ranks else []
-    headline = ", ".join([*who, *(pluralize(rows, what) for rows, what, _ in held)])
+    counts = [pluralize(rows, what) for rows, what, _ in held]
     wanted: dict[str, str] = dict(record[2] for record in held)
     formats = ", ".join(sorted({f for f in trace.tables["ranks"]["format"].to_pylist() if f}))
     logged = trace.tables["job_operations"]["step"]
+    what = ", ".join([*who, *counts])
     if len(logged):
         steps = pluralize(pc.count_distinct(logged).as_py(), "step")
-        headline = f"{headline} of {steps} ({formats}); no profile, so no GPU work"
-        headline = f"{headline}\n{job_in_a_line(trace)}"
-        wanted |= {"slowdown_by_worker": "which worker, and in how many steps"}
+        slowdown, is_known = job_in_a_line(trace)
+        headline = f"{what} of {steps} ({formats}); no profile, so no GPU work\n{slowdown}"
+        if is_known:
+            wanted["slowdown_by_worker"] = "which worker, and in how many steps"
+        else:
+            del wanted["straggler_causes"]
     else:
-        headline = f"{headline} ({formats}); no profile, so no steps and no GPU work"
+        source = f"{what} ({formats})" if what else formats
+        headline = f"{source}; no profile, so no steps and no GPU work"
     if died is not None:
         headline = f"{died}\n{headline}"
         wanted = {"hang": "who is missing, and where each rank stands", **wanted}
@@ -344,7 +349,7 @@ def _causes(advice: Result) -> tuple[tuple[FirstCause, ...], float]:
 
 
 def _next(
-    shares: tuple[Share, ...], causes: tuple[FirstCause, ...], ranks: int, steps: int
+    trace: Trace, shares: tuple[Share, ...], causes: tuple[FirstCause, ...], steps: int
 ) -> tuple[tuple[str, str], ...]:
     """Return the what-if of the first cause, the analyses behind all, and what is always wanted."""
     edits = [(number, cause.edit) for number, cause in enumerate(causes, 1) if cause.edit]
@@ -353,10 +358,11 @@ def _next(
     compute = next((s.pct for s in shares if s.name == "compute"), 0.0)
     if compute >= 50:
         wanted.setdefault("kernel_top", f"compute is {compute:.0f} % of the time")
-        wanted.setdefault("roofline", "how near its operators come to what the GPU can do")
+        if trace.tables["cpu_ops"].num_rows:
+            wanted.setdefault("roofline", "how near its operators come to what the GPU can do")
     if steps > 1:
         wanted.setdefault("step_variance", "why steps differ")
-    if ranks > 1:
+    if len(trace.ranks) > 1:
         wanted.setdefault("stragglers", "who holds the others up")
     return tuple(wanted.items())
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import matching, numbers, valid
-from htk.base.core.humanize import pluralize
+from htk.base.core.humanize import cut_message, pluralize
 from htk.quantities.measures.call_history import Histories
 from htk.quantities.measures.desync import named
 from htk.quantities.measures.flight import histories
@@ -199,7 +199,7 @@ def _errors(every: list[Complaint]) -> list[Finding]:
         first = min(some, key=lambda c: c.time_ns if c.time_ns is not None else 1 << 62)
         ranks = tuple(sorted({c.rank for c in some if c.rank is not None}))
         others = f" (and {len(some) - 1} more like it)" if len(some) > 1 else ""
-        text = first.text[:200].rstrip(".")
+        text = cut_message(first.text).rstrip(".")
         words = f"{first.who}: {first.meaning.words}: {text}{others}."
         sure = first.meaning.is_cause
         broken = {c.rank for c in some if c.meaning.is_hardware and c.rank is not None}
@@ -287,7 +287,7 @@ def _with_errors(finding: Finding, findings: list[Complaint]) -> Finding:
     if not ours:
         return finding
     first = ours[0]
-    text = first.text[:200].rstrip(".")
+    text = cut_message(first.text).rstrip(".")
     words = f"{_without_alternative(finding)} {first.who}: {first.meaning.words}: {text}."
     # What is no fault of the hardware would come again on another host.
     explained = {c.rank for c in ours if not c.meaning.is_hardware}

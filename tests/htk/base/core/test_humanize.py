@@ -1,6 +1,7 @@
 import pytest
 
 from htk.base.core.humanize import (
+    cut_message,
     format_bytes,
     format_change,
     format_duration,
@@ -142,3 +143,8 @@ def test_words_of_a_mangled_name() -> None:
         "_ZN7ck_tile6kentryILi1ENS_12Rmsnorm2dFwdINS_8Pipeline" + "INS_" * 9 + "5KargsEEEEEEvDpT1_"
     )
     assert shorten(name) == "ck_tile::kentry<Rmsnorm2dFwd, Pipeline, Kargs>"
+
+
+def test_a_long_message_shows_that_it_goes_on() -> None:
+    assert cut_message("x" * 200) == "x" * 200
+    assert cut_message("x" * 201) == "x" * 199 + "…"

@@ -53,6 +53,29 @@ def test_steps_that_cover_little_are_no_measure_of_the_rest(tmp_path: Path) -> N
     assert verdict(open_trace(near)).step_ns == 1_500
 
 
+@pytest.mark.parametrize(
+    ("sample", "said"),
+    [
+        ("job_layout", "the layout of a job, and no recording"),
+        ("kernel_stacks", "stacks of kernels beside the trace, and no recording"),
+        ("link_metrics", "counters of links, and no recording"),
+    ],
+)
+def test_what_stands_beside_a_recording_asks_for_it(sample: str, said: str) -> None:
+    with pytest.raises(MissingTable, match=f"{said}; open both together"):
+        verdict(open_trace(SAMPLES / sample))
+
+
+@pytest.mark.parametrize("sample", ["operation_rows", "proton/sums", "debug_server"])
+def test_what_is_asked_next_is_answered(sample: str) -> None:
+    """Rows of which no step is whole, and kernels without operators, answer some questions less."""
+    opened = open_trace(SAMPLES / sample)
+    told = verdict(opened)
+    for name, _ in told.next:
+        assert len(ask(opened, name)), name
+    assert not told.headline.startswith((" ", "\n"))
+
+
 _OF_GPUS = re.compile(
     r"CUDA|cuda|torch\.compile|\.item|tensor cores|--graphs|nvidia|NVLink|NCCL_|hipMalloc"
 )
