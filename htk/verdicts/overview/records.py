@@ -1,5 +1,7 @@
 """What logs of jobs and of hangs tell in a line."""
 
+import pyarrow.compute as pc
+
 from htk.answers.ask import ask
 from htk.base.columns.arrow import codes_of
 from htk.base.core.humanize import cut_message, format_duration, pluralize
@@ -12,8 +14,16 @@ from htk.traces.trace.trace import Trace
 _COMPANIONS = ("job_layouts", "kernel_stacks", "link_samples")
 
 
-def job_in_a_line(trace: Trace) -> tuple[str, bool]:
-    """Return what stragglers cost the job, in a line, and whether that is known."""
+def describe_logged_job(trace: Trace, counts: str, formats: str) -> tuple[str, bool]:
+    """Return what was logged of a job, and below it what stragglers cost; and whether that is
+    known."""
+    many = pluralize(pc.count_distinct(trace.tables["job_operations"]["step"]).as_py(), "step")
+    slowdown, is_known = _tell_stragglers(trace)
+    logged = f"{counts} of {many} ({formats}); no profile, so no GPU work"
+    return f"{logged}\n{slowdown}", is_known
+
+
+def _tell_stragglers(trace: Trace) -> tuple[str, bool]:
     try:
         job = ask(trace, "straggler_slowdown").to_pylist()[0]
         causes = ask(trace, "straggler_causes").to_pylist()

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from htk.answers.ask import ask
 from htk.answers.output.coverage_text import damage_words
@@ -27,7 +26,7 @@ from htk.verdicts.causes.served import marks_iterations
 from htk.verdicts.overview.exposed_comm import exposed_comm
 from htk.verdicts.overview.host_time import host_time
 from htk.verdicts.overview.parts import FirstCause, Share
-from htk.verdicts.overview.records import describe_emptiness, job_in_a_line, post_mortem
+from htk.verdicts.overview.records import describe_emptiness, describe_logged_job, post_mortem
 from htk.verdicts.overview.served import ServedVerdict, served_verdict
 
 CAUSES = 3
@@ -254,15 +253,11 @@ def _of_records(trace: Trace, facts: Facts) -> Verdict:
         raise MissingTable(f"{files}: {describe_emptiness(trace)}")
     ranks = tuple(trace.ranks)
     who = [pluralize(len(ranks), "rank")] if ranks else []
-    counts = [pluralize(rows, what) for rows, what, _ in held]
     wanted: dict[str, str] = dict(record[2] for record in held)
     formats = ", ".join(sorted({f for f in trace.tables["ranks"]["format"].to_pylist() if f}))
-    logged = trace.tables["job_operations"]["step"]
-    what = ", ".join([*who, *counts])
-    if len(logged):
-        steps = pluralize(pc.count_distinct(logged).as_py(), "step")
-        slowdown, is_known = job_in_a_line(trace)
-        headline = f"{what} of {steps} ({formats}); no profile, so no GPU work\n{slowdown}"
+    what = ", ".join([*who, *(pluralize(rows, noun) for rows, noun, _ in held)])
+    if trace.tables["job_operations"].num_rows:
+        headline, is_known = describe_logged_job(trace, what, formats)
         if is_known:
             wanted["slowdown_by_worker"] = "which worker, and in how many steps"
         else:
