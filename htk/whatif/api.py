@@ -295,6 +295,8 @@ class WhatIf:
             "verdict": judged.verdict,
             **judged.figures,
         }
+        if self.stage.graph.is_lone and self.measured_step_ns is None:
+            facts["recorded_alone"] = "the step takes what it would if it repeated"
         if self.shared.stand_for:
             facts["representatives"] = self.shared.stand_for
         if rows_are := self._shown:

@@ -88,12 +88,20 @@ def _lines(lines: list[str], wide: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _took(facts: Facts, step_ns: int, ranks: int) -> str:
+    """Say how long the unedited step takes, and by which clock."""
+    time = format_duration(step_ns)
+    if facts.get("recorded_alone"):
+        return f" takes {time} if it repeats"
+    if ranks > 1:  # shorter than a rank's step where ranks begin apart, as a first one has
+        return f" took {time} from the last rank's start to the last rank's end"
+    return f" took {time}"
+
+
 def _recorded(facts: Facts, rows: list[Fields]) -> list[str]:
     ranks = len(facts.get("ranks") or [])
     step = "the recording" if facts.get("step") is None else f"step {facts['step']}"
-    took = f" took {format_duration(rows[0]['measured_step_time_ns'])}" if rows else ""
-    if took and ranks > 1:  # shorter than a rank's step where ranks begin apart, as a first one has
-        took += " from the last rank's start to the last rank's end"
+    took = _took(facts, rows[0]["measured_step_time_ns"], ranks) if rows else ""
     held = facts.get("held_out_error_pct")
     lines = [
         f"{step}{took} ({pluralize(ranks, 'rank')} recorded)",

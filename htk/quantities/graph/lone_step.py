@@ -1,9 +1,10 @@
-"""How a step repeats when no other step was recorded.
+"""How a step repeats on ranks of which no step before was recorded.
 
-Nothing says when its threads and streams were done with the step before. A thread begins the next
-one as long after its last call as the step's range on the CPU leaves; a stream as soon as it is
-done. The replay then finds the period, which the recorded window, from the first GPU activity to
-the last, is shorter than: it lacks the time before the first launch.
+Nothing says when its threads were done with the step before. A thread begins the next one as long
+after its last call as the step's range on the CPU leaves; a stream as soon as it is done, but where
+work was recorded that had been launched earlier. The replay then finds the period, which the
+recorded window, from the first GPU activity to the last, is shorter than: it lacks the time before
+the first launch.
 """
 
 import numpy as np
@@ -22,23 +23,32 @@ def repeat_lone_step(
     calls: LaunchCalls,
     step: tuple[int, int | None],
 ) -> bool:
-    """Add the edges into the next step, and return whether there were none."""
+    """Add the edges into the next step of ranks whose step before was not recorded; return whether
+    that are all ranks."""
     pooled = edges.pooled
-    if pooled.any("edges into the next step", bool(len(edges.wrap_src))) or not len(calls.start):
+    followers = edges.wrap_dst
+    first_call = int(edges.call_start(np.zeros(1, np.int64))[0])
+    followed = followers[followers >= first_call] - first_call  # starts of calls, then their ends
+    is_alone = not pooled.any("edges into calls of the next step", bool(len(followed)))
+    if not len(calls.start):
         return False
-    handed = edges.dst[edges.kind_is("handover")] - edges.call_start(np.zeros(1, np.int64))[0]
+    known = np.unique(calls.rank[followed % len(calls.start)])
+    handed = edges.dst[edges.kind_is("handover")] - first_call
     first, last = ends_of_lanes(calls.lane)
-    own = ~np.isin(first, handed)
+    own = ~np.isin(first, handed) & ~np.isin(calls.rank[first], known)
     first = first[own]
     last = last[own]
     span = calls.end[last] - calls.start[first]
     rest = np.maximum(_lengths(annotations, *step, calls.rank[first]) - span, 0)
     edges.wrap(edges.call_end(last), edges.call_start(first), rest, calls.start[first] - rest)
     first, last = ends_of_lanes(activities.lane)
+    unknown = ~np.isin(edges.start(first), followers) & ~np.isin(activities.rank[first], known)
+    first = first[unknown]
+    last = last[unknown]
     long_ago = np.full(len(first), pooled.least("call", int(calls.start.min())))
     none = np.zeros(len(first), np.int64)
     edges.wrap(edges.end(last), edges.start(first), none, long_ago)
-    return True
+    return is_alone
 
 
 def _lengths(annotations: pa.Table, step: int, cycle: int | None, ranks: Ints) -> Ints:

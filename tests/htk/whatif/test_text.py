@@ -39,11 +39,16 @@ FACTS = {
 }
 
 
-def shown(*batches: float) -> str:
-    answers = Result("whatif", rows([answer(batch) for batch in batches]), dict(FACTS))
+def shown(*batches: float, **facts: str) -> str:
+    answers = Result("whatif", rows([answer(batch) for batch in batches]), FACTS | facts)
     with redirect_stdout(io.StringIO()) as out:
         show(answers, "table", None)
     return out.getvalue()
+
+
+def test_a_step_that_was_recorded_alone_takes_what_it_would_if_it_repeated() -> None:
+    lines = shown(2, recorded_alone="so").splitlines()
+    assert lines[0] == "step 12 takes 100 ns if it repeats (2 ranks recorded)"
 
 
 def test_what_a_prediction_rests_on_stands_above_it() -> None:

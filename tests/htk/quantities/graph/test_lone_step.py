@@ -8,7 +8,7 @@ from htk.quantities.graph.build import build
 from htk.quantities.graph.fidelity import gated
 from htk.quantities.graph.replay import replay
 from htk.traces.trace.opening import open_trace
-from tests.kineto_file import Event, kernel, launch, op, step, write
+from tests.kineto_file import Event, kernel, launch, of_rank, op, step, write
 
 
 def two_kernels(step_us: float) -> list[Event]:
@@ -33,6 +33,35 @@ def test_a_lone_step_repeats_as_soon_as_host_and_gpu_can(
     assert graph.period_ns == 150_000  # what was seen of it: from the first activity to the last
     assert replayed.period_ns == period_us * 1000
     assert judged.verdict.startswith("indicative: only one whole step")
+
+
+def test_what_was_launched_before_the_recording_is_no_step_before(tmp_path: Path) -> None:
+    """A kernel of it ran before the first of the step, on its stream: how soon these follow each
+    other is known, and of the host's threads still nothing."""
+    events = [*two_kernels(400.0), kernel("before", 5, 10, 99)]
+    graph, replayed, _ = gated(open_trace(str(write(tmp_path / "t.json", *events))).tables)
+    assert graph.is_lone
+    assert replayed.period_ns == 400_000
+    assert len(graph.wrap_src) == 2, "of the thread and of the stream, each once"
+
+
+def test_a_rank_that_began_later_repeats_its_step_beside_one_that_did_not(tmp_path: Path) -> None:
+    """Of rank 0 two steps of 400 us were recorded, of rank 1 the second alone, of 700 us."""
+    early = two_kernels(400.0)
+    late = [_moved(event, 400, 10) for event in two_kernels(400.0)]
+    write(tmp_path / "rank0.json", *early, *late, **of_rank(0, 2))
+    alone = [_moved(event, 400, 10) for event in two_kernels(700.0)]
+    write(tmp_path / "rank1.json", *alone, **of_rank(1, 2))
+    graph = build(open_trace(tmp_path).tables, 8)
+    assert not graph.is_lone
+    assert replay(graph).period_ns == 700_000
+
+
+def _moved(event: Event, us: float, number: int) -> Event:
+    """Return an event of the next step."""
+    args = {k: v + number if k == "correlation" else v for k, v in event["args"].items()}
+    name = event["name"].replace("#7", "#8")
+    return event | {"ts": event["ts"] + us, "name": name, "args": args}
 
 
 def test_a_step_s_own_range_on_the_host_tells_how_it_repeats(tmp_path: Path) -> None:
