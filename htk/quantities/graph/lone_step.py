@@ -32,17 +32,17 @@ def repeat_lone_step(
     is_alone = not pooled.any("edges into calls of the next step", bool(len(followed)))
     if not len(calls.start):
         return False
-    known = np.unique(calls.rank[followed % len(calls.start)])
+    following = np.unique(calls.rank[followed % len(calls.start)])
     handed = edges.dst[edges.kind_is("handover")] - first_call
     first, last = ends_of_lanes(calls.lane)
-    own = ~np.isin(first, handed) & ~np.isin(calls.rank[first], known)
+    own = ~np.isin(first, handed) & ~np.isin(calls.rank[first], following)
     first = first[own]
     last = last[own]
     span = calls.end[last] - calls.start[first]
     rest = np.maximum(_lengths(annotations, *step, calls.rank[first]) - span, 0)
     edges.wrap(edges.call_end(last), edges.call_start(first), rest, calls.start[first] - rest)
     first, last = ends_of_lanes(activities.lane)
-    unknown = ~np.isin(edges.start(first), followers) & ~np.isin(activities.rank[first], known)
+    unknown = ~np.isin(edges.start(first), followers) & ~np.isin(activities.rank[first], following)
     first = first[unknown]
     last = last[unknown]
     long_ago = np.full(len(first), pooled.least("call", int(calls.start.min())))
