@@ -288,15 +288,10 @@ class WhatIf:
         >>> htk.open("sample").whatif().run()["whatif"][0].as_py()
         'fix_rank all'
         """
-        judged = self.stage.gate
         answers = self.answers()
-        facts = coverage(self.trace, set(READS)) | {
-            "step": self.stage.graph.step,
-            "verdict": judged.verdict,
-            **judged.figures,
-        }
-        if self.stage.graph.is_lone and self.measured_step_ns is None:
-            facts["recorded_alone"] = "the step takes what it would if it repeated"
+        facts = coverage(self.trace, set(READS)) | self.stage.facts
+        if self.measured_step_ns is not None:
+            facts.pop("recorded_alone", None)
         if self.shared.stand_for:
             facts["representatives"] = self.shared.stand_for
         if rows_are := self._shown:

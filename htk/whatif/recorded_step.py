@@ -120,6 +120,14 @@ class Baseline:
         return of_server(self.tables, self.model.replayed_rows)
 
     @property
+    def facts(self) -> dict[str, object]:
+        """Which step is replayed, and how well that goes."""
+        facts = {"step": self.graph.step, "verdict": self.gate.verdict, **self.gate.figures}
+        if self.graph.is_lone:
+            facts["recorded_alone"] = "the step takes what it would if it repeated"
+        return facts
+
+    @property
     def step_ns(self) -> int:
         """The duration of the recorded step, in ns; of one recorded alone, or whose host was made
         faster, its replayed period."""
