@@ -122,7 +122,8 @@ class Baseline:
     @property
     def facts(self) -> dict[str, object]:
         """Which step is replayed, and how well that goes."""
-        facts = {"step": self.graph.step, "verdict": self.gate.verdict, **self.gate.figures}
+        facts: dict[str, object] = {"step": self.graph.step, "verdict": self.gate.verdict}
+        facts |= self.gate.figures
         if self.graph.is_lone:
             facts["recorded_alone"] = "the step takes what it would if it repeated"
         return facts
