@@ -1,9 +1,8 @@
 """A Kineto file as text: each event as it stands there, to be copied, changed or left out.
 
 What is copied is copied byte for byte, so that times keep every digit. Rows are counted as the
-reading engines count them; what they cannot read is left out. A walk token by token is slow (some
-10 MB/s), which is enough for files that are made once. `copy_runs` hands on many events at once,
-and walks only where a file is damaged.
+reading engines count them; what they cannot read is left out. Many events are divided at once;
+where they are no valid JSON, or at an end of the file, a walk goes token by token (some 10 MB/s).
 """
 
 import json
@@ -66,10 +65,10 @@ def copy_runs(
     """Return the same with many events at a time; events that are no strict JSON are made so."""
 
     def alone(_: int, event: bytes) -> bytes | None:
-        strict = event if _events_of(event) else _strict_event(event)
+        strict = event if _divide(event) else _strict_event(event)
         return run(strict) if strict is not None else None
 
-    walk = _Walk(write, entry, alone, run)
+    walk = _Walk(write, entry, alone, run=run)
     for block in blocks(stream, progress):
         walk.feed(bytes(block))
     return walk.finish()
@@ -87,13 +86,12 @@ class _Walk:
         self._write = write
         self._entry = entry
         self._event = event
-        self._events = run
+        self._whole_run = run
         self._added = added
         self._blocks: list[bytes] = []  # not looked at yet
         self._length = 0
         self._before = b""  # the last character before the buffer that is no white space
-        self._least = _RUN_BYTES if run else 0
-        self._enough = self._least
+        self._enough = _RUN_BYTES
         self._step = self._open
         self._resync = self._bare = self._done = False
         self._first = True  # nothing precedes in this object or list
@@ -120,7 +118,7 @@ class _Walk:
     def _run(self) -> None:
         text = b"".join(self._blocks)
         offset = 0
-        tried = self._events is None
+        tried = False
         while not self._done:
             try:
                 if not tried and self._step == self._one_event and not self._resync:
@@ -137,7 +135,7 @@ class _Walk:
         self._blocks = [text[offset:]]
         self._length = len(text) - offset
         # What is long is not looked at block by block.
-        self._enough = max(2 * self._length, self._least)
+        self._enough = max(2 * self._length, _RUN_BYTES)
 
     def _lost(self, offset: int) -> int:
         self._copied.broken += not self._resync
@@ -182,7 +180,6 @@ class _Walk:
 
     def _run_of_events(self, text: bytes, offset: int) -> int:
         """Pass on all events up to the last border; none where they are not valid JSON."""
-        assert self._events is not None
         offset = scan.skip_space(text, offset)
         if text[offset] == ord(","):
             offset = scan.skip_space(text, offset + 1)
@@ -190,12 +187,17 @@ class _Walk:
             m.start() for m in _BORDER.finditer(text, max(offset, len(text) - _BORDER_BYTES))
         ]
         for end in borders[:-5:-1]:  # what looks like a border may lie within an event
-            events = text[offset:end]
-            if count := _events_of(events):
-                self._put(self._events(events))
-                self._copied.events += count
-                self._copied.kept += count
-                return end
+            events = _divide(text[offset:end])
+            if not events:
+                continue
+            if self._whole_run is None:
+                for event in events:
+                    self._pass_on(bytes(event))
+            else:
+                self._put(self._whole_run(text[offset:end]))
+                self._copied.events += len(events)
+                self._copied.kept += len(events)
+            return end
         return offset
 
     def _one_event(self, text: bytes, offset: int) -> int:
@@ -219,25 +221,30 @@ class _Walk:
         if suspect and b'"ph"' not in piece:  # a nested object that looks like an event
             return offset + 1
         self._resync = False
-        kept = self._event(self._copied.events, piece)
+        self._pass_on(piece)
+        return end
+
+    def _pass_on(self, event: bytes) -> None:
+        kept = self._event(self._copied.events, event)
         self._copied.events += 1
         if kept is not None:
             self._copied.kept += 1
             self._put(kept)
-        return end
 
     def _put(self, text: bytes) -> None:
         self._write((b"\n" if self._first else b",\n") + text)
         self._first = False
 
 
-def _events_of(text: bytes) -> int:
-    """Return how many events a text holds; 0 where it is not valid JSON."""
+def _divide(text: bytes) -> list[msgspec.Raw]:
+    """Return the events of a text as they stand there; none where it is not valid JSON."""
     try:
         text.decode()
-        return len(msgspec.json.decode(b"[" + text + b"]", type=list[_AnyObject]))
+        listed = b"[" + text + b"]"
+        msgspec.json.decode(listed, type=list[_AnyObject])
+        return msgspec.json.decode(listed, type=list[msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return 0
+        return []
 
 
 def _strict_event(event: bytes) -> bytes | None:
@@ -246,7 +253,7 @@ def _strict_event(event: bytes) -> bytes | None:
         strict = _strict(event)
     except (scan.Broken, scan.NeedMore, RecursionError):
         return None
-    return strict if _events_of(strict) else None
+    return strict if _divide(strict) else None
 
 
 def _strict(value: bytes) -> bytes:

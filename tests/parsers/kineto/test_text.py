@@ -2,6 +2,7 @@
 
 import io
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,31 @@ def test_what_is_written_is_json_whatever_was_read(text: bytes, rows: int) -> No
     document = json.loads(out)
     events = document if isinstance(document, list) else document["traceEvents"]
     assert len(events) == made.kept == rows
+
+
+def _random_file(draw: random.Random) -> bytes:
+    """Return events whose strings look like borders between events, and in half of the files a
+    byte that is damaged."""
+    names = ["a", 'b, {"ph"', '"}]', "\\", "\u00e9", ', { "name"']
+    events = [
+        {"ph": "X", "name": draw.choice(names), "ts": k, "args": {"of": [k, {"id": k}]}}
+        for k in range(draw.randint(0, 60))
+    ]
+    indent = draw.choice([None, 0, 1])
+    text = json.dumps({"a": 1, "traceEvents": events, "b": [2]}, indent=indent).encode()
+    if draw.random() < 0.5:
+        at = draw.randrange(len(text))
+        text = text[:at] + draw.choice([b"", b'"', b"}", b"\xff", b"x"]) + text[at + 1 :]
+    return text
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_events_divided_at_once_are_those_of_a_walk(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = random.Random(seed)
+    text = _random_file(draw)
+    monkeypatch.setattr("htk.parsers.kineto.text._RUN_BYTES", draw.choice([50, 400, 5000]))
+    at_once = _copied(text)
+    monkeypatch.setattr("htk.parsers.kineto.text._divide", lambda _: [])
+    assert at_once == _copied(text)
