@@ -30,7 +30,7 @@ from htk.quantities.graph.shared_tables import SharedTables
 from htk.quantities.graph.unexplained import keep_unexplained
 from htk.traces.trace.trace import Trace
 from htk.verdicts.causes.changes import CauseEdit
-from htk.whatif.bound_by import find_host_share
+from htk.whatif.bound_by import SLOWER_HOST, slow_host_down
 from htk.whatif.contention import settled
 from htk.whatif.edit_uncertainty import accumulated
 from htk.whatif.left_out_ranks import follow
@@ -186,8 +186,11 @@ class ReplayedRecording:
         slows the host: without it the step is shorter by a part of that."""
         if changes not in self.host_ns:
             edited = self.without(changes)
-            share = find_host_share(edited.model, edited.replayed.period_ns)
-            self.host_ns[changes] = share * edited.window_ns / self.steps
+            model = edited.model
+            slower = replay(model.graph, *slow_host_down(model))
+            window = edited.window_ns - sum(model.added.values())
+            longer = _window_ns(model, slower.time, self.before) - window
+            self.host_ns[changes] = float(np.clip(longer / SLOWER_HOST, 0, window)) / self.steps
         return self.host_ns[changes]
 
     def _unsure_ns(self, edited: "_Outcome") -> float:
