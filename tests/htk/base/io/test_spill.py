@@ -96,12 +96,18 @@ def _unwritten_kb(mapped: mmap.mmap) -> int:
 @in_files
 def test_what_is_written_soon_holds_no_memory(tmp_path: Path) -> None:
     """The system alone begins to write half a minute later."""
-    pages = 2017  # no other file of this process has as many
+    content = bytes(2017 * mmap.PAGESIZE)  # no other file of this process has as many pages
     with (tmp_path / "file").open("w+b") as file:
-        file.write(bytes(pages * mmap.PAGESIZE))
+        file.write(content)
         file.flush()
+        os.fsync(file.fileno())
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
             assert mapped.find(b"x") < 0, "each page is looked at"
+            if _unwritten_kb(mapped):
+                pytest.skip("this file system keeps files in memory")
+            file.seek(0)
+            file.write(content)
+            file.flush()
             begin_writing(file)
             last = time.monotonic() + 25
             while _unwritten_kb(mapped) and time.monotonic() < last:
