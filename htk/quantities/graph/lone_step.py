@@ -24,7 +24,7 @@ def repeat_lone_step(
     step: tuple[int, int | None],
 ) -> bool:
     """Add the edges into the next step of ranks whose step before was not recorded; return whether
-    that are all ranks."""
+    none of the ranks has one."""
     pooled = edges.pooled
     followers = edges.wrap_dst
     first_call = int(edges.call_start(np.zeros(1, np.int64))[0])
