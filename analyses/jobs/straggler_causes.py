@@ -104,7 +104,7 @@ def _worker(causes: Causes) -> _Cause:
         "M_W",
         share,
         _HALF,
-        f"{where} at its usual durations would save {_percent(share)} of the slowdown",
+        f"{where} at its usual durations would save {_saved(share)} of the slowdown",
         f"profile {where} and a peer, and compare how fast they run the same kernels; then move "
         "the job off that machine",
     )
@@ -121,7 +121,7 @@ def _stage_split(causes: Causes) -> _Cause:
         share,
         _HALF,
         f"stage {job.stages[slowest]} alone slows the job {causes.by_stage[slowest]:.2f}x; the "
-        f"last stage at its usual durations would save {_percent(share)} of the slowdown",
+        f"last stage at its usual durations would save {_saved(share)} of the slowdown",
         "slowdown-by-stage; give the stage fewer layers (the loss layer counts as several)",
     )
 
@@ -153,7 +153,7 @@ def _communication(causes: Causes) -> _Cause:
         "share of transfers",
         share,
         _HALF,
-        f"transfers at their usual durations would save {_percent(share)} of the slowdown",
+        f"transfers at their usual durations would save {_saved(share)} of the slowdown",
         "slowdown-by-type; then NCCL's records or comm-wait on a profile of the ranks concerned",
     )
 
@@ -173,6 +173,12 @@ def _late_host(causes: Causes) -> _Cause:
         "collection, logging, or a host that launches work more slowly than the GPU runs it",
         "idle-breakdown and host-stalls on a profile of a few steps",
     )
+
+
+def _saved(share: float | None) -> str:
+    """Say which part of the slowdown would be saved. Whoever is usual may be faster than all are on
+    average, which the slowdown is counted from: then that is all of it."""
+    return _percent(None if share is None else min(max(share, 0.0), 1.0))
 
 
 def _percent(share: float | None) -> str:

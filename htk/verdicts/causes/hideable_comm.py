@@ -23,8 +23,8 @@ from htk.whatif.step_model import StepModel
 
 _NAMED = 3  # operators of the independent work
 _HOW = {
-    Payload.PARAMETERS: "gather one unit ahead: forward_prefetch, backward_prefetch of FSDP",
-    Payload.GRADIENTS: "on a stream of their own, in buckets of 25 MB or one unit of FSDP",
+    Payload.PARAMETERS: "gather one unit ahead (FSDP: forward_prefetch, backward_prefetch)",
+    Payload.GRADIENTS: "on a stream of their own, in buckets (DDP: of 25 MB; FSDP: one unit)",
     Payload.ACTIVATIONS: "in pieces that take turns with compute: htk whatif --split",
     Payload.UNKNOWN: None,
 }

@@ -2,8 +2,9 @@
 
 All recorded steps are in the graph, one after the other, so that what happens in one of them, or
 from one on, counts as often as it did. A gain is what the recorded window of a rank becomes shorter
-by, mean over ranks, for each of its steps. Of a large recording a run of steps is replayed that
-takes about as long a step as all, and of many ranks those that stand for them.
+by, mean over ranks, for each of its steps; of a step that was recorded alone, what its period
+becomes shorter by where it repeats, as in what-ifs. Of a large recording a run of steps is replayed
+that takes about as long a step as all, and of many ranks those that stand for them.
 """
 
 import math
@@ -20,7 +21,7 @@ from htk.base.columns.types import NONE, Ints, take_or
 from htk.base.core.humanize import format_int_ranges
 from htk.base.errors import HtkError, MissingTable, UsageError
 from htk.base.mappings import Fields, NamedTables
-from htk.quantities.graph.build import StepEvents, build_of, step_events, steps_at_hand
+from htk.quantities.graph.build import Graph, StepEvents, build_of, step_events, steps_at_hand
 from htk.quantities.graph.exposed import BusyDevices
 from htk.quantities.graph.fidelity import gate
 from htk.quantities.graph.gate import Gate
@@ -86,10 +87,7 @@ class ReplayedRecording:
         tables, _ = without_unrecorded_waits(few)
         tables = SharedTables(tables)
         steps = _begun(tables, steps_at_hand(tables))
-        events, chosen = _events_to_replay(tables, steps)
-        if not len(events.activities.start) or not len(events.calls.start):
-            raise MissingTable("no launch is linked to its GPU activity")
-        graph, _ = build_of(tables, events)
+        graph, events, chosen = _build(tables, steps)
         replayed = replay(graph)
         judged = gate(tables, graph, replayed)
         if not judged.replays:
@@ -97,12 +95,14 @@ class ReplayedRecording:
             replayed = replay(graph)
             judged = gate(tables, graph, replayed)
         start = Baseline(tables, step_model(tables, graph), replayed, judged)
-        counted = chosen or steps.numbers
-        before = _rows_before(tables, events, min(counted, default=0))
-        window = _window_ns(start.model, replayed.time, before)
-        step = _mean_step_ns(tables, counted)
         of_steps = f"steps {format_int_ranges(chosen)}" if chosen else ""
         about = "; ".join(filter(None, (of_ranks, of_steps)))
+        if graph.is_lone:
+            return cls(start, 1.0, about, np.zeros(0, np.int64))
+        counted = chosen or steps.numbers
+        before = _rows_before(tables, events, min(counted, default=0))
+        window = _recorded_window_ns(start.model, replayed.time, before)
+        step = _mean_step_ns(tables, counted)
         return cls(start, window / step if step else 1.0, about, before)
 
     @property
@@ -141,8 +141,13 @@ class ReplayedRecording:
         if start.left_out is not None:
             edited = follow(edited, start.model)
         edited, replayed = settled(edited, start.contention, start.concurrent_share)
-        window = _window_ns(edited, replayed.time, self.before) + sum(edited.added.values())
+        window = self._window_ns(edited, replayed) + sum(edited.added.values())
         return _Outcome(edited, replayed, window)
+
+    def _window_ns(self, model: StepModel, replayed: Replay) -> float:
+        if model.graph.is_lone:
+            return float(replayed.period_ns)
+        return _recorded_window_ns(model, replayed.time, self.before)
 
     def _edited(self, changes: tuple[CauseEdit, ...]) -> StepModel:
         """Return the model after some edits, each made once for all that begin with the same."""
@@ -189,7 +194,7 @@ class ReplayedRecording:
             model = edited.model
             slower = replay(model.graph, *slow_host_down(model))
             window = edited.window_ns - sum(model.added.values())
-            longer = _window_ns(model, slower.time, self.before) - window
+            longer = self._window_ns(model, slower) - window
             self.host_ns[changes] = float(np.clip(longer / SLOWER_HOST, 0, window)) / self.steps
         return self.host_ns[changes]
 
@@ -229,7 +234,7 @@ class _Outcome(NamedTuple):
     window_ns: float
 
 
-def _window_ns(model: StepModel, time: Ints, before: Ints) -> float:
+def _recorded_window_ns(model: StepModel, time: Ints, before: Ints) -> float:
     """Return what a rank's activities take from the end of those before, or the first's start, to
     the last, mean over ranks."""
     graph = model.graph
@@ -283,13 +288,34 @@ def _ranks_to_replay(trace: Trace) -> tuple[NamedTables, str]:
     return chosen.tables, str(chosen)
 
 
-def _events_to_replay(tables: NamedTables, steps: Steps) -> tuple[StepEvents, list[int]]:
-    """Return the activities and calls of all steps, or of as many as a graph has room for; without
-    a step that was cut, which waits for its data as long as a whole one. With steps that are chosen
-    comes the one before them: from its end on the first of them waits."""
+def _build(tables: NamedTables, steps: Steps) -> tuple[Graph, StepEvents, list[int]]:
+    """Return the graph of the step, where it was recorded alone, as what-ifs do; else of all."""
     if not tables["kernels"].num_rows:
         raise MissingTable("no GPU work")
     origin = int(numbers(tables["kernels"]["start_ns"]).min())
+    if len(steps.numbers) == 1:
+        events = step_events(tables, steps, steps.numbers[0], origin)
+        if _can_be_replayed(events):
+            graph, _ = build_of(tables, events)
+            if graph.is_lone:
+                return graph, events, []
+    events, chosen = _events_to_replay(tables, steps, origin)
+    if not _can_be_replayed(events):
+        raise MissingTable("no launch is linked to its GPU activity")
+    graph, _ = build_of(tables, events)
+    return graph, events, chosen
+
+
+def _can_be_replayed(events: StepEvents) -> bool:
+    return bool(len(events.activities.start) and len(events.calls.start))
+
+
+def _events_to_replay(
+    tables: NamedTables, steps: Steps, origin: int
+) -> tuple[StepEvents, list[int]]:
+    """Return the activities and calls of all steps, or of as many as a graph has room for; without
+    a step that was cut, which waits for its data as long as a whole one. With steps that are chosen
+    comes the one before them: from its end on the first of them waits."""
     many = tables["kernels"].num_rows
     count = len(steps.numbers)
     windows = tables["step_windows"]

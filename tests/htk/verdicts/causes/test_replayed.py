@@ -8,6 +8,8 @@ from htk.recording.simulate.job import simulate
 from htk.traces.trace.opening import open_trace
 from htk.verdicts.causes.changes import whatif_change
 from htk.verdicts.causes.replayed import ReplayedRecording
+from htk.whatif.baseline import baseline
+from htk.whatif.predict import predict
 from tests.htk.verdicts.causes.planted_job import job_of
 
 FAULTS = "--plant starved_loader:ms=20 --plant straggler:rank=1,factor=1.25"
@@ -29,6 +31,12 @@ def test_work_launched_before_the_recording_changes_no_gain(tmp_path: Path, step
         assert carried.saved_ns([change]) == pytest.approx(bare.saved_ns([change]), rel=1e-6)
 
 
-def test_a_lone_step_is_one_step(tmp_path: Path) -> None:
-    """It begins with what is replayed: it was divided by more than that."""
-    assert replayed("--steps 1 --carry_in 60", tmp_path).steps == pytest.approx(1, rel=1e-3)
+def test_what_a_lone_step_gains_is_what_the_what_if_says(tmp_path: Path) -> None:
+    lone = replayed("--steps 1 --carry_in 60", tmp_path)
+    start = baseline(open_trace(tmp_path).tables)
+    assert lone.step_ns == start.step_ns
+    for name in GAINS:
+        value = "all" if name == "fix_rank" else "on"
+        after = predict(start, [(name, value)])
+        gain = lone.saved_ns([whatif_change(name, value)])
+        assert gain == pytest.approx(start.step_ns - after.step_ns, abs=1)
