@@ -11,6 +11,8 @@ from htk.base.columns.types import Ints
 from htk.verdicts.causes.changes import CauseEdit
 
 _MOST = 0.4  # of a cost, where one rank or step is named for it
+_OF_EVEN = 2.0  # and so many times what each would bear if all bore as much
+_OF_TWO = 0.75  # of two, which cannot bear twice as much
 _EVENTS = 3  # names that a cause lists
 
 
@@ -40,16 +42,29 @@ class Cause:
     is_bound: bool = False
 
 
-def mostly(keys: Ints, cost: Ints, noun: str, of: Ints) -> str:
-    """Return which key bears most of a cost, such as ", 81 % on rank 3"; "" for none, or where
-    there is no other key in `of`."""
+def bearing_most(keys: Ints, cost: Ints, of: Ints) -> tuple[int, float] | None:
+    """Return which key bears most of a cost, and which share; None where none does, or where there
+    is no other key in `of`. Of few keys each bears much: one of two most where it has three
+    quarters, one of three where it has two thirds."""
     groups = Groups.by_keys(keys[keys >= 0])
-    if not len(groups) or len(np.unique(of[of >= 0])) < 2:
-        return ""
+    others = len(np.unique(of[of >= 0]))
+    if not len(groups) or others < 2:
+        return None
     sums = groups.sum(cost[keys >= 0])
     most = int(sums.argmax())
-    share = sums[most] / max(int(cost.sum()), 1)
-    return f", {100 * share:.0f} % {noun} {groups.keys[most, 0]}" if share > _MOST else ""
+    share = float(sums[most] / max(int(cost.sum()), 1))
+    if share <= max(_MOST, min(_OF_EVEN / others, _OF_TWO)):
+        return None
+    return int(groups.keys[most, 0]), share
+
+
+def mostly(keys: Ints, cost: Ints, noun: str, of: Ints) -> str:
+    """Return in words which key bears most of a cost, such as ", 81 % on rank 3"; "" for none."""
+    bearing = bearing_most(keys, cost, of)
+    if bearing is None:
+        return ""
+    key, share = bearing
+    return f", {100 * share:.0f} % {noun} {key}"
 
 
 def costliest(names: Sequence[str | None], code: Ints, cost: Ints) -> list[str]:

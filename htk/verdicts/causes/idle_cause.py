@@ -2,10 +2,11 @@
 
 import numpy as np
 
+from htk.base.columns.arrow import numbers, truths
 from htk.base.columns.types import NONE, Ints
 from htk.base.core.humanize import pluralize
 from htk.quantities.derived.idle import CAUSES
-from htk.verdicts.causes.cause import Cause, costliest, longest, mostly
+from htk.verdicts.causes.cause import Cause, bearing_most, costliest, longest, mostly
 from htk.verdicts.causes.changes import CauseEdit
 from htk.verdicts.causes.recorded import CauseEvidence
 
@@ -19,9 +20,11 @@ def idle_cause(
     *,
     is_bound: bool = False,
     of_calls: bool = False,
+    of_each_step: bool = False,
 ) -> list[Cause]:
     """Return the cause whose part of each piece of idle time is `cost`; none where it has none.
-    `of_calls`: it is of calls that block, which otherwise have their own cause."""
+    `of_calls`: it is of calls that block, which otherwise have their own cause; `of_each_step`: it
+    is a trait of every step, whichever shows it most."""
     idle = recorded.idle
     rows = cost > 0
     if not rows.any():
@@ -30,6 +33,8 @@ def idle_cause(
     events = costliest(idle.names, names, cost[rows])
     meanwhile = f"; meanwhile {', '.join(events)}" if events else ""
     start = idle.longest_start[rows]
+    if change is not None and change.option and not of_each_step:
+        change = _of_its_step(recorded, cost, change)
     cause = Cause(
         finding,
         f"GPU idle: {idle_in_words(recorded, cost)}{meanwhile}",
@@ -43,6 +48,23 @@ def idle_cause(
         is_bound=is_bound,
     )
     return [cause]
+
+
+def _of_its_step(recorded: CauseEvidence, cost: Ints, change: CauseEdit) -> CauseEdit:
+    """Return the edit with the what-if of the step that bears most of a cost: of itself `htk
+    whatif` takes the steadiest step, which lacks it."""
+    idle = recorded.idle
+    bearing = bearing_most(idle.step, cost, idle.step)
+    if bearing is None:
+        return change
+    windows = recorded["step_windows"]
+    whole_steps = np.unique(numbers(windows["step"], NONE)[truths(windows["complete"])]).tolist()
+    step, _ = bearing
+    if step not in whole_steps:
+        return change._replace(option="")
+    if len(whole_steps) == 1:
+        return change
+    return change._replace(option=f"--steps {step} {change.option}")
 
 
 def idle_in_words(recorded: CauseEvidence, cost: Ints) -> str:

@@ -8,14 +8,21 @@ from htk.base.columns.arrow import codes_of, matching, numbers
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE
 from htk.verdicts.causes.cause import Cause
-from htk.verdicts.causes.changes import without_launching, without_long_gaps
+from htk.verdicts.causes.changes import (
+    CauseEdit,
+    whatif_change,
+    without_launching,
+    without_long_gaps,
+)
 from htk.verdicts.causes.idle_cause import idle_cause
 from htk.verdicts.causes.idle_time import HOST
 from htk.verdicts.causes.recorded import CauseEvidence
+from htk.verdicts.causes.replayed import ReplayedRecording
 
 FINDING = "launch-bound: the host launches slower than the GPU works"
 BETWEEN_GRAPHS = "the GPU waits for the host between graphs"
 ELSEWHERE = "the GPU waits while the host works on something else"
+_ALIKE = 0.9  # of a gain: so much of it is the same edit
 _CHANGED = 0.01  # of the calls of operators: fewer are counters and the like
 _MORE = "larger batches, fused or foreach operators; take Python work out of the step"
 
@@ -38,10 +45,22 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
         change = change._replace(option="")
     elif recorded.program.is_jax or not recorded.program.is_on_gpu:
         change = change._replace(option="")  # which asks for graphs of CUDA
+    elif not _gains_as_much(recorded.replayed, change, whatif_change("graphs")):
+        change = change._replace(option="")  # which takes long gaps of the host away as well
     return [
-        *idle_cause(recorded, finding, short, advice, change, is_bound=True),
+        *idle_cause(recorded, finding, short, advice, change, is_bound=True, of_each_step=True),
         *idle_cause(recorded, ELSEWHERE, long, elsewhere, without_long_gaps()),
     ]
+
+
+def _gains_as_much(
+    replayed: ReplayedRecording | None, change: CauseEdit, whatif: CauseEdit
+) -> bool:
+    """Return whether an edit gains about as much as the what-if that is like it."""
+    if replayed is None:
+        return False
+    gain = replayed.saved_ns([change]) or 0.0
+    return gain >= _ALIKE * (replayed.saved_ns([whatif]) or 0.0)
 
 
 def _all_in_graphs(launch_totals: pa.Table) -> bool:

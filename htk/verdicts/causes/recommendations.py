@@ -43,7 +43,7 @@ RETURNS = table(
     step_gain_ns_hi90=(INT64, "Upper end of the 90 % interval of that."),
     together_gain_ns=(INT64, "What a step gains without it and all causes above it."),
     basis=(TEXT, "replay; recorded: no gain can be told, the recorded time is all there is."),
-    edit=(TEXT, "Option of htk whatif that makes the same edit of one step; null: none does."),
+    edit=(TEXT, "Options of htk whatif that make the same edit of a step; null: none do."),
     gain_ns=(
         INT64,
         "A rank's recorded time that shows it, evidence and no gain; null: no matter of time.",

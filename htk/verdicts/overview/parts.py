@@ -67,3 +67,9 @@ def _name_causes(numbers: list[int]) -> str:
     if numbers[-1] == len(numbers):
         return f"the first {'two' if len(numbers) == 2 else 'three'}"
     return f"causes {' and '.join(map(str, numbers))}"
+
+
+def name_whatif(number: int, edit: str) -> tuple[str, str]:
+    """Return the command that replays a step without a cause, and what it tells."""
+    article = "that" if edit.startswith("--steps") else "a"
+    return f"whatif PATH {edit}", f"{article} step without cause {number}"

@@ -25,7 +25,7 @@ from htk.verdicts.causes.recommendations import UNEXPLAINED
 from htk.verdicts.causes.served import marks_iterations
 from htk.verdicts.overview.exposed_comm import exposed_comm
 from htk.verdicts.overview.host_time import host_time
-from htk.verdicts.overview.parts import FirstCause, Share
+from htk.verdicts.overview.parts import FirstCause, Share, name_whatif
 from htk.verdicts.overview.records import describe_emptiness, describe_logged_job, post_mortem
 from htk.verdicts.overview.served import ServedVerdict, served_verdict
 
@@ -347,8 +347,8 @@ def _next(
     trace: Trace, shares: tuple[Share, ...], causes: tuple[FirstCause, ...], steps: int
 ) -> tuple[tuple[str, str], ...]:
     """Return the what-if of the first cause, the analyses behind all, and what is always wanted."""
-    edits = [(number, cause.edit) for number, cause in enumerate(causes, 1) if cause.edit]
-    wanted = {f"whatif PATH {edit}": f"a step without cause {n}" for n, edit in edits[:1]}
+    whatifs = [name_whatif(number, c.edit) for number, c in enumerate(causes, 1) if c.edit]
+    wanted = dict(whatifs[:1])
     wanted |= {c.analysis: c.finding for c in causes}
     compute = next((s.pct for s in shares if s.name == "compute"), 0.0)
     if compute >= 50:

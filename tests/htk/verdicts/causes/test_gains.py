@@ -13,9 +13,13 @@ from htk.recording.simulate.config import Config, checked
 from htk.recording.simulate.job import simulate
 from htk.traces.trace.opening import open_trace
 from htk.verdicts.causes.changes import even_compute
+from htk.whatif.baseline import baseline
+from htk.whatif.predict import predict
 from tests.htk.whatif.small_step_model import Act, small_model
 from tests.in_process import htk
 from tests.thinned import thinned
+
+LOADING = "the GPU waits for data"
 
 TWO: dict[str, Any] = {
     "model": "gpt3-126m",
@@ -97,7 +101,7 @@ def test_of_a_run_of_steps_the_first_waits_too(
     monkeypatch.setattr("htk.verdicts.causes.replayed.MOST_ACTIVITIES", 1)
     simulate(checked(Config(**TWO | {"steps": 5}, plants=("starved_loader:ms=20",))), tmp_path)
     first, *_ = causes_of(tmp_path)
-    assert first["finding"] == "the GPU waits for data"
+    assert first["finding"] == LOADING
     assert first["step_gain_ns"] == pytest.approx(20e6, rel=0.05)
 
 
@@ -135,3 +139,16 @@ def test_the_edit_of_a_cause_can_be_typed(tmp_path: Path) -> None:
     for edit in edits:
         answer = htk("whatif", str(tmp_path), *edit.split())
         assert answer.returncode == 0, answer.stderr
+
+
+def test_a_fault_of_one_step_names_the_what_if_of_that_step(tmp_path: Path) -> None:
+    """A load of 20 ms in one of four steps: what-ifs of themselves take a step without it."""
+    simulate(checked(Config(**TWO | {"steps": 4, "plants": ("data_stall:ms=20",)})), tmp_path)
+    trace = open_trace(tmp_path)
+    (cause,) = (r for r in ask(trace, "recommendations").to_pylist() if r["finding"] == LOADING)
+    steps, step, *edit = cause["edit"].split()
+    assert [steps, *edit] == ["--steps", "--no-data-wait", "on"]
+    start = baseline(trace.sel(steps=[int(step)]).tables)
+    after = predict(start, [("no_data_wait", "on")])
+    assert start.step_ns - after.step_ns == pytest.approx(20e6, rel=0.1)
+    assert cause["step_gain_ns"] == pytest.approx(20e6 / 4, rel=0.1)
