@@ -12,6 +12,7 @@ from htk.answers.output.one_sentence import REST_OF_NAMES
 from htk.base.columns.arrow import numbers
 from htk.base.core.humanize import format_bytes, format_duration, pluralize, shorten
 from htk.base.errors import HtkError
+from htk.base.mappings import Fields
 from htk.dashboard import hang_panels
 from htk.dashboard.example_ranges import gaps
 from htk.dashboard.markup import PagePart
@@ -151,31 +152,35 @@ def of_operators(visit: Visit) -> _Sentences | None:
     rows = visit.ask("op_breakdown", n=100).to_pylist()
     outside = [r for r in rows if str(r["op"]).startswith("(") and r["device_time_pct"]]
     rows = [r for r in rows if not str(r["op"]).startswith("(") and r["op"] != REST_OF_NAMES]
-    on_gpu = [r for r in rows if r["device_time_pct"]]
-    if on_gpu:
-        on_gpu.sort(key=lambda r: -r["device_time_pct"])
-        row = on_gpu[0]
-        time = "GPU time"
-        share = f"{on_gpu[0]['device_time_pct']:.1f} %"
-        then = [f"{shorten(r['op'], 40)} {r['device_time_pct']:.1f} %" for r in on_gpu[1:4]]
-    else:
-        rows = sorted((r for r in rows if r["cpu_self_ns"]), key=lambda r: -r["cpu_self_ns"])
-        if not rows:
-            return None
-        row = rows[0]
-        time = "CPU time"
-        share = format_duration(rows[0]["cpu_self_ns"])
-        then = [f"{shorten(r['op'], 40)} {format_duration(r['cpu_self_ns'])}" for r in rows[1:4]]
-    calls = pluralize(row["count"], "call")
-    first = f"{shorten(row['op'], _OF_A_NAME)} takes {share} of {time} by itself, in {calls}"
+    on_gpu = sorted(
+        (r for r in rows if r["device_time_pct"]), key=lambda row: -row["device_time_pct"]
+    )
+    if not on_gpu:
+        return _of_operators_on_the_host(rows)
+    names = [f"{shorten(r['op'], 40)} {r['device_time_pct']:.1f} %" for r in on_gpu[:4]]
     outside_pct = sum(r["device_time_pct"] for r in outside)
     if outside_pct > _MOSTLY_PCT:
         largest = max(outside, key=lambda r: r["device_time_pct"])["op"].strip("()")
         first = f"{outside_pct:.1f} % of GPU time is of no operator; the largest part: {largest}"
-        then.insert(0, f"{shorten(row['op'], 40)} {share}")
-    if time == "CPU time":
-        first = f"{shorten(row['op'], _OF_A_NAME)} takes most CPU time: {share}, in {calls}"
-    return first, f"Then {', '.join(then)}" if then else ""
+        return first, f"Then {', '.join(names)}"
+    row = on_gpu[0]
+    calls = pluralize(row["count"], "call")
+    share = f"{row['device_time_pct']:.1f} % of GPU time by itself"
+    first = f"{shorten(row['op'], _OF_A_NAME)} takes {share}, in {calls}"
+    return first, f"Then {', '.join(names[1:])}" if names[1:] else ""
+
+
+def _of_operators_on_the_host(rows: list[Fields]) -> _Sentences | None:
+    """Return the operators that take most CPU time."""
+    taking = sorted((r for r in rows if r["cpu_self_ns"]), key=lambda row: -row["cpu_self_ns"])
+    if not taking:
+        return None
+    row = taking[0]
+    calls = pluralize(row["count"], "call")
+    time = format_duration(row["cpu_self_ns"])
+    first = f"{shorten(row['op'], _OF_A_NAME)} takes most CPU time: {time}, in {calls}"
+    names = [f"{shorten(r['op'], 40)} {format_duration(r['cpu_self_ns'])}" for r in taking[1:4]]
+    return first, f"Then {', '.join(names)}" if names else ""
 
 
 def of_communication(visit: Visit) -> _Sentences | None:
@@ -200,6 +205,8 @@ def of_communication(visit: Visit) -> _Sentences | None:
     part, words = max(parts)
     if part and exposed:
         first += f", {100 * min(part / exposed, 1):.0f} % of it {words}"
+    if not numbers(waits["matched"], 0).any():
+        return first, ""  # of one rank: no other waits for it here
     worst = find_most_waited_for(visit.ask("stragglers").to_pylist())
     if worst is None:
         return first, ""

@@ -204,10 +204,12 @@ def _summary(visit: Visit) -> list[Any]:
     parts = answered(visit, "comm_summary", by=by)
     if by == "size":
         parts[0] = _sizes(visit, parts[0])
-    note = (
-        "Sums over ranks. Shared: all its time, exposed or not; where several collectives run at "
-        "once on a GPU, each has its share."
-    )
+    note = "Sums over calls and ranks: calls that run at once count each in full."
+    if visit.trace.tables["kernels"].num_rows:
+        note = (
+            "Sums over ranks. Shared: all its time, exposed or not; where several collectives run "
+            "at once on a GPU, each has its share."
+        )
     return [*hint(note), *parts]
 
 

@@ -52,8 +52,9 @@ def test_delays_of_two_clocks_are_doubted_in_the_heading(path: str, tmp_path: Pa
 
 
 def host_runs(folder: Path) -> Runs:
-    """Five operators and a step of the host, and no GPU."""
+    """Six operators and a step of the host, and no GPU."""
     events = [step(0, 1, 40), *(op("aten::mm", 2 + 5 * k, 3) for k in range(5))]
+    events.append(op("aten::add", 30, 2))
     write(folder / "rank0.json", *events, **of_rank(0, 1))
     return Runs([], trace=open_trace(folder, OpenOptions(cache=False)))
 
@@ -71,9 +72,16 @@ def test_a_part_without_its_table_keeps_its_heading(part: str, tmp_path: Path) -
 def test_the_host_alone_is_told_in_a_sentence(tmp_path: Path) -> None:
     visit = Visit(host_runs(tmp_path), UrlState.of("/timeline", ""))
     said = str(composed()["timeline"].parts["headline"](visit))
-    # the last operator begins 22 µs in and takes 3; the step lasts from 1 to 41
-    assert "The host ran 5 operators and 1 range in 40.0\\xa0µs" in said
+    # the last operator begins 30 µs in and takes 2; the step lasts from 1 to 41
+    assert "The host ran 6 operators and 1 range in 40.0\\xa0µs" in said
     assert "No GPU work was recorded" in said
+
+
+def test_operators_of_a_host_are_named_once(tmp_path: Path) -> None:
+    visit = Visit(host_runs(tmp_path), UrlState.of("/operators", ""))
+    heading = str(composed()["operators"].parts["headline"](visit)).replace("\\xa0", " ")
+    assert "aten::mm takes most CPU time: 15.0 µs, in 5 calls" in heading
+    assert "Then aten::add 2.00 µs." in heading
 
 
 def test_a_what_if_without_a_gpu_is_refused_once(tmp_path: Path) -> None:
@@ -82,3 +90,14 @@ def test_a_what_if_without_a_gpu_is_refused_once(tmp_path: Path) -> None:
     assert not page.fits(visit.trace), "the menu does not offer it"
     with pytest.raises(MissingTable, match="no GPU activities"):
         page.layout(visit)
+
+
+def test_communication_of_one_rank_of_many_has_its_sentence(tmp_path: Path) -> None:
+    """A collective of 10 µs, beside nothing, in 30 from the first kernel to its end."""
+    events = [launch(1, 1), kernel("gemm", 2, 20, 1), launch(2, 3)]
+    events += [kernel("ncclDevKernel_AllReduce_Sum_bf16_RING_LL", 22, 10, 2)]
+    write(tmp_path / "rank0.json", *events, **of_rank(0, 8))
+    visit = Visit(Runs([], trace=open_trace(tmp_path, OpenOptions(cache=False))), UrlState())
+    heading = str(composed()["communication"].parts["headline"](visit)).replace("\\xa0", " ")
+    assert "Exposed communication takes 33.3 % of the GPUs' time" in heading
+    assert "100 % of it undetermined: wait or transfer" in heading

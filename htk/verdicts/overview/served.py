@@ -164,7 +164,7 @@ def _beside_best(trace: Trace, iterations: int) -> list[str]:
         )
     unlike_pct = answer.coverage["no_measured_neighbour_pct"] or 0.0
     if unlike_pct >= _LEAST_MEASURED_PCT:
-        text = f"no measured neighbour: {unlike_pct:.0f} %"
+        text = f"{unlike_pct:.0f} % of the GPU time is kernels of which none like it was measured"
         if guessed := [row for row in rows if row["basis"] == BASES[FORMULA]]:
             text += " (by formula {1} where {0} were taken)".format(*_sums(guessed, iterations))
         parts.append(text)
