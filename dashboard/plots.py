@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from htk.answers.output.figure_colours import colour_of, hatch, heat_scale, marker_of, place_of
-from htk.answers.output.figure_columns import written_out
+from htk.answers.output.figure_columns import scale_of_lengths, written_out
 from htk.answers.output.figure_frame import framed
 from htk.answers.output.tokens import palette_of
 from htk.base.core.humanize import shorten, shorten_apart
@@ -186,10 +186,11 @@ def waterfall(
 
 
 def ranked(rows: Sequence[Fields], name: str, value: str, dark: bool) -> Any:
-    """Things by what they cost, each in the colour of its kind. In ms."""
+    """Things by what they cost, in ns, each in the colour of its kind."""
     import plotly.graph_objects as go
 
     own = palette_of(dark)
+    factor, unit = scale_of_lengths(max((row[value] for row in rows), default=0))
     short = shorten_apart((str(r[name]) for r in rows), 56)
     words = [short[str(r[name])] for r in rows]
     places = [f"{k}" for k in range(len(rows))]  # two long names may look the same when cut
@@ -199,13 +200,13 @@ def ranked(rows: Sequence[Fields], name: str, value: str, dark: bool) -> Any:
         of_kind = [k for k, r in enumerate(rows) if (r["kind"] or "other") == kind]
         bars.append(
             go.Bar(
-                x=[rows[k][value] / 1e6 for k in of_kind],
+                x=[rows[k][value] * factor for k in of_kind],
                 y=[places[k] for k in of_kind],
                 orientation="h",
                 name="copies" if kind == "memory" else written_out(kind),
                 text=[words[k] for k in of_kind],
                 textposition="none",
-                hovertemplate="%{text}<br>%{x:.4g} ms<extra></extra>",
+                hovertemplate=f"%{{text}}<br>%{{x:.4g}} {unit}<extra></extra>",
                 marker={"color": own.get(kind, own["gpu"])},
             )
         )
@@ -217,7 +218,7 @@ def ranked(rows: Sequence[Fields], name: str, value: str, dark: bool) -> Any:
         "ticktext": words,
         "automargin": True,
     }
-    return framed(bars, dark=dark, xaxis={"title": {"text": "ms"}}, yaxis=axis, barmode="overlay")
+    return framed(bars, dark=dark, xaxis={"title": {"text": unit}}, yaxis=axis, barmode="overlay")
 
 
 def roofs(points: Sequence[Fields], lines: Sequence[tuple[str, float, float]], dark: bool) -> Any:
@@ -332,6 +333,18 @@ def axis_of(letter: str, number: int) -> str:
     return letter if number == 1 else f"{letter}{number}"
 
 
+def marks_in_seconds(first_ms: float, last_ms: float, most: float) -> Fields:
+    """Return about so many marks of an axis whose values are in ms, round numbers of seconds."""
+    apart_s = (last_ms - first_ms) / 1e3 / max(most, 1.0)
+    power = 10.0 ** math.floor(math.log10(apart_s))
+    step_s = power * next(times for times in (1, 2, 5, 10) if times * power >= apart_s)
+    numbers = range(math.ceil(first_ms / 1e3 / step_s), math.floor(last_ms / 1e3 / step_s) + 1)
+    return {
+        "tickvals": [1e3 * step_s * number for number in numbers],
+        "ticktext": [f"{step_s * number:.12g}" for number in numbers],
+    }
+
+
 def busy(recordings: Sequence[tuple[Sequence[float], Fields]], dark: bool) -> Any:
     """Return how busy the GPUs are over time: parts that add up to the busy time, to be brushed.
     Each recording has an axis of its own beside the one before, as wide as it is long."""
@@ -339,6 +352,8 @@ def busy(recordings: Sequence[tuple[Sequence[float], Fields]], dark: bool) -> An
 
     own = palette_of(dark)
     lengths = [edges[-1] - edges[0] for edges, _ in recordings]
+    _, unit = scale_of_lengths(1e6 * max(edges[-1] for edges, _ in recordings))
+    unit = "s" if unit == "s" else "ms"  # which times are in
     axes: Fields = {}
     data = []
     left, room = 0.0, 1 - _BETWEEN * (len(recordings) - 1)
@@ -365,11 +380,12 @@ def busy(recordings: Sequence[tuple[Sequence[float], Fields]], dark: bool) -> An
             for kind, values in layers.items()
         ]
         axes[f"xaxis{'' if number == 1 else number}"] = {
-            "title": {"text": "ms since the recording began" if number == 1 else ""},
+            "title": {"text": f"{unit} since the recording began" if number == 1 else ""},
             "range": [edges[0], edges[-1]],
             "domain": [left, min(right, 1)],
             "anchor": "y",
-            **({"nticks": max(2, round(12 * share))} if len(recordings) > 1 else {}),
+            "nticks": max(2, round(12 * share)),
+            **(marks_in_seconds(edges[0], edges[-1], 12 * share) if unit == "s" else {}),
         }
         left = right + _BETWEEN
     return framed(

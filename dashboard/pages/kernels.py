@@ -4,6 +4,7 @@ from typing import Any
 
 from dash import html
 
+from htk.answers.output.figure_columns import scale_of_lengths
 from htk.answers.output.figure_frame import framed
 from htk.answers.output.tokens import blended, palette_of
 from htk.base.core.humanize import sentence
@@ -124,17 +125,19 @@ def _tensor(visit: Visit) -> list[Any]:
         ("not on tensor cores", "no_tensor_core_ns", blended(own["compute"], own["panel"], 0.4)),
         ("undetermined", "tensor_core_unknown_ns", own["undetermined"]),
     )
+    longest = max(sum(r[column] or 0 for _, column, _ in parts) for r in rows)
+    factor, unit = scale_of_lengths(longest)
     bars = [
         go.Bar(
             y=[r["family"] for r in rows],
-            x=[(r[column] or 0) / 1e6 for r in rows],
+            x=[(r[column] or 0) * factor for r in rows],
             orientation="h",
             name=name,
             marker={"color": colour},
         )
         for name, column, colour in parts
     ]
-    axes = {"xaxis": {"title": "ms, all ranks"}, "yaxis": {"autorange": "reversed"}}
+    axes = {"xaxis": {"title": f"{unit}, all ranks"}, "yaxis": {"autorange": "reversed"}}
     fig = framed(bars, dark=visit.dark, barmode="stack", **axes)
     return [*hint(_whether_named(visit)), plot(fig, "tensor cores")]
 

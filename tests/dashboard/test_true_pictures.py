@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from htk.answers.ask import ask
 from htk.answers.output.tokens import DARK, LIGHT
 from htk.base.core.humanize import format_duration, shorten_apart
+from htk.dashboard.plots import marks_in_seconds
 from htk.dashboard.runs import Runs
 from htk.faces.cli.commands.simulate import command as simulate
 from htk.traces.trace.opening import OpenOptions, open_trace
@@ -314,3 +315,10 @@ def test_idle_time_of_unrecorded_ranks_is_hatched(browser: Any, tmp_path: Path) 
     assert hatched == ["unrecorded"]
     drawn = {label for label, length in zip(lost[0]["y"], lost[0]["x"], strict=True) if length}
     assert drawn == {f"rank {rank}" for rank in range(8) if rank not in (0, 4)}
+
+
+def test_marks_of_a_long_recording_are_round_seconds() -> None:
+    marks = marks_in_seconds(1500.0, 15_100.0, 12)
+    assert marks["ticktext"] == ["2", "4", "6", "8", "10", "12", "14"]
+    assert marks["tickvals"] == [2e3, 4e3, 6e3, 8e3, 10e3, 12e3, 14e3]
+    assert marks_in_seconds(0, 2300.0, 12)["ticktext"][:3] == ["0", "0.2", "0.4"]

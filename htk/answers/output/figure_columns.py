@@ -99,10 +99,15 @@ def scale_of(table: pa.Table, name: str) -> tuple[float | None, str]:
         lengths = [table[each] for each in names if each not in ABSOLUTE_TIMES]
         ends = [end for column in lengths for end in pc.min_max(column).as_py().values() if end]
         longest = max(map(abs, ends), default=0)
-        if name in ABSOLUTE_TIMES or not longest:
-            return _MS
-        return _US if longest < 1e6 else _S if longest >= _FROM_S else _MS
+        return _MS if name in ABSOLUTE_TIMES else scale_of_lengths(longest)
     return None, unit
+
+
+def scale_of_lengths(longest_ns: float) -> tuple[float, str]:
+    """Return what ns are multiplied by, and their unit then, on an axis that reaches so far."""
+    if longest_ns >= _FROM_S:
+        return _S
+    return _US if 0 < longest_ns < 1e6 else _MS
 
 
 def title_of(table: pa.Table, name: str) -> str:

@@ -26,8 +26,8 @@ def exposed_comm(trace: Trace, exposed: int) -> list[tuple[str, int, str]]:
 
 
 def _split_of_comm(trace: Trace) -> pa.Table | None:
-    """Return each rank's waiting and transfer; None where nobody is seen to wait, and no rank is
-    missing for whom somebody may."""
+    """Return each rank's waiting and transfer; None where nobody waits, as far as can be told of
+    every collective."""
     lost = unrecorded_ranks(trace.everything.tables["ranks"])
     try:
         split = ask(trace, "comm_wait").table
@@ -35,4 +35,5 @@ def _split_of_comm(trace: Trace) -> pa.Table | None:
         if lost:
             raise
         return None
-    return split if lost or numbers(split["wait_ns"]).any() else None
+    of_others = numbers(split["wait_ns"]).any() or numbers(split["undetermined_ns"]).any()
+    return split if lost or of_others else None
