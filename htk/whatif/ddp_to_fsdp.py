@@ -26,6 +26,7 @@ from htk.whatif.fsdp_units import (
     weights_between,
 )
 from htk.whatif.host_cost import delayed, host_ns, launch_ns, operator_ns, removed
+from htk.whatif.number_format import gradient_bytes
 from htk.whatif.parallelism import Sharded, owned, replicating
 from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import COMPUTE, Work, followed, inserted
@@ -261,7 +262,7 @@ def _planned(
     A layer is what lies between two attention kernels, the same in all.
     """
     many = len(forward)
-    unit = 2.0 * weights_between(model, lane, forward[many // 2])
+    unit = float(gradient_bytes(model)) * weights_between(model, lane, forward[many // 2])
     if not 0 < unit * many <= now.reduced_bytes:
         unit = now.reduced_bytes / (many + 1)
     root = max(now.reduced_bytes - unit * many, 0.0)

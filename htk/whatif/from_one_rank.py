@@ -18,7 +18,7 @@ from htk.whatif.fsdp_units import compute_lane, gradients, next_of
 from htk.whatif.host_cost import delayed, launch_ns, operator_ns
 from htk.whatif.micro_batch_count import micro_batches
 from htk.whatif.network_tiers import network
-from htk.whatif.number_format import recorded_format
+from htk.whatif.number_format import gradient_bytes
 from htk.whatif.operator_shapes import matrices, operator_shapes
 from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import Work, inserted
@@ -63,7 +63,7 @@ def with_replicas(model: StepModel, ranks: int, name: str) -> StepModel:
     group = ranks // split
     per_node = min(max(node // split, 1), group)
     lane = compute_lane(model, model.graph.ranks[0])
-    element = _gradient_bytes(model)
+    element = gradient_bytes(model)
     ready = [(activity, element * n // split) for activity, n in parameter_gradients(model)]
     if not ready:
         raise UsageError(
@@ -114,15 +114,6 @@ def with_replicas(model: StepModel, ranks: int, name: str) -> StepModel:
             f"at {1 / net.pace(group, per_node):.3g} GB/s, as such links usually have"
         )
     )
-
-
-def _gradient_bytes(model: StepModel) -> int:
-    """Return the bytes of an element: of weights that autocast casts, four."""
-    casts = model.facts.op.isin("aten::copy_") & model.facts.types.where(
-        lambda types: types and "float" in types and ("BFloat16" in types or "Half" in types)
-    )
-    half = recorded_format(model) in ("bf16", "fp16", "fp8")
-    return 2 if half and not casts.any() else 4
 
 
 def _convolved(model: StepModel, lane: Ints) -> list[tuple[int, int]]:

@@ -10,7 +10,27 @@ from htk.base.names.kinds import MULTIPLIED_FORMATS, read_number_format
 from htk.quantities.measures.op_work import in_tf32_by_name
 from htk.whatif.step_model import StepModel
 
+_SINGLE = ("tf32", "fp32")
+_HALF = ("bf16", "fp16", "fp8")  # of weights, whatever format products cast them to
 _VECTORS = re.compile(r"sgemm(?!.*tf32)|simt", re.I)
+
+
+def number_format(model: StepModel) -> str | None:
+    """Return the format of the step's matrix products, as edits left them."""
+    return model.number_format or recorded_format(model)
+
+
+def element_bytes(model: StepModel) -> int:
+    """Return the bytes of an element that products read: 2 where the format is not known."""
+    return 4 if number_format(model) in _SINGLE else 2
+
+
+def gradient_bytes(model: StepModel) -> int:
+    """Return the bytes of an element of a gradient: of weights that autocast casts, four."""
+    casts = model.facts.op.isin("aten::copy_") & model.facts.types.where(
+        lambda types: types and "float" in types and ("BFloat16" in types or "Half" in types)
+    )
+    return 2 if number_format(model) in _HALF and not casts.any() else 4
 
 
 def recorded_format(model: StepModel) -> str | None:

@@ -147,6 +147,7 @@ class StepModel:
     before_tokens: "StepModel | None" = None  # the step before its tokens were changed
     site: SiteByGpu = field(default_factory=dict)  # what a site measured of its GPUs
     gpu: str | None = None  # the GPU that an edit asked for, as its driver names it
+    number_format: str | None = None  # of matrix products, that an edit asked for
     peak: float = 1.0  # times the peak rate of a GPU
     work: float = 1.0  # times the model FLOPs of a sample; NaN: not known
     links: float = 1.0  # times the rate of a GPU's links

@@ -11,7 +11,7 @@ import numpy as np
 from htk.base.columns.types import Mask
 from htk.base.errors import UsageError
 from htk.whatif.host_cost import unlaunched
-from htk.whatif.number_format import recorded_format
+from htk.whatif.number_format import number_format
 from htk.whatif.operator_shapes import Shape, operator_shapes
 from htk.whatif.step_model import StepModel
 
@@ -23,7 +23,7 @@ _SOFTMAX = ("aten::_softmax", "aten::_softmax_backward_data")
 _MASKS = ("aten::masked_fill", "aten::masked_fill_", "aten::where", "aten::tril", "aten::triu")
 _RATE = 0.57  # of the fastest matrix product: FlashAttention 2 on A100, in the middle of its sizes
 _BACKWARD = 2.5  # times the forward: five products in place of two
-_HALF = ("bf16", "fp16")
+_HALF = ("bf16", "fp16", "fp8")  # products of layers in fp8 leave it in half precision
 
 
 def apply(model: StepModel, value: str) -> StepModel:
@@ -32,15 +32,16 @@ def apply(model: StepModel, value: str) -> StepModel:
     scores = score_shape(model)
     if scores is None and model.facts.family.isin("attention").any():
         raise UsageError(f"{NAME} flash: the recorded attention is one kernel already")
-    gpu, number_format = model.device, recorded_format(model)
+    gpu = model.device
+    multiplied = number_format(model)
     if scores is None or gpu is None:
         raise UsageError(
             f"{NAME} flash: no softmax over the scores of all pairs is seen (record_shapes=True "
             "would tell), or the GPU is not in the catalogue"
         )
-    if number_format not in _HALF:
+    if multiplied not in _HALF:
         raise UsageError(
-            f"{NAME} flash: its kernels take bf16 or fp16, not {number_format or 'an unknown type'}"
+            f"{NAME} flash: its kernels take bf16 or fp16, not {multiplied or 'an unknown type'}"
         )
     chosen = kernels_on_scores(model, scores)
     masked = bool((chosen & model.facts.op.isin(*_MASKS)).any())

@@ -1,22 +1,25 @@
 """LoRA: the weights of a model are frozen, products of its layers get adapters, two thin matrices.
 
-Products that make gradients of weights go; those of layers that repeat get an adapter each, whose
-products, passes over its result and launches take their place. Gradients of the adapters alone are
-reduced and updated. What is in no layer (embedding, output) is frozen without an adapter.
+Products that make gradients of weights go; those of layers that repeat get an adapter each. Its
+backward products take their place, its forward ones come behind the products of the layers, each
+time that these run; each with passes over its result, and launches. Gradients of the adapters alone
+are reduced and updated. What is in no layer (embedding, output) is frozen without an adapter.
 """
 
 import math
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from htk.base.columns.types import Ints
 from htk.base.errors import UsageError
 from htk.physics.hardware import Gpu
 from htk.whatif.edit_arguments import positive_integer
 from htk.whatif.fsdp_units import compute_lane, gradients
 from htk.whatif.host_cost import delayed, operator_ns
 from htk.whatif.micro_batch_count import micro_batches
+from htk.whatif.number_format import element_bytes, gradient_bytes, number_format
 from htk.whatif.operator_shapes import matrices
 from htk.whatif.parallel import smaller
 from htk.whatif.parallelism import GRADIENTS, owned, replicated, replicating, sharded, shared_tokens
@@ -27,18 +30,19 @@ from htk.whatif.transfers import rescaled
 NAME = "lora"
 HELP = "LoRA of this rank on the products of layers, all else frozen: 16."
 
-_BYTES = 2  # of an element, in half precision
 _TILE = 64  # the narrowest of matrix units
 _MOST = 512  # of a rank
+_SIGMA = 0.1  # of the products that go, which is certain, and of the adapters that come
 _FORWARD, _BACKWARD = (2, 5), (4, 2)  # thin products, and passes over the result
-_LAUNCHES = 8  # of an adapter, forward and backward, beside the one whose place it takes
+_LAUNCHES = 4  # of an adapter each way; backward beside the one whose place it takes
 
 
 def apply(model: StepModel, value: str) -> StepModel:
     rank = positive_integer(value, NAME)
     if rank > _MOST:
         raise UsageError(f"{NAME} {value!r}: ranks of adapters up to {_MOST} are answered")
-    tokens, gpu = inputs(model).tokens, model.device
+    tokens = inputs(model).tokens
+    gpu = model.device
     lanes = [compute_lane(model, each) for each in model.graph.ranks]
     of_weights = gradients(model, lanes)
     if not tokens or gpu is None or not all(of_weights):
@@ -46,33 +50,46 @@ def apply(model: StepModel, value: str) -> StepModel:
             f"{NAME}: no product is seen that makes the gradient of a weight (record_shapes=True "
             "would tell): the model has no linear layers, or they are frozen already"
         )
-    least = float(model.lengths()[model.is_compute & (model.lengths() > 0)].min())
+    adapter = _Adapter(
+        rank,
+        tokens,
+        _rate(gpu, number_format(model)),
+        element_bytes(model) / gpu.achievable_memory_gbps,
+        float(model.lengths()[model.is_compute & (model.lengths() > 0)].min()),
+    )
     many = max(micro_batches(model), 1)
-    length, changed = model.lengths().astype(np.float64), np.zeros(len(model.graph.start), bool)
+    length = model.lengths().astype(np.float64)
     adapters: list[int] = []
-    adapted, forward_ns = 0, 0.0
-    for kernels in of_weights:
+    adapted = 0
+    forward_ns = 0.0
+    for lane, kernels in zip(lanes, of_weights, strict=True):
         shapes = Counter(_weight(model, kernel) for kernel, _ in kernels)
+        in_layers = {weight for weight, count in shapes.items() if count > many}
+        runs = _forward_runs(model, lane, in_layers)
         adapted = 0
         for kernel, _ in kernels:
-            out, into = _weight(model, kernel)
-            changed[kernel] = True
-            if shapes[out, into] <= many:  # in no layer
-                length[kernel] = 0.0
+            weight = _weight(model, kernel)
+            length[kernel] = 0.0
+            if weight not in in_layers:
                 continue
-            adapted += rank * (out + into)
-            backward, forward = (
-                _adapter_ns(gpu, tokens, rank, (out, into), least, way)
-                for way in (_BACKWARD, _FORWARD)
-            )
-            length[kernel] = backward + forward
-            forward_ns += forward / len(of_weights)
+            adapted += rank * sum(weight)
+            length[kernel] = adapter.ns(weight, _BACKWARD)
             adapters.append(kernel)
+            if not runs[weight]:  # its forward products are not seen: they come here as well
+                length[kernel] += adapter.ns(weight, _FORWARD)
+                adapters.append(kernel)
+            forward_ns += adapter.ns(weight, _FORWARD) / len(of_weights)
+        for weight, forward in runs.items():
+            length[forward] += adapter.ns(weight, _FORWARD)
+            adapters += forward
     layout = sharded(model) or replicated(model)
-    every = layout.reduced_bytes / _BYTES if layout else sum(n for _, n in of_weights[0]) / many
+    every = float(sum(n for _, n in of_weights[0])) / many
+    if layout:
+        every = layout.reduced_bytes / gradient_bytes(model)
     share = min(adapted / many / max(every, 1.0), 1.0)
     launching = model.graph.activities.call[adapters]
     held = delayed(model, launching, _LAUNCHES * operator_ns(model))
+    changed = length != model.lengths()
     thin = owned(held.with_lengths(changed, length), share)
     reduces = replicating(model) | (model.is_collective("reduce_scatter") & ~shared_tokens(model))
     thin = thin.with_lengths(reduces, rescaled(thin, reduces, share))
@@ -80,7 +97,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     less = min(1 / share, max(smallest / GRADIENTS, 1.0))  # seen as gradients by further edits
     thin = replace(thin, facts=smaller(thin.facts, reduces, less), work=math.nan)
     return (
-        thin.with_uncertainty("compute", 0.2)
+        thin.with_uncertainty("compute", _SIGMA)
         .with_uncertainty("structure", 0.02)
         .with_assumption(
             f"adapters of rank {rank}, {100 * share:.2g} % of the parameters, on every product of "
@@ -95,17 +112,45 @@ def _weight(model: StepModel, kernel: int) -> tuple[int, int]:
     return rows, columns
 
 
-def _adapter_ns(
-    gpu: Gpu, tokens: int, rank: int, weight: tuple[int, int], least: float, way: tuple[int, int]
-) -> float:
-    """Return the time of an adapter's products one way, which are as wide as its rank, and of
-    passes over its result."""
-    products, passes = way
-    wide = sum(weight) / 2
-    width = max(rank, _TILE)
-    rate = gpu.achievable_half_tflops * 1e3
-    each = max(
-        2 * tokens * wide * width / rate, _BYTES * tokens * wide / gpu.achievable_memory_gbps
-    )
-    moved = passes * _BYTES * tokens * weight[0] / gpu.achievable_memory_gbps
-    return products * (each + least) + moved + 2 * least
+def _forward_runs(
+    model: StepModel, lane: Ints, weights: set[tuple[int, int]]
+) -> dict[tuple[int, int], list[int]]:
+    """Return the products of a stream that multiply with each of these weights, forward or done
+    again for the backward pass."""
+    facts = model.facts
+    running = lane[(facts.family.isin("gemm") & (facts.recomputed | ~facts.backward))[lane]]
+    runs: dict[tuple[int, int], list[int]] = {weight: [] for weight in weights}
+    for kernel in running.tolist():
+        shapes = matrices(facts.dims[kernel])
+        if len(shapes) < 2:
+            continue
+        into, out = shapes[1]
+        if (out, into) in runs:
+            runs[out, into].append(kernel)
+    return runs
+
+
+def _rate(gpu: Gpu, multiplied: str | None) -> float:
+    """Return the operations that products reach in a ns, in their format."""
+    known = gpu.achievable_tflops("tf32") if multiplied in ("tf32", "fp32") else None
+    return 1e3 * (known or gpu.achievable_half_tflops)
+
+
+@dataclass(frozen=True)
+class _Adapter:
+    """What decides how long an adapter's kernels take."""
+
+    rank: int
+    tokens: int
+    rate: float  # operations of a ns
+    moved_ns: float  # for an element that is read or written
+    least: float  # ns of a kernel
+
+    def ns(self, weight: tuple[int, int], way: tuple[int, int]) -> float:
+        """Return the time of its products one way, which are as wide as its rank, and of passes
+        over its result."""
+        products, passes = way
+        wide = self.tokens * sum(weight) / 2
+        each = max(2 * wide * max(self.rank, _TILE) / self.rate, self.moved_ns * wide)
+        over = passes * self.moved_ns * self.tokens * weight[0]
+        return products * (each + self.least) + over + 2 * self.least

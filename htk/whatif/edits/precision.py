@@ -82,6 +82,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     return (
         replace(
             changed,
+            number_format=wanted,
             peak=model.peak * _peak(gpu, wanted) / _peak(gpu, now),
             low_confidence=True,
         )

@@ -10,10 +10,13 @@ import pytest
 
 from htk.whatif.data_groups import Position
 from htk.whatif.ddp_to_fsdp import OUT, TOGETHER, _backward, _forward, _Plan, _Rank
+from htk.whatif.edits import sharding
 from htk.whatif.fsdp_units import backward_layers, compute_lane, layers
 from htk.whatif.network_tiers import network
+from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import Work
 from tests.htk.whatif.edits.attention_step import STEP, K
+from tests.htk.whatif.named_jobs import started
 from tests.htk.whatif.small_step_model import Act, small_model
 
 MODEL = small_model([*STEP[:-2], Act("late", K, backward=True), *STEP[-2:]])
@@ -153,3 +156,14 @@ def test_what_stays_whole_is_not_gathered_again() -> None:
     hooks = [ns for name, ns in calls(rank) if name in firsts]
     assert 500 in hooks, "the hook alone"
     assert [by_name(rank)[f"r{k}"].lag for k in range(3)] == [30 - 500, 30, 30]
+
+
+@pytest.mark.parametrize(("job", "twin"), [("plain", "sharded"), ("tf32", "tf32, sharded")])
+def test_units_have_the_bytes_that_fsdp_gathers(job: str, twin: str) -> None:
+    edited = sharding.apply(started(job).model, "full_shard")
+    assert gathered(edited) == pytest.approx(gathered(started(twin).model), rel=0.01)
+
+
+def gathered(model: StepModel) -> list[int]:
+    first = model.is_collective("all_gather") & (model.graph.activities.rank == 0)
+    return sorted(model.facts.out_bytes[first].tolist())
