@@ -97,8 +97,13 @@ def _listed(model: StepModel, chosen: Mask) -> dict[int, tuple[int, ...]]:
 
 def _by_order(model: StepModel) -> dict[int, Position]:
     """Return positions by the collectives that ranks were recorded in together; where each was
-    recorded alone, by their numbers."""
+    recorded alone, by their numbers. Those of one replica are in groups of their own: all that they
+    share with others was put in by edits."""
     chosen = np.flatnonzero((_of_shards(model) | replicating(model)) & (model.run_edge >= 0))
+    tables = model.facts.tables
+    is_any_recorded = tables["collectives"].num_rows > 0
+    if is_any_recorded and (collective_rows(tables, model.facts.rows[chosen]) < 0).all():
+        return {rank: Position(rank, 0) for rank in model.graph.ranks}
     size = model.facts.group_size[chosen]
     ranks = model.graph.activities.rank[chosen]
     nodes = model.graph.src[model.run_edge[chosen]]

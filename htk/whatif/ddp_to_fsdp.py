@@ -22,6 +22,7 @@ from htk.whatif.fsdp_units import (
     compute_lane,
     layers,
     next_of,
+    passes,
     position_on,
     weights_between,
 )
@@ -102,6 +103,9 @@ class _Rank:
     def call(self, activity: int) -> int:
         return int(self.model.graph.activities.call[activity])
 
+    def is_backward(self, turn: Ints) -> bool:
+        return bool(self.model.facts.backward[turn].any())
+
     def busy(self, before: int, ns: float) -> None:
         self.calls.append((self.call(before), ns))
 
@@ -180,7 +184,8 @@ def from_replicas(model: StepModel, now: Sharded, name: str, shards: int) -> Ste
     positions = data_positions(model)
     for rank in model.graph.ranks:
         lane = compute_lane(model, rank)
-        forward = layers(model, lane)
+        turns = passes(model, lane)
+        forward = layers(model, turns[0]) if turns else []
         backward = backward_layers(model, lane, len(forward))
         if not forward or not backward:
             raise UsageError(
@@ -190,8 +195,11 @@ def from_replicas(model: StepModel, now: Sharded, name: str, shards: int) -> Ste
         plan = plan or _planned(model, now, name, shards, lane, forward)
         like = int(reduces[acts.rank[reduces] == rank][0])
         builder = _Rank(model, plan, lane, many + len(works), like, positions[rank])
-        _forward(builder, forward)
-        _backward(builder, backward)
+        for turn in turns:
+            if builder.is_backward(turn):
+                _backward(builder, turn, backward_layers(model, turn, len(forward)))
+            else:
+                _forward(builder, turn, layers(model, turn))
         firsts.append(builder.first)
         lasts.append(int(lane[-1]))
         works += builder.works
@@ -212,11 +220,11 @@ def from_replicas(model: StepModel, now: Sharded, name: str, shards: int) -> Ste
     )
 
 
-def _forward(builder: _Rank, regions: list[Region]) -> None:
+def _forward(builder: _Rank, turn: Ints, regions: list[Region]) -> None:
+    """Gather the units of a forward pass, whose activities are the turn's."""
     plan = builder.plan
-    lane = builder.lane
     acts = builder.model.graph.activities
-    begin = next(int(a) for a in lane.tolist() if acts.kind[a] == 0)
+    begin = next(int(a) for a in turn.tolist() if acts.kind[a] == 0)
     for size, first in [(plan.root, begin), *((plan.unit, r.first) for r in regions)]:
         builder.busy(first, plan.hook + plan.gather_ns)
         lead = plan.operator
@@ -225,10 +233,11 @@ def _forward(builder: _Rank, regions: list[Region]) -> None:
         builder.copy_out(size, builder.gather(size, first, lead), first)
 
 
-def _backward(builder: _Rank, regions: list[Region]) -> None:
+def _backward(builder: _Rank, turn: Ints, regions: list[Region]) -> None:
+    """Gather the units of a backward pass, whose activities are the turn's, and reduce them."""
     plan = builder.plan
     lane = builder.lane
-    backward = lane[builder.model.facts.backward[lane]]
+    backward = turn[builder.model.facts.backward[turn]]
     again = plan.name != "shard_grad_op"
     rest = next_of(lane, int(backward[-1]))
     builder.together = -1

@@ -93,11 +93,11 @@ def apply_edits(start: Baseline, asked: Sequence[tuple[str, str]]) -> tuple[Step
 
 
 def _with_wrapper(start: Baseline, asked: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
-    """Return the edits, and with the neighbours of a lone rank the sharding that it is wrapped
+    """Return the edits, and with the first replicas of a job the sharding that it is wrapped
     for."""
     wrapped_for = start.job.strategy
     names = dict(asked)
-    if start.job.ranks != 1 or "world" not in names or "sharding" in names:
+    if start.job.data_ranks != 1 or "world" not in names or "sharding" in names:
         return asked
     return asked if wrapped_for in (None, "ddp") else ordered([*asked, ("sharding", wrapped_for)])
 

@@ -15,16 +15,19 @@ from htk.base.columns.types import Ints
 from htk.base.errors import UsageError
 from htk.whatif.fsdp_to_ddp import BUCKET_BYTES
 from htk.whatif.fsdp_units import compute_lane, gradients, next_of
+from htk.whatif.group_kinds import described_degree
 from htk.whatif.host_cost import delayed, launch_ns, operator_ns
 from htk.whatif.micro_batch_count import micro_batches
 from htk.whatif.network_tiers import network
 from htk.whatif.number_format import gradient_bytes
 from htk.whatif.operator_shapes import matrices, operator_shapes
+from htk.whatif.parallel import tensor_degree
 from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import Work, inserted
 from htk.whatif.transfers import gpus_of_a_node
 
 _GPUS_OF_A_NODE = 8
+_LOOK_UPS = ("aten::embedding", "aten::index_select")
 _SKEW = 0.02  # of the step: how late the last of several is, of which one was recorded
 
 
@@ -44,76 +47,94 @@ def placed(model: StepModel, world: str) -> StepModel:
     return replace(model, facts=replace(model.facts, gpus_per_node=node))
 
 
-def parameter_gradients(model: StepModel) -> list[tuple[int, int]]:
-    """Return the activities that make gradients in a micro-batch, with their elements."""
-    lane = compute_lane(model, model.graph.ranks[0])
+def parameter_gradients(model: StepModel, rank: int | None = None) -> list[tuple[int, int]]:
+    """Return the activities that make gradients in a micro-batch of a rank (by default the first),
+    with their elements; those of a table where it looks tokens up."""
+    lane = compute_lane(model, model.graph.ranks[0] if rank is None else rank)
     products = sorted([*gradients(model, [lane])[0], *_convolved(model, lane)])
     if not products:
         return []
     last = int(lane[model.facts.backward[lane]][-1])
+    looks_up = rank is None or bool(model.facts.op.isin(*_LOOK_UPS)[lane].any())
     return [
         *products[-(len(products) // max(micro_batches(model), 1)) :],
-        (last, widest_table(model)),
+        (last, widest_table(model) if looks_up else 0),
     ]
 
 
-def with_replicas(model: StepModel, ranks: int, name: str) -> StepModel:
-    """Return the model of so many such GPUs."""
-    node, split = gpus_of_a_node(model), model.tensor or 1
-    group = ranks // split
-    per_node = min(max(node // split, 1), group)
-    lane = compute_lane(model, model.graph.ranks[0])
-    element = gradient_bytes(model)
-    ready = [(activity, element * n // split) for activity, n in parameter_gradients(model)]
-    if not ready:
+def with_replicas(model: StepModel, ranks: int, now: int, name: str) -> StepModel:
+    """Return the model of so many GPUs, of which the `now` recorded ones share all samples."""
+    tensor = model.tensor or tensor_degree(model)
+    group = ranks // (tensor * (described_degree(model, "pipeline") or 1))
+    per_node = min(max(gpus_of_a_node(model) // tensor, 1), group)
+    works: list[Work] = []
+    for rank in model.graph.ranks:
+        first = len(model.graph.activities.start) + len(works)
+        works += _reductions(model, rank, first, (group, per_node))
+    if not works:
         raise UsageError(
             f"{name}: the trace does not say how many ranks its collectives have, nor do shapes "
             "tell the gradients of one (record_shapes=True would)"
         )
-    last, net = ready[-1][0], network(model)
-    each = 2 * (group - 1) / group * net.pace(group, per_node)
-    fixed, rest = net.latency(group, per_node), next_of(lane, last)
+    calls = np.array([work.call for work in works], np.int64)
+    changed = inserted(delayed(model, calls, operator_ns(model)), works)
+    total = sum(work.in_bytes for work in works) / len(model.graph.ranks)
+    return (
+        replace(
+            changed,
+            devices=model.devices * ranks / now,
+            samples=model.samples * ranks / now,
+            low_confidence=True,
+        )
+        .with_uncertainty("communication", 0.5)
+        .with_uncertainty("skew", _SKEW)
+        .with_assumption(
+            f"{ranks} ranks in place of {now}, each with the work it has, {per_node} of a group to "
+            f"a node; {total / 1e6:.0f} MB of gradients are reduced in buckets of "
+            f"{BUCKET_BYTES >> 20} MB at {1 / network(model).pace(group, per_node):.3g} GB/s, as "
+            "such links usually have"
+        )
+    )
+
+
+def _reductions(model: StepModel, rank: int, first: int, group: tuple[int, int]) -> list[Work]:
+    """Return the reductions of a rank's gradients, the first of which gets this number, in a group
+    of so many ranks, so many to a node."""
+    members, per_node = group
+    element = gradient_bytes(model)
+    split = (model.tensor or tensor_degree(model)) // tensor_degree(model)
+    lane = compute_lane(model, rank)
+    ready = [(activity, element * n // split) for activity, n in parameter_gradients(model, rank)]
+    if not ready:
+        return []
+    net = network(model)
+    each = 2 * (members - 1) / members * net.pace(members, per_node)
+    fixed = net.latency(members, per_node)
+    last = ready[-1][0]
+    rest = next_of(lane, last)
     works: list[Work] = []
     held = 0
     for activity, size in ready:
         held += size
         if not held or (held < BUCKET_BYTES and activity != last):
             continue
-        number = len(model.graph.activities.start) + len(works)
         works.append(
             Work(
                 activity,
                 fixed + held * each,
-                (activity, number - 1) if works else (activity,),
+                (activity, first + len(works) - 1) if works else (activity,),
                 (rest,) if rest != last else (),
                 collective="all_reduce",
                 in_bytes=held,
                 out_bytes=held,
-                group_size=group,
+                group_size=members,
                 per_node=per_node,
                 call=int(model.graph.activities.call[next_of(lane, activity)]),
                 lag=launch_ns(model),
             )
         )
         held = 0
-    calls = np.array([work.call for work in works], np.int64)
-    changed = inserted(delayed(model, calls, operator_ns(model)), works)
-    total = sum(work.in_bytes for work in works)
-    return (
-        replace(
-            changed,
-            devices=model.devices * ranks,
-            samples=model.samples * ranks,
-            low_confidence=True,
-        )
-        .with_uncertainty("communication", 0.5)
-        .with_uncertainty("skew", _SKEW)
-        .with_assumption(
-            f"{ranks} ranks in place of one, each with the work it has, {per_node} to a node; "
-            f"{total / 1e6:.0f} MB of gradients are reduced in buckets of {BUCKET_BYTES >> 20} MB "
-            f"at {1 / net.pace(group, per_node):.3g} GB/s, as such links usually have"
-        )
-    )
+    return works
 
 
 def _convolved(model: StepModel, lane: Ints) -> list[tuple[int, int]]:

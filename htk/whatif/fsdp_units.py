@@ -75,6 +75,29 @@ def layers(model: StepModel, lane: Ints) -> list[Region]:
     return _cut(model, lane, places, low, int(forward[-1]))
 
 
+def passes(model: StepModel, lane: Ints) -> list[Ints]:
+    """Return the activities of each forward and backward pass of a stream, in its order: several
+    where a step has several micro-batches, which stages of a pipeline do not take in turn."""
+    back = (model.facts.backward | model.facts.recomputed)[lane]
+    attention = model.facts.family.isin("attention") & (model.is_compute & ~model.facts.recomputed)
+    runs = np.split(lane, np.flatnonzero(back[1:] != back[:-1]) + 1)
+    turns: list[Ints] = []
+    runs = [run for run in runs if attention[run].any()]
+    shortest = {_is_backward(model, run): run for run in sorted(runs, key=len, reverse=True)}
+    for run in runs:
+        is_backward = _is_backward(model, run)
+        one = shortest[is_backward]
+        many = int(attention[run].sum()) // max(int(attention[one].sum()), 1)
+        each = len(one) * np.arange(1, max(many, 1))
+        # What comes once comes before the first forward pass, and after the last backward one.
+        turns += np.split(run, each if is_backward else len(run) - each[::-1])
+    return turns
+
+
+def _is_backward(model: StepModel, run: Ints) -> bool:
+    return bool(model.facts.backward[run].any())
+
+
 def backward_layers(model: StepModel, lane: Ints, count: int) -> list[Region]:
     """Return the layers of the backward pass, last layer first."""
     attention = model.facts.family.isin("attention")[lane]

@@ -5,7 +5,7 @@ import numpy as np
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import Ints, Mask
 from htk.whatif.fsdp_units import compute_lane
-from htk.whatif.group_kinds import described_as
+from htk.whatif.group_kinds import between_stages
 from htk.whatif.step_model import StepModel
 
 _SHARE = 0.1  # of the kernels of a step that trains, at least, are of its backward pass
@@ -28,7 +28,7 @@ def _micro_batches(model: StepModel) -> int:
 def _ranks(model: StepModel) -> list[int]:
     """Return a rank of each stage, or more."""
     ranks = list(model.graph.ranks)
-    return ranks if described_as(model, "pipeline").any() else ranks[:1]
+    return ranks if between_stages(model).any() else ranks[:1]
 
 
 def _passes_of(model: StepModel, lane: Ints) -> int:

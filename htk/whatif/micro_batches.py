@@ -7,7 +7,7 @@ import numpy as np
 from htk.base.columns.types import Mask
 from htk.quantities.graph.exposed import BusyDevices
 from htk.quantities.graph.replay import NEVER, replay
-from htk.whatif.group_kinds import described_as
+from htk.whatif.group_kinds import between_stages, described_as
 from htk.whatif.micro_batch_count import micro_batches, synchronisations
 from htk.whatif.parallelism import replicating, sharded
 from htk.whatif.step_model import StepModel
@@ -32,7 +32,7 @@ def micro_batch(model: StepModel) -> MicroBatch:
     """
     rest = _repeated(_as_recorded(model))
     many = micro_batches(model)
-    if described_as(model, "pipeline").any():
+    if between_stages(model).any():
         return _of_slowest(rest, many)
     after = replay(rest.graph, rest.weight, rest.wrap_weight)
     times = BusyDevices.of(rest.graph, after.steady)

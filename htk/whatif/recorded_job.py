@@ -7,7 +7,6 @@ import numpy as np
 from htk.base.columns.arrow import numbers
 from htk.physics.training_job import TrainingJob
 from htk.quantities.graph.left_out import left_out_of
-from htk.whatif.from_one_rank import is_of_one_rank
 from htk.whatif.group_kinds import described_degree
 from htk.whatif.micro_batch_count import micro_batches
 from htk.whatif.number_format import recorded_format
@@ -30,6 +29,7 @@ def recorded_job(model: StepModel) -> TrainingJob:
 def _recorded_job(model: StepModel) -> TrainingJob:
     seen = inputs(model)
     layout = sharded(model) or replicated(model)
+    pipeline = described_degree(model, "pipeline")
     context = described_degree(model, "context")
     heads, kv_heads = _heads(model)
     tensor = tensor_degree(model)
@@ -38,11 +38,11 @@ def _recorded_job(model: StepModel) -> TrainingJob:
         ranks=job_ranks(model),
         node=gpus_of_a_node(model),
         tensor=tensor,
-        pipeline=described_degree(model, "pipeline"),
+        pipeline=pipeline,
         context=context,
         expert=described_degree(model, "expert"),
         sequence_parallel=bool(shared_tokens(model).any()),
-        strategy=layout.strategy if layout else _lone_strategy(model),
+        strategy=layout.strategy if layout else _lone_strategy(model, tensor * (pipeline or 1)),
         shards=_shards(layout),
         micro_batch=seen.batch,
         micro_batches=micro_batches(model) or None,
@@ -51,7 +51,7 @@ def _recorded_job(model: StepModel) -> TrainingJob:
         gpu=model.facts.device,
         heads=heads * tensor if heads else None,
         kv_heads=kv_heads * tensor if kv_heads else None,
-        layers=_layers(model, described_degree(model, "pipeline"), context),
+        layers=_layers(model, pipeline, context),
         even_stages=True,
     )
 
@@ -65,9 +65,10 @@ def job_ranks(model: StepModel) -> int:
     return max(int(model.facts.group_size.max(initial=1)), world_size, recorded)
 
 
-def _lone_strategy(model: StepModel) -> str | None:
-    """Return the strategy that the one rank of a job is wrapped for; None: not known."""
-    if not is_of_one_rank(model):
+def _lone_strategy(model: StepModel, split: int) -> str | None:
+    """Return the strategy that a job is wrapped for whose ranks share all samples, in so many
+    ways; None: not known."""
+    if job_ranks(model) != split:
         return None
     return read_wrapper(model.facts.tables["annotations"]["name"].to_pylist())
 

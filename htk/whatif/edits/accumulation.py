@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from htk.base.errors import UsageError
 from htk.whatif.edit_arguments import against
-from htk.whatif.group_kinds import described_as
+from htk.whatif.group_kinds import between_stages
 from htk.whatif.micro_batch_count import micro_batches
 from htk.whatif.micro_batches import MICRO_BATCHES, micro_batch
 from htk.whatif.step_model import StepModel
@@ -34,7 +34,7 @@ def apply(model: StepModel, value: str) -> StepModel:
         return model.with_assumption(f"a step has {now} micro-batches already")
     each = micro_batch(model)
     more = round(wanted) - now
-    sigma = _OF_STAGES if described_as(model, "pipeline").any() else _SIGMA
+    sigma = _OF_STAGES if between_stages(model).any() else _SIGMA
     changed = replace(model, samples=model.samples * ratio)
     return (
         changed.add_step_time(

@@ -14,7 +14,7 @@ from htk.base.core.humanize import pluralize
 from htk.base.errors import UsageError
 from htk.whatif.edit_arguments import pairs, positive_integer
 from htk.whatif.fsdp_units import compute_lane, layers
-from htk.whatif.group_kinds import described_as, described_degree
+from htk.whatif.group_kinds import between_stages, described_degree
 from htk.whatif.host_cost import removed
 from htk.whatif.micro_batch_count import micro_batches
 from htk.whatif.micro_batches import MICRO_BATCHES, micro_batch
@@ -73,11 +73,13 @@ def _undone(model: StepModel, now: int) -> StepModel:
 
     They wait for no other stage and send it nothing; each computes what the mean stage did.
     """
-    alone = removed(fewer_replicas(model, 1 / now), described_as(model, "pipeline"), hooks=False)
+    alone = removed(fewer_replicas(model, 1 / now), between_stages(model), hooks=False)
     length = alone.lengths().astype(np.float64) * alone.is_compute
     of_rank = np.searchsorted(model.graph.ranks, model.graph.activities.rank)
     own = np.bincount(of_rank, length)
     evened = alone.with_lengths(alone.is_compute, length * (own.mean() / own)[of_rank])
+    if MICRO_BATCHES in model.added:
+        evened = _with_more_at_once(model, evened)
     return (
         replace(evened, low_confidence=True)
         .with_uncertainty("structure", 0.1)
@@ -85,6 +87,20 @@ def _undone(model: StepModel, now: int) -> StepModel:
             f"no stages in place of {now}: each rank holds all layers and computes what the mean "
             "stage did, for fewer micro-batches"
         )
+    )
+
+
+def _with_more_at_once(model: StepModel, evened: StepModel) -> StepModel:
+    """Return the model without stages whose further micro-batches, of as many layers as a stage
+    held, take what those in it take."""
+    staged = micro_batch(model)
+    alone = micro_batch(evened)
+    more = model.added[MICRO_BATCHES] / staged.ns
+    return evened.add_step_time(
+        MICRO_BATCHES,
+        more * (alone.ns - staged.ns),
+        exposed=more * (alone.exposed - staged.exposed),
+        idle=more * (alone.idle - staged.idle),
     )
 
 

@@ -4,6 +4,7 @@ Of one rank alone, what FSDP or DDP records of it tells the sharding. Where neit
 assumed, and the interval of memory holds both.
 """
 
+import math
 from dataclasses import replace
 from statistics import NormalDist
 
@@ -31,6 +32,7 @@ from htk.whatif.parallelism import (
     sharded,
     shared_tokens,
 )
+from htk.whatif.recorded_job import job_ranks
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import gpus_of_a_node, rescaled
 
@@ -47,9 +49,14 @@ def apply(model: StepModel, value: str) -> StepModel:
     nodes, mark, each = value.partition("x")
     ranks = positive_integer(nodes, NAME) * (positive_integer(each, NAME) if mark else 1)
     if is_of_one_rank(model) and ranks > 1:
-        return with_replicas(model, ranks, NAME)
+        return with_replicas(model, ranks, 1, NAME)
     if is_of_one_rank(model):
         return model.with_assumption("there is one rank already")
+    alone = _ranks_of_one_replica(model)
+    if alone and not ranks % alone:
+        node = int(each) if mark else gpus_of_a_node(model)
+        in_nodes = replace(model, facts=replace(model.facts, gpus_per_node=node))
+        return with_replicas(in_nodes, ranks, alone, NAME)
     now, growing, before = _groups(model)
     if now < 1 or before < 1:
         raise UsageError(f"{NAME}: the trace does not say how many ranks its collectives have")
@@ -173,6 +180,14 @@ def _hops(model: StepModel, group: tuple[int, int]) -> Floats:
         else:
             hops[same_kind] = hops_ns(kind, *group, 0.0)
     return hops
+
+
+def _ranks_of_one_replica(model: StepModel) -> int:
+    """Return the ranks of a job that share all samples between them; 0: others have more."""
+    ways = [model.tensor or tensor_degree(model), described_degree(model, "pipeline") or 1]
+    ranks = math.prod(ways)
+    has_replicas = sharded(model) or replicated(model) or ranks != job_ranks(model)
+    return 0 if has_replicas or ranks == 1 else ranks
 
 
 def _groups(model: StepModel) -> tuple[int, Mask, int]:

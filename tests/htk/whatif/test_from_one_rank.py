@@ -52,7 +52,7 @@ def test_all_gradients_are_reduced_as_one_job_of_several_reduces_them() -> None:
     reduced = int(several.facts.in_bytes[several.is_comm & first].sum())
     elements = sum(n for _, n in parameter_gradients(model))
     assert 2 * elements == pytest.approx(reduced, rel=0.001)
-    buckets = with_replicas(placed(model, "4"), 4, "world")
+    buckets = with_replicas(placed(model, "4"), 4, 1, "world")
     sent = buckets.facts.in_bytes[buckets.is_comm]
     assert sent.sum() == 2 * elements and (sent[:-1] >= 25 << 20).all()
     assert np.unique(buckets.facts.group_size[buckets.is_comm]).tolist() == [4]
@@ -65,4 +65,4 @@ def test_who_sends_is_not_alone() -> None:
 
 def test_without_shapes_gradients_are_not_known() -> None:
     with pytest.raises(UsageError, match="record_shapes"):
-        with_replicas(small_model([Act("a", 10)]), 4, "world")
+        with_replicas(small_model([Act("a", 10)]), 4, 1, "world")

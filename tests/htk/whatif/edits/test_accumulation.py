@@ -4,6 +4,7 @@ import pytest
 
 from htk.base.errors import UsageError
 from htk.whatif.edits import accumulation
+from tests.htk.whatif.named_jobs import hold_to_twin, started
 from tests.htk.whatif.small_step_model import Act, comm, period, small_model
 
 STEP = (
@@ -54,3 +55,8 @@ def test_micro_batches_added_are_work_and_exposed_communication() -> None:
     found = accumulation.apply(small_model(acts), "3")
     assert found.added == {"micro-batches": 2 * 3300}
     assert (found.added_exposed, found.added_idle) == (2 * 300, 0)
+
+
+def test_stages_whose_groups_have_no_description_are_filled_once() -> None:
+    several = started("two stages, four micro-batches")
+    hold_to_twin(started("two stages"), ("accumulation", "4"), several, step_rel=0.03)

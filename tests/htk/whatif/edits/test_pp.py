@@ -2,8 +2,11 @@
 
 import pytest
 
+from htk.whatif.edited_job import edited_job
 from htk.whatif.edits import accumulation, pp
+from htk.whatif.predict import predict
 from tests.htk.whatif.edits.attention_step import STEP, K, X
+from tests.htk.whatif.named_jobs import started
 from tests.htk.whatif.small_step_model import period, small_model
 
 
@@ -76,3 +79,15 @@ def test_a_pipeline_run_event_by_event_takes_as_long_and_idles_as_much(
     assert step == pytest.approx(over, abs=2)
     assert found.added_idle == pytest.approx(over - sum(busy) / stages, abs=2)
     assert found.added_exposed == pytest.approx(fill)
+
+
+def test_without_stages_a_further_micro_batch_takes_what_it_takes_there() -> None:
+    answer = predict(started("pp 2"), [("pp", "1"), ("accumulation", "2x")])
+    assert answer.step_ns == pytest.approx(started("four micro-batches").step_ns, rel=0.03)
+
+
+def test_a_pipeline_of_all_ranks_needs_no_description() -> None:
+    start = started("two stages")
+    assert (start.job.pipeline, start.job.context) == (2, 1)
+    one = edited_job(start.job, [("pp", "1")])
+    assert (one.pipeline, one.micro_batches) == (1, 1)

@@ -15,6 +15,7 @@ from htk.base.errors import UsageError
 from htk.whatif.edits import sharding
 from htk.whatif.fsdp_units import gradients
 from htk.whatif.parallelism import replicated, sharded
+from tests.htk.whatif.named_jobs import hold_to_twin, started
 from tests.htk.whatif.small_step_model import Act, comm, length, period, small_model
 
 K = 1000
@@ -274,3 +275,8 @@ def test_products_of_equal_shapes_make_one_gradient() -> None:
     model = small_model(acts)
     (made,) = gradients(model, [np.arange(len(acts))])
     assert made == [(2, 4096), (4, 4096), (5, 8192), (6, 8192)]
+
+
+def test_units_are_gathered_and_reduced_for_every_micro_batch() -> None:
+    twin = started("four micro-batches, sharded")
+    hold_to_twin(started("four micro-batches"), ("sharding", "full_shard"), twin, step_rel=0.02)

@@ -8,6 +8,8 @@ import pytest
 from htk.base.errors import UsageError
 from htk.physics.site_rates import NARROWED, SiteRates
 from htk.whatif.edits import world
+from htk.whatif.predict import predict
+from tests.htk.whatif.named_jobs import hold_to_twin, started
 from tests.htk.whatif.small_step_model import Act, comm, length, small_model
 
 K = 1000
@@ -209,3 +211,18 @@ def test_the_later_the_last_of_more_ranks_is_the_less_is_sure() -> None:
     times = world._expected_last(8) / world._expected_last(2)
     lateness = 30 * (times - 1) / 260
     assert found.spread["skew"] == pytest.approx(0.01 + 0.5 * lateness, rel=0.01)
+
+
+def test_the_first_replicas_of_a_model_reduce_its_gradients() -> None:
+    assert started("tp 4").job.data_ranks == 1
+    hold_to_twin(started("tp 4"), ("world", "1x8"), started("tp 4 of 8"), step_rel=0.03)
+
+
+def test_the_first_replicas_of_a_pipeline_are_sharded_as_it_is_wrapped_for() -> None:
+    start = started("two stages, wrapped for FSDP")
+    assert start.job.strategy == "full_shard"
+    edited = predict(start, [("world", "1x4")])
+    twin = started("two stages of four ranks, sharded")
+    assert edited.step_ns == pytest.approx(twin.step_ns, rel=0.04)
+    assert edited.peak is not None and twin.memory is not None and twin.memory.peaks is not None
+    assert edited.peak.allocated == pytest.approx(twin.memory.peaks.highest, rel=0.03)
