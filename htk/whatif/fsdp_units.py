@@ -86,9 +86,9 @@ def passes(model: StepModel, lane: Ints) -> list[Ints]:
     shortest = {_is_backward(model, run): run for run in sorted(runs, key=len, reverse=True)}
     for run in runs:
         is_backward = _is_backward(model, run)
-        one = shortest[is_backward]
-        many = int(attention[run].sum()) // max(int(attention[one].sum()), 1)
-        each = len(one) * np.arange(1, max(many, 1))
+        single = shortest[is_backward]
+        many = int(attention[run].sum()) // max(int(attention[single].sum()), 1)
+        each = len(single) * np.arange(1, max(many, 1))
         # What comes once comes before the first forward pass, and after the last backward one.
         turns += np.split(run, each if is_backward else len(run) - each[::-1])
     return turns

@@ -2,8 +2,8 @@
 
 Buckets that are put together start when the last of them is ready and pay one latency; one that is
 split starts in part as soon as so much of its compute is done. A bucket is closed by the parameter
-that fills it, so one twice as large as the smallest is taken for one parameter, which cannot be
-split.
+that fills it: it is split into no more pieces than products make gradients in it. One twice as
+large as the smallest is taken for one parameter, which cannot be split.
 """
 
 import re
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from htk.base.columns.order import ordered
 from htk.base.columns.types import Ints
 from htk.base.errors import UsageError
-from htk.whatif.fsdp_units import compute_lane, waited_for
+from htk.whatif.fsdp_units import compute_lane, gradients, waited_for
 from htk.whatif.parallelism import replicating, sharded
 from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import Work, inserted
@@ -51,7 +51,8 @@ def apply(model: StepModel, value: str) -> StepModel:
         buckets = np.flatnonzero(reduces & (acts.rank == rank))
         buckets = buckets[ordered(acts.start[buckets])]
         _put_together(model, buckets, size, length, fixed)
-        works += _split(model, buckets, size, length, fixed)
+        first = len(acts.start) + len(works)
+        works += _split(model, buckets, (size, first), length, fixed)
     changed = model.with_lengths(reduces, length)
     return (
         inserted(changed, works)
@@ -88,11 +89,13 @@ def _put_together(
 def _split(
     model: StepModel,
     buckets: Ints,
-    size: float,
+    wanted: tuple[float, int],
     length: NDArray[np.float64],
     fixed: NDArray[np.float64],
 ) -> list[Work]:
-    """Pieces of a bucket that is too large, each ready with its share of the compute before it."""
+    """Pieces of buckets that are larger than wanted, each ready with its share of the compute
+    before it, and sent behind the piece or bucket before it; the first gets the wanted number."""
+    size, first = wanted
     acts = model.graph.activities
     rank = int(acts.rank[buckets[0]])
     lane = compute_lane(model, rank)
@@ -101,10 +104,15 @@ def _split(
     low = int(back[0]) if len(back) else 0
     works: list[Work] = []
     cap = int(model.facts.in_bytes[buckets[1:-1]].min(initial=1 << 62))
+    weights = sorted(position[kernel] for kernel, _ in gradients(model, [lane])[0])
+    sent: tuple[int, ...] = ()
     for bucket in buckets.tolist():
         ready = position.get(waited_for(model, bucket, lane), low)
         bytes_ = int(model.facts.in_bytes[bucket])
         pieces = min(int(bytes_ / size), _MOST_PIECES)
+        if weights:
+            before, after = np.searchsorted(weights, [low, ready + 1]).tolist()
+            pieces = min(pieces, after - before)
         if pieces > 1 and ready > low and bytes_ < 2 * cap:
             each = float(fixed[bucket] + max(length[bucket] - fixed[bucket], 0.0) / pieces)
             ends = np.cumsum(acts.length[lane[low : ready + 1]])
@@ -116,12 +124,14 @@ def _split(
                     Work(
                         bucket,
                         each,
-                        (int(lane[end]),),
+                        (int(lane[end]), *sent),
                         (bucket,),
                         collective="all_reduce",
                         joined=joined,
                     )
                 )
+                sent = (first + len(works) - 1,)
             length[bucket] = each
+        sent = (bucket,)
         low = min(ready + 1, len(lane) - 1)
     return works

@@ -132,8 +132,9 @@ def _forward_runs(
 
 def _rate(gpu: Gpu, multiplied: str | None) -> float:
     """Return the operations that products reach in a ns, in their format."""
-    known = gpu.achievable_tflops("tf32") if multiplied in ("tf32", "fp32") else None
-    return 1e3 * (known or gpu.achievable_half_tflops)
+    if multiplied in ("tf32", "fp32"):
+        return 1e3 * (gpu.achievable_tflops("tf32") or gpu.achievable_half_tflops)
+    return 1e3 * gpu.achievable_half_tflops
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,14 @@ def test_halves_start_earlier() -> None:
     assert step("5MB") == 4500 + 60
 
 
+def test_pieces_are_sent_one_after_the_other() -> None:
+    slow = MODEL.with_lengths(MODEL.is_comm, 3000 * K)
+    small = bucket.apply(slow, "2MB")
+    sent = small.is_comm & (small.lengths() > 0)
+    assert sent.sum() > slow.is_comm.sum()
+    assert period(small) >= small.lengths()[sent].sum() > 10_000 * K
+
+
 def test_nonsense() -> None:
     with pytest.raises(UsageError, match="size"):
         step("many")
