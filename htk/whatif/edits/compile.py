@@ -7,7 +7,7 @@ between launches. What it does not win: products are as long as they are.
 import re
 
 from htk.whatif.edit_arguments import switched_on
-from htk.whatif.edits.graphs import without_host
+from htk.whatif.edits.graphs import OF_HOST, without_host
 from htk.whatif.edits.replace import fuse_neighbours
 from htk.whatif.step_model import StepModel
 
@@ -25,7 +25,8 @@ def apply(model: StepModel, value: str) -> StepModel:
         return model.with_assumption("the recording is compiled already")
     fusible = model.facts.family.isin(*_FUSIBLE) & model.is_compute
     changed = without_host(fuse_neighbours(model, fusible))
-    return changed.with_uncertainty("compute", _SIGMA).with_assumption(
+    unsure = changed.with_uncertainty("compute", _SIGMA).with_uncertainty("host", OF_HOST)
+    return unsure.with_assumption(
         f"chains of {int(fusible.sum())} elementwise kernels, norms and reductions become one "
         "kernel each, and launches take no time of the host: a bound"
     )

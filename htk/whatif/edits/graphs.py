@@ -12,7 +12,7 @@ from htk.whatif.step_model import StepModel
 NAME = "graphs"
 HELP = "Launch overhead gone, as if the step were captured in CUDA graphs: on."
 
-_HOST = 0.1  # of the CPU's time, one sigma: what waits behind it is seen only now
+OF_HOST = 0.1  # of the CPU's time, one sigma: what waits behind it is seen only now
 # Gradients that stay where a graph writes them may have to be zeroed and added to: so many passes
 # over them, of those that the optimizer takes (fused, or operator by operator).
 _ZEROED_AND_ADDED = 5
@@ -24,7 +24,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     switched_on(value, NAME)
     return (
         _with_kept_gradients(without_host(model))
-        .with_uncertainty("host", _HOST)
+        .with_uncertainty("host", OF_HOST)
         .with_assumption(
             "no CPU time is left between launches but that of loading data: a bound, as capture "
             "of the whole step would give"

@@ -68,7 +68,10 @@ def _between_nodes(model: StepModel, links: Fabric, name: str) -> StepModel:
     sent = wire(model) / part(model, True)
     chosen = model.is_comm & model.facts.crosses & (sent > 0)
     if not chosen.any():
-        raise UsageError(f"{NAME} {name}: no transfer of known size leaves its node")
+        raise UsageError(
+            f"{NAME} {name}: no transfer of known size leaves its node; ask for it with --world "
+            "2x8, or for intra_bandwidth=2x"
+        )
     pace = 1 / (links.achieved * links.gbps * gpus_of_a_node(model))
     stated = model.with_lengths(chosen, links.latency_ns + np.nan_to_num(sent) * pace)
     edges = model.run_edge[chosen]
@@ -90,9 +93,14 @@ def _without_adapters(model: StepModel, lost: int) -> StepModel:
     """Return the model whose nodes send through fewer adapters, of one for each GPU."""
     adapters = gpus_of_a_node(model)
     across = model.is_comm & model.facts.crosses
-    if not across.any() or lost >= adapters:
+    if not across.any():
         raise UsageError(
-            f"{NAME} lost={lost}: between nodes of {adapters} adapters none or no transfer is left"
+            f"{NAME} lost={lost}: no transfer leaves its node, through whose adapters it would go; "
+            "ask for it with --world 2x8"
+        )
+    if lost >= adapters:
+        raise UsageError(
+            f"{NAME} lost={lost}: a node of {adapters} GPUs has as many adapters; take fewer"
         )
     length = model.lengths()
     fixed = np.minimum(latency(model), model.lengths())

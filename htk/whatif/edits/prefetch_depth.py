@@ -57,7 +57,10 @@ def apply(model: StepModel, value: str) -> StepModel:
                 tails.append(int(graph.call_start[call]))
                 heads.append(int(graph.start[gather]))
     if not freed.any():
-        raise UsageError(f"{NAME}: no all-gathers that compute waits for are seen in the step")
+        raise UsageError(
+            f"{NAME}: no all-gathers that compute waits for were recorded; record a step of FSDP "
+            "(--sharding full_shard alone tells what it would take, gathered as FSDP does)"
+        )
     changed = forget_removed(model.without(freed))
     return (
         linked(changed, np.array(tails, np.int64), np.array(heads, np.int64))

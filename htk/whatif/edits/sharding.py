@@ -114,6 +114,8 @@ def _shards(model: StepModel, now: Sharded, name: str, size: str) -> int:
         return now.world
     usual = now.ranks if now.strategy == name else data_network(model).in_node(now.world)
     shards = int(size) if size.isdigit() else usual
+    if now.world < 1:
+        raise UsageError(f"{NAME}: the trace does not say how many ranks its collectives have")
     if shards < 1 or now.world % shards:
         raise UsageError(f"{NAME}: {shards} ranks to a shard group do not divide {now.world}")
     return shards

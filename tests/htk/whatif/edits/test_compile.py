@@ -30,6 +30,7 @@ def test_it_is_no_slower_than_as_captured_and_no_slower_than_recorded(tmp_path: 
     captured = predict(start, [("graphs", "on")])
     assert answer.step_ns is not None and captured.step_ns is not None
     assert answer.step_ns < captured.step_ns < start.step_ns
+    assert answer.sigma_by_cause["host"] >= captured.sigma_by_cause["host"]
     products = start.model.facts.family.isin("gemm")
     kept = start.model.lengths()[products].sum() / len(start.graph.ranks)
     assert answer.step_ns > kept and np.isfinite(answer.limits[1])

@@ -280,3 +280,10 @@ def test_products_of_equal_shapes_make_one_gradient() -> None:
 def test_units_are_gathered_and_reduced_for_every_micro_batch() -> None:
     twin = started("four micro-batches, sharded")
     hold_to_twin(started("four micro-batches"), ("sharding", "full_shard"), twin, step_rel=0.02)
+
+
+def test_groups_of_unknown_size_have_no_shards() -> None:
+    reduced = comm("r", K, "all_reduce", waits=("b",), in_bytes=64 << 20, backward=True)
+    model = small_model([Act("a", K), Act("b", K, backward=True), reduced])
+    with pytest.raises(UsageError, match="how many ranks"):
+        sharding.apply(model, "hybrid_shard:2")
