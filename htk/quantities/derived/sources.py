@@ -1,4 +1,4 @@
-"""Which source's records of collectives count, where several recorded the same calls."""
+"""Which records of collectives count, where several sources recorded the same calls."""
 
 from collections.abc import Iterator
 
@@ -8,9 +8,13 @@ import pyarrow as pa
 from htk.base.columns.arrow import codes_of
 from htk.base.columns.types import Mask
 
-# Who knows times best comes first.
-PREFERRED = (
-    "kineto",
+# They see the kernels of collectives, each on ranks of its own: theirs count together, and first.
+_PROFILERS = frozenset((
+    *("kineto", "kineto_perfetto", "nsight", "rocpd", "rocprof_json", "rocprof_perfetto"),
+    *("ascend", "ascend_db", "ascend_tables", "proton", "xplane"),
+))  # fmt: skip
+# Of the others, who knows times best comes first; those that are not named here count together.
+_PREFERRED = (
     "profiler_plugin",
     "inspector",
     "inspector_prometheus",
@@ -20,20 +24,22 @@ PREFERRED = (
 )
 
 
-def best_source(collectives: pa.Table) -> str | None:
-    """Return the source whose records count; None: none of them is preferred, and all count."""
-    codes, names = codes_of(collectives["source"])
-    present = {names[k].as_py() for k in np.unique(codes[codes >= 0]).tolist()}
-    return next((source for source in PREFERRED if source in present), None)
+def counted_rows(collectives: pa.Table) -> Mask:
+    """Return the rows that count: those of the first sources that recorded any."""
+    return next(each_source(collectives), np.zeros(len(collectives), bool))
 
 
 def each_source(collectives: pa.Table) -> Iterator[Mask]:
-    """Yield the rows that count together, whichever ranks are looked at."""
+    """Yield the rows that count together, whichever ranks are looked at; those that count most
+    first."""
     codes, names = codes_of(collectives["source"])
+    sources = names.to_pylist()
+    profilers = [k for k, source in enumerate(sources) if source in _PROFILERS]
+    others = [[sources.index(source)] for source in _PREFERRED if source in sources]
     rest = np.ones(len(codes), bool)
-    for k, source in enumerate(names.to_pylist()):
-        among = codes == k
-        if source in PREFERRED and among.any():
+    for numbers in (profilers, *others):
+        among = np.isin(codes, numbers)
+        if among.any():
             yield among
             rest &= ~among
     if rest.any():

@@ -20,7 +20,7 @@ from htk.base.schema import FLOAT64, STRING, TEXT
 from htk.physics.bandwidth import traffic
 from htk.quantities.derived.collective_rows import CollectiveRows
 from htk.quantities.derived.match_reasons import LACKING
-from htk.quantities.derived.sources import best_source
+from htk.quantities.derived.sources import counted_rows
 from htk.quantities.derived.waits import Waits
 from htk.quantities.measures.hosts import Hosts
 
@@ -44,10 +44,7 @@ class CollectiveCalls:
         cls, collectives: pa.Table, matches: pa.Table, ranks: pa.Table
     ) -> "CollectiveCalls":
         """Return the calls of one source, the profiler's if any: several count twice."""
-        best = best_source(collectives)
-        if best is None:
-            return cls.of(collectives, matches, ranks)
-        among = matching(collectives["source"], best.__eq__)
+        among = counted_rows(collectives)
         if among.all():
             return cls.of(collectives, matches, ranks)
         own, matched = (t.filter(pa.array(among)) for t in (collectives, matches))

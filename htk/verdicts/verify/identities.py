@@ -168,18 +168,18 @@ def _kernel_time(subject: Subject, tally: Tally) -> None:
             tally.equal(f"{label} against kernel-top, count", total(table, names[1]), count)
     operators = subject.answer_or_none("op_breakdown", n=0)
     if operators is not None:
-        linked = [
-            own
+        linked_ns = sum(
+            own or 0  # null: no GPU work of its rank is linked
             for own, calls in zip(*columns(operators, "device_self_ns", "count"), strict=True)
             if calls is not None
-        ]
+        )
         tree = subject.answer("op_tree", min_pct=0)
-        tally.equal("op-tree and op-breakdown", total(tree, "device_self_ns"), sum(linked))
+        tally.equal("op-tree and op-breakdown", total(tree, "device_self_ns"), linked_ns)
         roofline = subject.answer_or_none("roofline", n=0)
         calls = subject.trace.tables["launches"]["name"].unique().to_pylist()
         graphs = any("GraphLaunch" in name for name in calls if name)
         if roofline is not None and not graphs:  # captures tell more operators of those
-            tally.equal("roofline and op-breakdown", total(roofline, "device_ns"), sum(linked))
+            tally.equal("roofline and op-breakdown", total(roofline, "device_ns"), linked_ns)
 
 
 def _tellers(subject: Subject) -> Iterator[tuple[str, pa.Table, tuple[str, ...]]]:

@@ -11,6 +11,7 @@ import pytest
 
 from htk.analyses import ANALYSES, MenuEntry
 from htk.base.core.analysis import Analysis
+from htk.traces.trace.opening import OpenOptions
 from htk.verdicts.verify.outcome import DIFFERS, Outcome, all_checks, outcomes, summary
 from htk.verdicts.verify.subject import Subject
 from tests.htk.verdicts.verify.two_busy_ranks import write_ranks
@@ -63,6 +64,14 @@ def test_every_check_applies_to_a_trace_that_has_everything(ranks: Path) -> None
             continue
         assert outcome.state == "ok", f"{outcome.check.name}: {outcome.finding}"
         assert outcome.tally.compared
+
+
+@pytest.mark.parametrize("profiler", ["nsight", "rocprof_json"])
+def test_records_of_the_host_beside_kernels_change_no_sum(profiler: str) -> None:
+    """They were taken for the job's communication, of which no kernel is."""
+    dumps = SAMPLES / "flight_recorder/hang_missing_rank_v2.10"
+    subject = Subject([str(SAMPLES / profiler), str(dumps)], OpenOptions(cache=False))
+    assert not differing(subject)
 
 
 # Samples on which htk itself is wrong today, and why. To be emptied: nothing may stay here.
