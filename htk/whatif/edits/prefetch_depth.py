@@ -37,6 +37,8 @@ def apply(model: StepModel, value: str) -> StepModel:
     freed = np.zeros(len(graph.src), bool)
     for rank in graph.ranks:
         lane = compute_lane(model, rank)
+        if not len(lane):
+            continue  # nothing computes there that could wait for a gather
         position = {int(a): k for k, a in enumerate(lane.tolist())}
         gathers, users = _used(model, rank, lane)
         freed |= _holding(model, gathers[1:], lane)

@@ -65,3 +65,11 @@ def test_gathers_go_before_reductions_of_the_unit_before_or_after_them() -> None
 def test_no_gathers_no_depth() -> None:
     with pytest.raises(UsageError, match="all-gathers"):
         prefetch_depth.apply(small_model([Act("a", 1)]), "1")
+
+
+def test_a_rank_that_only_communicates_has_no_gather_to_move() -> None:
+    """Beside it the others' steps change as ever."""
+    idle = comm("g0", 600, "all_gather", rank=1)
+    with pytest.raises(UsageError, match="no all-gathers that compute waits for"):
+        prefetch_depth.apply(small_model([idle]), "2")
+    assert period(prefetch_depth.apply(small_model([*STEP, idle]), "0")) == 3 * 1600
