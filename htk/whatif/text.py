@@ -34,6 +34,18 @@ _REMEDIES = {
     "graphs on": "no launch overhead (CUDA graphs)",
     "host 2x": "a host twice as fast",
     "fix_rank all": "every rank as fast as the median",
+    "overlap realistic": "communication hidden where independent compute is",
+    "serving requests=2x": "twice the requests at once",
+    "serving requests=4x": "four times the requests at once",
+    "serving weights=fp8": "weights in FP8",
+    "serving weights=int4": "weights of 4 bits",
+    "serving kv=fp8": "KV cache in FP8",
+    "serving weights=fp8,kv=fp8,requests=2x": "weights and KV cache in FP8, twice the requests",
+    "serving draft=3,acceptance=0.7": "three drafted tokens, 70 % of them accepted",
+    "serving apart=decode": "prompts on other GPUs",
+    "serving apart=prefill": "decoding on other GPUs",
+    "serving prefill=2x": "twice the tokens of prompts at once",
+    "serving dp=2": "requests shared by two groups of GPUs",
 }
 
 

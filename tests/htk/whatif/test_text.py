@@ -70,6 +70,7 @@ def test_uncertainty_by_source_is_told_of_a_lone_answer() -> None:
 
 def test_a_remedy_has_words_and_other_edits_stay_as_they_are() -> None:
     assert in_words("fix_rank all") == "every rank as fast as the median"
+    assert in_words("serving prefill=2x") == "twice the tokens of prompts at once"
     assert in_words("batch 2x") == "batch 2x"
 
 
