@@ -75,7 +75,7 @@ def test_a_servers_panel_changes_how_it_serves(tmp_path: Path) -> None:
     left, answer = trace.whatif_panel().children
     controls = {control.description: control for control in left.children}
     assert not {"micro-batch", "sharding"} & {*controls}
-    assert "serving requests=2x" in answer.value
+    assert "twice the requests at once" in answer.value
     controls["requests at once"].value = "2x"
     controls["KV cache"].value = "fp8"
     row = trace.whatif().serving(requests="2x", kv="fp8").run().to_pylist()[0]
