@@ -353,7 +353,8 @@ def busy(recordings: Sequence[tuple[Sequence[float], Fields]], dark: bool) -> An
     own = palette_of(dark)
     lengths = [edges[-1] - edges[0] for edges, _ in recordings]
     _, unit = scale_of_lengths(1e6 * max(edges[-1] for edges, _ in recordings))
-    unit = "s" if unit == "s" else "ms"  # which times are in
+    in_seconds = unit == "s"
+    beginning = f"{'s' if in_seconds else 'ms'} since the recording began"
     axes: Fields = {}
     data = []
     left, room = 0.0, 1 - _BETWEEN * (len(recordings) - 1)
@@ -380,12 +381,12 @@ def busy(recordings: Sequence[tuple[Sequence[float], Fields]], dark: bool) -> An
             for kind, values in layers.items()
         ]
         axes[f"xaxis{'' if number == 1 else number}"] = {
-            "title": {"text": f"{unit} since the recording began" if number == 1 else ""},
+            "title": {"text": beginning if number == 1 else ""},
             "range": [edges[0], edges[-1]],
             "domain": [left, min(right, 1)],
             "anchor": "y",
             "nticks": max(2, round(12 * share)),
-            **(marks_in_seconds(edges[0], edges[-1], 12 * share) if unit == "s" else {}),
+            **(marks_in_seconds(edges[0], edges[-1], 12 * share) if in_seconds else {}),
         }
         left = right + _BETWEEN
     return framed(

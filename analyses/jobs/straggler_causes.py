@@ -178,7 +178,9 @@ def _late_host(causes: Causes) -> _Cause:
 def _saved(share: float | None) -> str:
     """Say which part of the slowdown would be saved. Whoever is usual may be faster than all are on
     average, which the slowdown is counted from: then that is all of it."""
-    return _percent(None if share is None else min(max(share, 0.0), 1.0))
+    if share is None:
+        return _percent(None)
+    return _percent(min(max(share, 0.0), 1.0))
 
 
 def _percent(share: float | None) -> str:

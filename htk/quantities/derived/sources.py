@@ -8,7 +8,8 @@ import pyarrow as pa
 from htk.base.columns.arrow import codes_of
 from htk.base.columns.types import Mask
 
-# They see the kernels of collectives, each on ranks of its own: theirs count together, and first.
+# Profilers see the kernels of collectives, so they come first. Each records ranks of its own, so
+# they count together.
 _PROFILERS = frozenset((
     *("kineto", "kineto_perfetto", "nsight", "rocpd", "rocprof_json", "rocprof_perfetto"),
     *("ascend", "ascend_db", "ascend_tables", "proton", "xplane"),

@@ -45,7 +45,7 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
         change = change._replace(option="")
     elif recorded.program.is_jax or not recorded.program.is_on_gpu:
         change = change._replace(option="")  # which asks for graphs of CUDA
-    elif not _gains_as_much(recorded.replayed, change, whatif_change("graphs")):
+    elif short.any() and not _gains_as_much(recorded.replayed, change, whatif_change("graphs")):
         change = change._replace(option="")  # which takes long gaps of the host away as well
     return [
         *idle_cause(recorded, finding, short, advice, change, is_bound=True, of_each_step=True),

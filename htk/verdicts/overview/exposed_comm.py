@@ -26,8 +26,7 @@ def exposed_comm(trace: Trace, exposed: int) -> list[tuple[str, int, str]]:
 
 
 def _split_of_comm(trace: Trace) -> pa.Table | None:
-    """Return each rank's waiting and transfer; None where nobody waits, as far as can be told of
-    every collective."""
+    """Return each rank's waiting and transfer; None where none of it is waiting, nor may be."""
     lost = unrecorded_ranks(trace.everything.tables["ranks"])
     try:
         split = ask(trace, "comm_wait").table

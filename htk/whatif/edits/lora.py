@@ -139,7 +139,7 @@ def _rate(gpu: Gpu, multiplied: str | None) -> float:
 
 @dataclass(frozen=True)
 class _Adapter:
-    """What decides how long an adapter's kernels take."""
+    """Adapters of a rank on a GPU, whose kernels take as long as these figures say."""
 
     rank: int
     tokens: int
