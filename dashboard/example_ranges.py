@@ -115,7 +115,8 @@ def gaps(visit: Visit, most: int) -> list[Instance]:
         spans = union(start[on_gpu], end[on_gpu])
         length = spans.start[1:] - spans.end[:-1]
         for k in np.argsort(-length)[:most].tolist():
-            a, b = (int(v) - visit.trace.origin_ns for v in (spans.end[k], spans.start[k + 1]))
+            a = int(spans.end[k]) - visit.trace.origin_ns
+            b = int(spans.start[k + 1]) - visit.trace.origin_ns
             gpu = who[1] if several else None
             instances.append(Instance(f"the longest gap (rank {who[0]})", a, b, who[0], gpu))
     return sorted(instances, key=lambda g: g.from_ns - g.to_ns)[:most]

@@ -55,7 +55,8 @@ def add_routes(server: Any, runs: Runs) -> None:
             text = f"larger than {runs.upload_bytes >> 20} MiB, the most that may be uploaded"
             return Response(text, 413, mimetype=_PLAIN)
         try:
-            name, others = request.args.get("name", ""), request.args.get("key", "")
+            name = request.args.get("name", "")
+            others = request.args.get("key", "")
             key = runs.upload(name, request.stream, others)
         except UsageError as error:
             return Response(str(error), 413, mimetype=_PLAIN)

@@ -74,7 +74,8 @@ def of_timeline(visit: Visit) -> _Sentences | None:
     if not visit.trace.tables["kernels"].num_rows:
         return _of_host(visit)
     times = visit.ask("time_breakdown").table
-    total, busy = (int(numbers(times[c], 0).sum()) for c in ("total_ns", "busy_ns"))
+    total = int(numbers(times["total_ns"], 0).sum())
+    busy = int(numbers(times["busy_ns"], 0).sum())
     if not total:
         return None
     ranks = times["rank"].unique().to_pylist()
@@ -191,16 +192,15 @@ def of_communication(visit: Visit) -> _Sentences | None:
     if not visit.trace.tables["kernels"].num_rows:
         return _of_calls(visit)
     times = visit.ask("time_breakdown").table
-    total, comm, exposed = (
-        int(numbers(times[c], 0).sum()) for c in ("total_ns", "comm_ns", "exposed_comm_ns")
-    )
+    total = int(numbers(times["total_ns"], 0).sum())
+    comm = int(numbers(times["comm_ns"], 0).sum())
+    exposed = int(numbers(times["exposed_comm_ns"], 0).sum())
     if not total or not comm:
         return None
     first = f"Exposed communication takes {100 * exposed / total:.1f} % of the GPUs' time"
     waits = visit.ask("comm_wait").table
-    wait, unknown = (
-        int(numbers(waits[f"exposed_{c}_ns"], 0).sum()) for c in ("wait", "undetermined")
-    )
+    wait = int(numbers(waits["exposed_wait_ns"], 0).sum())
+    unknown = int(numbers(waits["exposed_undetermined_ns"], 0).sum())
     parts = ((wait, "waiting for other ranks"), (unknown, "undetermined: wait or transfer"))
     part, words = max(parts)
     if part and exposed:
@@ -264,7 +264,8 @@ def of_memory(visit: Visit) -> _Sentences | None:
 def of_idle(visit: Visit) -> _Sentences | None:
     """Return how long GPUs are idle, for what most, and the longest gap."""
     times = visit.ask("time_breakdown").table
-    total, idle = (int(numbers(times[c], 0).sum()) for c in ("total_ns", "idle_ns"))
+    total = int(numbers(times["total_ns"], 0).sum())
+    idle = int(numbers(times["idle_ns"], 0).sum())
     if not total:
         return None
     first = f"GPUs are idle {100 * idle / total:.1f} % of the time"

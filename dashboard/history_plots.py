@@ -41,7 +41,8 @@ def over_runs(
     """Return the figure; `positions` are the runs' places on the axis: a time or a tag."""
     import plotly.graph_objects as go
 
-    colours, scale = palette_of(dark), _scale(series)
+    colours = palette_of(dark)
+    scale = _scale(series)
     colour = colours[_COLOURS[series.metric]]
     values = (series.values / scale.divisor).tolist()
     marks = [run.remarks.mark for run in series.runs]

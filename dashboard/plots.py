@@ -45,7 +45,9 @@ def shares(
     """Bars in percent of the recorded window, one for each rank; `axis_end` ends the axis."""
     import plotly.graph_objects as go
 
-    own, bars, seen = palette_of(dark), [], collections.Counter[str]()
+    own = palette_of(dark)
+    bars = []
+    seen = collections.Counter[str]()
     for layer in layers:
         marker = marker_of(layer.name, own[layer.meaning], own, seen[layer.meaning])
         seen[layer.meaning] += 1 if layer.meaning == "idle" else 0
@@ -139,7 +141,9 @@ def tree_height(rows: Sequence[Fields]) -> int:
 
 def _on(fill: str) -> str:
     """Return white or near-black: what reads better on a colour."""
-    red, green, blue = (int(fill[k : k + 2], 16) / 255 for k in (1, 3, 5))
+    red = int(fill[1 : 1 + 2], 16) / 255
+    green = int(fill[3 : 3 + 2], 16) / 255
+    blue = int(fill[5 : 5 + 2], 16) / 255
     luminance = 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2
     return "#ffffff" if luminance < 0.19 else "#0b1220"  # there their contrasts are equal
 
@@ -231,7 +235,8 @@ def roofs(points: Sequence[Fields], lines: Sequence[tuple[str, float, float]], d
     own = palette_of(dark)
     data: list[Any] = []
     intensities = [p["flops_per_byte"] for p in points] or [1.0]
-    low, high = min(min(intensities) / 3, 1.0), max(max(intensities) * 3, 1000.0)
+    low = min(min(intensities) / 3, 1.0)
+    high = max(max(intensities) * 3, 1000.0)
     for name, peak, bandwidth in lines:
         knee = peak / bandwidth
         x = sorted({low, max(low, min(knee, high)), high})
@@ -361,7 +366,8 @@ def busy(recordings: Sequence[tuple[Sequence[float], Fields]], dark: bool) -> An
     # No recording is too narrow to be seen and brushed.
     shares = [max(length / sum(lengths), 0.5 / len(lengths)) for length in lengths]
     for number, ((edges, layers), share) in enumerate(zip(recordings, shares, strict=True), 1):
-        axis, right = axis_of("x", number), left + room * share / sum(shares)
+        axis = axis_of("x", number)
+        right = left + room * share / sum(shares)
         middle = [(a + b) / 2 for a, b in itertools.pairwise(edges)]
         data += [
             go.Scatter(

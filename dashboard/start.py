@@ -85,7 +85,8 @@ def add_callbacks(app: Dash, runs: Runs) -> None:
         if job is None or job.ended.is_set():
             return 100, "read", ticks, 0
         share = 100 * job.read / job.total if job.total else 0
-        read, total = format_bytes(job.read), format_bytes(job.total)
+        read = format_bytes(job.read)
+        total = format_bytes(job.total)
         text = f"{read} of {total}, {job.ready} of {job.files} files"
         if job.total and job.read >= job.total:
             text = f"all {format_bytes(job.total)} read; making tables"

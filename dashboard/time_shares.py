@@ -28,7 +28,8 @@ class Shares:
 def shares(visit: Visit) -> Shares:
     """Compute, exposed wait, exposed transfer, copies, then idle by cause: as the step's bar."""
     times = visit.ask("time_breakdown").table
-    ranks, devices = (numbers(times[c], -1).tolist() for c in ("rank", "device"))
+    ranks = numbers(times["rank"], -1).tolist()
+    devices = numbers(times["device"], -1).tolist()
     lanes = list(zip(ranks, devices, strict=True))
     several = len(set(ranks)) < len(lanes)
     labels = [f"rank {r}" + (f" GPU {d}" if several else "") for r, d in lanes]

@@ -79,7 +79,8 @@ def busy_layers(
 ) -> Layers:
     """Percent of each slice that GPUs run each kind, and that was not recorded of some GPU; of the
     whole, or of a span of time."""
-    start, end = (numbers(table[name]) - origin_ns for name in ("start_ns", "end_ns"))
+    start = numbers(table["start_ns"]) - origin_ns
+    end = numbers(table["end_ns"]) - origin_ns
     who = np.column_stack([read_keys(table[c]) for c in ("rank", "device")])
     lanes = Groups.by_keys(who)
     gpu, gpus = lanes.group_ids, len(lanes)

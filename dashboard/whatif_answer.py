@@ -161,7 +161,8 @@ def strips(visit: Visit) -> Any:
 
 
 def _tiles(row: Fields) -> list[Any]:
-    low, high = (format_duration(row[f"step_time_ns_{end}90"]) for end in ("lo", "hi"))
+    low = format_duration(row["step_time_ns_lo90"])
+    high = format_duration(row["step_time_ns_hi90"])
     band = f"{low} to {high} (90 %)"
     naive = f"in proportion: {format_duration(row['naive_linear_ns'])}"
     shown = [

@@ -62,9 +62,8 @@ def intervals(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
     steps = [row["step_time_ns"] / 1e6 for row in predicted]
 
     def bars(level: int, width: int, opacity: float) -> Any:
-        low, high = (
-            [row[f"step_time_ns_{end}{level}"] / 1e6 for row in predicted] for end in ("lo", "hi")
-        )
+        low = [row[f"step_time_ns_lo{level}"] / 1000000.0 for row in predicted]
+        high = [row[f"step_time_ns_hi{level}"] / 1000000.0 for row in predicted]
         return go.Bar(
             y=names,
             x=[b - a for a, b in zip(low, high, strict=True)],
@@ -103,7 +102,9 @@ def intervals(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
 def batch_map(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
     """Draw the time per sample by batch and strategy; what does not fit is blank, and says so."""
     row_of = {r["whatif"]: r for r in rows}
-    shares, texts, marks = [], [], []
+    shares = []
+    texts = []
+    marks = []
     for sharding in SHARDINGS:
         cells = [row_of.get(f"batch {b}, sharding {sharding}", {}) for b in BATCHES]
         shares.append([_cell(c) for c in cells])
@@ -181,7 +182,8 @@ def side_by_side(asked: WhatIf, dark: bool) -> Any:
     edited, after = apply_edits(start, ordered(asked.edits))
     before = start.graph
     period = max(before.period_ns, after.period_ns)
-    labels, strips = [], []
+    labels = []
+    strips = []
     for rank in telling_ranks(before):
         for word, graph, times, own_period in (
             ("measured", before, before.time, before.period_ns),

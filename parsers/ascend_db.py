@@ -208,7 +208,8 @@ def _mapping(rows: list[Fields], key: str, value: str) -> dict[int, Any]:
 
 
 def _event(row: Fields, name: str, category: str, arguments: Fields) -> Fields:
-    start, end = row["startNs"] or 0, row["endNs"] or 0
+    start = row["startNs"] or 0
+    end = row["endNs"] or 0
     thread = row.get("globalTid") or 0
     return {
         "ph": "X",

@@ -99,12 +99,14 @@ def _inputs(node: Facts) -> Fields:
     """Return the shapes, types, strides and values of the inputs, as the profiler writes them."""
     nested = node.get("inputs")
     if isinstance(nested, dict):
-        values, shapes, types, strides = (
-            list_of(nested.get(key)) for key in ("values", "shapes", "types", "strides")
-        )
+        values = list_of(nested.get("values"))
+        shapes = list_of(nested.get("shapes"))
+        types = list_of(nested.get("types"))
+        strides = list_of(nested.get("strides"))
     else:
         values = list_of(nested)
-        shapes, types = (list_of(node.get(f"input_{key}")) for key in ("shapes", "types"))
+        shapes = list_of(node.get("input_shapes"))
+        types = list_of(node.get("input_types"))
         strides = []
     if not types or not len(types) == len(shapes) == len(values):
         return {}

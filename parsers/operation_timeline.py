@@ -105,10 +105,8 @@ def _row(
 
 def _thread(event: Fields) -> tuple[int | str | None, int | str | None]:
     """Process and thread; what is not a number or text is none."""
-    pid, tid = (
-        number if isinstance(number := event.get(key), int | str) else None
-        for key in ("pid", "tid")
-    )
+    pid = number if isinstance(number := event.get("pid"), int | str) else None
+    tid = number if isinstance(number := event.get("tid"), int | str) else None
     return pid, tid
 
 

@@ -224,7 +224,8 @@ def _dtype(value: Any) -> str | None:
 
 def _clock(node: _Node) -> tuple[int, int] | None:
     """GPU time of a channel; 0 where it is unknown."""
-    start, stop = (whole_number(node.args.get(f"{x}GpuClk")) for x in ("Start", "Stop"))
+    start = whole_number(node.args.get("StartGpuClk"))
+    stop = whole_number(node.args.get("StopGpuClk"))
     return (start, stop) if start and stop and stop >= start else None
 
 

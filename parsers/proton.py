@@ -99,7 +99,8 @@ def _of_timeline(content: object) -> Iterator[Fields]:
         stack = list_of(arguments.get("call_stack") if isinstance(arguments, dict) else None)
         lane = whole_number(event.get("tid")) or 0
         device, stream = divmod(max(lane - _GPU_LANE, 0), _PER_DEVICE)
-        ts, dur = (event.get(key) for key in ("ts", "dur"))
+        ts = event.get("ts")
+        dur = event.get("dur")
         if event.get("cat") == "kernel":
             names = [*(str(name) for name in stack[:-1]), str(event.get("name") or "")]
             yield _kernel(names, {"device": device, "stream": stream}, ts, dur)

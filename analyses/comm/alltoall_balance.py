@@ -62,10 +62,12 @@ def alltoall_balance(
     groups = Groups.by_keys(np.where(alone, -2 - rows, calls.match[rows]))
     first = rows[groups.first_row]
     rank = calls.rows.rank[rows]
-    sent, received = (numbers(calls.table[c], 0)[rows] for c in ("in_bytes", "out_bytes"))
+    sent = numbers(calls.table["in_bytes"], 0)[rows]
+    received = numbers(calls.table["out_bytes"], 0)[rows]
     both = valid(calls.table["in_bytes"])[rows] & valid(calls.table["out_bytes"])[rows]
     complete = groups.min(both.astype(np.int64)) > 0
-    most_sent, most_received = groups.max(sent), groups.max(received)
+    most_sent = groups.max(sent)
+    most_received = groups.max(received)
     size, factor = calls.moved
     span = np.where(calls.match[first] == -1, -1, calls.span[first])
     peers = _peer_imbalance(calls, rows, groups)

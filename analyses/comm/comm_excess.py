@@ -200,7 +200,8 @@ def _scope(complete: CompleteCollectives) -> Ints:
 
 def _answer(complete: CompleteCollectives, compared: TransferBaseline, parts: _Parts) -> pa.Table:
     use = compared.basis[parts.collective] != NONE
-    collective, share = parts.collective[use], parts.share[use]
+    collective = parts.collective[use]
+    share = parts.share[use]
     groups = Groups.by_keys(parts.keys[use])
     weigh = {
         "span": complete.time_ns.astype(np.float64),
@@ -213,7 +214,8 @@ def _answer(complete: CompleteCollectives, compared: TransferBaseline, parts: _P
         )
         for name, values in weigh.items()
     }
-    span, expected = (np.rint(sums[name]).astype(np.int64) for name in ("span", "expected"))
+    span = np.rint(sums["span"]).astype(np.int64)
+    expected = np.rint(sums["expected"]).astype(np.int64)
     some = np.ones(len(groups), bool)
     columns = {
         "collectives": number(groups.distinct(collective), INT64, some),

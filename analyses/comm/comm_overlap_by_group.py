@@ -76,7 +76,8 @@ def comm_overlap_by_group(
     first = pa.array(rows[groups.first_row])
     size = calls.size[rows[groups.first_row]]
     transfer = groups.sum(split.transfer)
-    shared, exposed = groups.sum(split.shared), groups.sum(split.exposed)
+    shared = groups.sum(split.shared)
+    exposed = groups.sum(split.exposed)
     moving = groups.sum(split.exposed_transfer)
     determined = transfer * (groups.sum(split.undetermined) <= transfer)
     columns = {

@@ -138,7 +138,8 @@ def _answer(calls: CollectiveCalls, records: pa.Table, steps: ProxySteps, by: st
         keys += [peer]
     groups = Groups.by_keys(keys)
     spent = proxy_time(steps, groups)
-    call, direction = groups.keys[:, 0], groups.keys[:, 1]
+    call = groups.keys[:, 0]
+    direction = groups.keys[:, 1]
     guessed = truths(records["guessed"])[call]
     rows = Groups.by_keys(np.arange(len(groups)))
     if by == "link":

@@ -52,7 +52,8 @@ def comm_sources(collectives: pa.Table, collective_facts: pa.Table) -> pa.Table:
     by, by_names = codes_of(collective_facts["joined_by"])
     chosen = np.flatnonzero(ours & (by >= 0))
     rows = pa.array(chosen)
-    joined, facts = collectives.take(rows), collective_facts.take(rows)
+    joined = collectives.take(rows)
+    facts = collective_facts.take(rows)
     length = numbers(joined["end_ns"], -1) - numbers(joined["start_ns"], 0)
     hashes = facts["comm_hash"].to_pylist()
     columns = {

@@ -99,7 +99,8 @@ def comm_wait(
     fair = ~truths(calls.matches["before_window"])[timed] & blames.on_all_ranks[timed]
     last = (calls.waits.last_rank[timed] == calls.rows.rank[timed]) & matched & fair
     duration = calls.duration[timed]
-    wait, transfer = calls.waits.wait[timed], calls.waits.transfer[timed]
+    wait = calls.waits.wait[timed]
+    transfer = calls.waits.transfer[timed]
     sums = {
         "collectives": by_rank.count,
         "matched": by_rank.sum(matched.astype(np.int64)),

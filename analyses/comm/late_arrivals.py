@@ -73,10 +73,12 @@ def late_arrivals(
     who = rank[take_or(blames.cause, straggler)]
     late = np.where(take_or(blames.held_up, straggler, False), rank[straggler], -1)
     by = take_or(numbers(calls.matches["lateness_ns"], NONE), straggler)
-    last, span = calls.waits.last_rank[first], calls.waits.span[first]
+    last = calls.waits.last_rank[first]
+    span = calls.waits.span[first]
     total = members.sum(wait)
     aligned = calls.rows.start + calls.correction
-    latest, longest = (_largest(members, chosen, v[chosen]) for v in (aligned, calls.waits.wait))
+    latest = _largest(members, chosen, aligned[chosen])
+    longest = _largest(members, chosen, calls.waits.wait[chosen])
     sigma = numbers(calls.matches["wait_ns_sigma"], NONE)
     columns = {
         "match": number(calls.match[first], INT64),

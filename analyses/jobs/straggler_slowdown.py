@@ -43,9 +43,9 @@ def straggler_slowdown(
     """
     question = Question.of(job_operations, job_layouts, gpus)
     job = question.job
-    recorded, replayed, ideal = (
-        np.append(times.mean(), times) for times in (job.recorded, job.replayed, job.ideal_steps)
-    )
+    recorded = np.append(job.recorded.mean(), job.recorded)
+    replayed = np.append(job.replayed.mean(), job.replayed)
+    ideal = np.append(job.ideal_steps.mean(), job.ideal_steps)
     order = np.append(0, 1 + ordered(job.steps))
     count = np.append(len(job.steps), np.ones(len(job.steps)))
     excess = replayed - ideal

@@ -59,7 +59,8 @@ def straggler_whatif(
     """
     question = Question.of(job_operations, job_layouts, gpus)
     job = question.job
-    now, ideal = float(job.replayed.mean()), float(job.ideal_steps.mean())
+    now = float(job.replayed.mean())
+    ideal = float(job.ideal_steps.mean())
     chosen = _changes(job, dp_rank, stage, operation)
     changes = [
         ("as recorded", job.replayed),

@@ -66,16 +66,20 @@ def _by_name(kernels: pa.Table, kernel_links: pa.Table, *, per: Pool) -> pa.Tabl
 
 def _families(by_name: pa.Table, *, per: Pool) -> pa.Table:
     """Return the answer from the names of all ranks."""
-    (family, families), (kind, kinds), (name, _) = (
-        codes_of(by_name[column]) for column in ("family", "kind", "name")
-    )
-    uses, count, length = (numbers(by_name[c]) for c in ("tensor_core", "count", "total_ns"))
+    family, families = codes_of(by_name["family"])
+    kind, kinds = codes_of(by_name["kind"])
+    name, _ = codes_of(by_name["name"])
+    uses = numbers(by_name["tensor_core"])
+    count = numbers(by_name["count"])
+    length = numbers(by_name["total_ns"])
     who = np.column_stack([numbers(by_name[c]) for c in ("rank", "cycle", "step")])
     groups = Groups.by_keys([who, family, kind])
-    total, activities = groups.sum(length), groups.sum(count)
+    total = groups.sum(length)
+    activities = groups.sum(count)
     pools = Groups.by_keys(groups.keys[:, :3])
     share = pools.sum(total)[pools.group_ids]
-    on, off = groups.sum(np.where(uses == 1, length, 0)), groups.sum(np.where(uses == 0, length, 0))
+    on = groups.sum(np.where(uses == 1, length, 0))
+    off = groups.sum(np.where(uses == 0, length, 0))
     computes = np.array([kind != "memory" for kind in kinds.to_pylist()] + [True])[
         groups.keys[:, 4]
     ]

@@ -51,12 +51,14 @@ def kernel_metrics(
         raise MissingTable(
             "no metrics of kernels; record with CUPTI_PROFILER_METRICS in KINETO_CONFIG", "counters"
         )
-    (kernel, kernels), (metric, names) = (codes_of(metrics[c]) for c in ("series", "name"))
+    kernel, kernels = codes_of(metrics["series"])
+    metric, names = codes_of(metrics["name"])
     keys = [read_keys(metrics["rank"]), kernel.astype(np.int64), metric.astype(np.int64)]
     groups = Groups.by_keys(keys)
     value = numbers(metrics["value"], np.nan)
     total = np.bincount(groups.group_ids, value, len(groups))
-    least, most = groups.min(value), groups.max(value)
+    least = groups.min(value)
+    most = groups.max(value)
     rank, kernel, metric = groups.keys.T
     kept = np.flatnonzero(zeros | (least != 0) | (most != 0))
     order = kept[ordered(metric[kept], -total[kept])]

@@ -87,7 +87,8 @@ def kernel_top(
     pool = pools.keys
     kept = _others(names, pools.group_ids, length, n, sort_by)
     groups = Groups.by_keys([pools.group_ids, kept])
-    pool_of, name = groups.keys[:, 0], groups.keys[:, 1]
+    pool_of = groups.keys[:, 0]
+    name = groups.keys[:, 1]
     total, count = groups.sum(length), groups.count
     rows = ordered(pool_of, name < 0, -_measure(groups, length, sort_by))
     pool_total = np.bincount(pool_of, total, minlength=len(pool)).astype(np.int64)

@@ -71,7 +71,8 @@ def launch_stats(
     groups = Groups.by_keys([rank, label])
     count = np.maximum(groups.count, 1)
     call, delay, length = launched.call_length, launched.delay, launched.length
-    cut, late = round(call_cutoff_us * 1000), round(delay_cutoff_us * 1000)
+    cut = round(call_cutoff_us * 1000)
+    late = round(delay_cutoff_us * 1000)
     activities = groups.sum(launched.count)
     call_p50, call_p95 = groups.quantiles(call, (0.5, 0.95))
     delay_p50, delay_p95 = groups.quantiles(delay, (0.5, 0.95))

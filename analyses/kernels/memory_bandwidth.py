@@ -78,7 +78,8 @@ def memory_bandwidth(kernels: pa.Table) -> pa.Table:
     )
     some = groups.sum(has_size.astype(np.int64))
     speed = quotient(size, end - start)
-    timed, large = has_size & (end > start), has_size & (end > start) & (size >= _LARGE)
+    timed = has_size & (end > start)
+    large = has_size & (end > start) & (size >= _LARGE)
     k = groups.keys
     order = ordered(k[:, 0], -groups.sum(end - start))
     table = pa.table(

@@ -106,13 +106,15 @@ class _Study:
         high: Ints | None,
         names: list[str] | None = None,
     ) -> pa.Table:
-        length, call = self.length[chosen], self.call[chosen]
+        length = self.length[chosen]
+        call = self.call[chosen]
         loses = (self.linked[chosen] & (length < call)).astype(np.int64)
         total = groups.sum(length)
         size = len(groups)
         if low is None or high is None:
             nothing = pa.nulls(size, FLOAT64)
-            spans, is_short = [nothing, nothing], np.ones(size, bool)
+            spans = [nothing, nothing]
+            is_short = np.ones(size, bool)
         else:
             names = [_range(a, b) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
             spans = [number(low / 1000, FLOAT64), number(high / 1000, FLOAT64, high >= 0)]

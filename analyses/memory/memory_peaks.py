@@ -80,7 +80,8 @@ def memory_peaks(
     peak = np.array([p.row for p in parts], np.int64)[device]
     held = np.concatenate([p.held for p in parts])
     blocks = np.concatenate([p.blocks for p in parts])
-    allocated, reserved = use.allocated[peak], use.reserved[peak]
+    allocated = use.allocated[peak]
+    reserved = use.reserved[peak]
     most = use.devices.max(use.reserved)[device]
     answer = pa.table(
         [

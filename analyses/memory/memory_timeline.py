@@ -60,7 +60,9 @@ def memory_timeline(
     """
     use = MemoryUse.of(memory)
     kind, allocated = use.devices.group_ids, use.allocated
-    chosen, names, inferred = fill_none(len(kind)), [""], False
+    chosen = fill_none(len(kind))
+    names = [""]
+    inferred = False
     if by == "category":
         categories = Categories.of(use, cpu_ops, op_links, op_passes, annotations)
         chosen, names, inferred = categories.code, categories.names, categories.inferred

@@ -91,7 +91,8 @@ def matrix_calls(
     strides = _codes(cpu_ops["input_strides"])[bearer]
     groups = Groups.by_keys([work.kind[rows], strides])
     calls = Groups.by_keys([groups.group_ids, bearer, work.replay[rows]])
-    call_ns, group = calls.sum(work.length[rows]), calls.keys[:, 0]
+    call_ns = calls.sum(work.length[rows])
+    group = calls.keys[:, 0]
     by_group = Groups.by_keys(group[:, None])
     costs = [work.costs[k] for k in groups.keys[:, 0].tolist()]
     flops = np.array([float(c.flops) for c in costs if isinstance(c, Cost)])

@@ -271,8 +271,11 @@ class _Cells:
         def quotient(part: Floats, divisor: Floats, factor: float = 1) -> pa.Array:
             return number(factor * part / np.where(divisor > 0, divisor, 1), FLOAT64, divisor > 0)
 
-        flops, moved, took = total(self.flops), total(self.moved), total(self.time)
-        calls, bounded_ns = total(self.count), total(self.time, is_bounded)
+        flops = total(self.flops)
+        moved = total(self.moved)
+        took = total(self.time)
+        calls = total(self.count)
+        bounded_ns = total(self.time, is_bounded)
         beyond = total(np.maximum(self.time - least, 0), is_bounded)
         kind = np.where(self.compute > self.memory, 0, 1)
         kind[least < launch_ns * self.kernels] = 2

@@ -165,7 +165,9 @@ def _regions(cpu_ops: pa.Table, annotations: pa.Table) -> dict[int, _Regions]:
         groups = Groups.by_keys(np.column_stack([numbers(table_["rank"], NONE), codes])[rows])
         sums = zip(groups.count.tolist(), groups.sum(length[rows]).tolist(), strict=True)
         for (rank, code), (count, spent) in zip(groups.keys.tolist(), sums, strict=True):
-            own, match = regions[rank], region[code]  # a distinct name of a rank
+            # a distinct name of a rank
+            own = regions[rank]
+            match = region[code]
             if match is None:
                 own.compile_ns += spent
                 continue

@@ -81,7 +81,8 @@ def fsdp_units(
     source = collectives.filter(pa.array(_sharding(collectives)))
     kernel = row_of(event_keys(kernels), event_keys(source))
     on_gpu = kernel != NONE
-    source, kernel = source.filter(pa.array(on_gpu)), kernel[on_gpu]
+    source = source.filter(pa.array(on_gpu))
+    kernel = kernel[on_gpu]
     if not source.num_rows:
         if len(on_gpu):
             raise MissingTable(
@@ -92,7 +93,8 @@ def fsdp_units(
         raise MissingTable("no all-gathers and reduce-scatters of one group: no FSDP seen")
     start, end = read_times(source)
     step = kernel_links["step"].take(pa.array(kernel))
-    in_step, group = pooled("step", source, step), _group_size(source)
+    in_step = pooled("step", source, step)
+    group = _group_size(source)
     gather = matching(source["type"], "all_gather".__eq__)
     back = _passes(kernels, kernel_passes, cpu_ops)[kernel]
     keys = np.column_stack([in_step, group, gather, back]).astype(np.int64)
@@ -103,7 +105,8 @@ def fsdp_units(
     wanted = [pooled(per, source, step), ~gather, back, order, group]
     rows = Groups.by_keys(wanted)
     tail = _last_reduction(in_step, gather, end)
-    small, large = (numbers(source[c]) for c in ("in_bytes", "out_bytes"))
+    small = numbers(source["in_bytes"])
+    large = numbers(source["out_bytes"])
     first = rows.first_row
     answer = pa.table(
         [
@@ -163,7 +166,9 @@ def _copy_outs(
     host: Ints, gather: Mask, start: Ints, end: Ints, kernels: pa.Table, copies: Ints
 ) -> tuple[Ints, Ints, Ints]:
     """Lead, length of the copy-out, gathers ahead; NONE where copy-outs cannot be matched."""
-    lead, copied, ahead = (fill_none(len(host)) for _ in range(3))
+    lead = fill_none(len(host))
+    copied = fill_none(len(host))
+    ahead = fill_none(len(host))
     begun, ended = read_times(kernels, copies)
     owner = hosts(kernels)[copies]
     for recording in np.unique(host).tolist():  # cycles of ranks

@@ -61,13 +61,16 @@ def moe_balance(
     keys = np.column_stack([rank, group[rows], steps]).astype(np.int64)
     layer = Groups.by_keys(keys).rank_within(calls.rows.start[rows], rows)
     common = _on_every_rank(np.column_stack([group[rows], layer, steps]).astype(np.int64), rank)
-    rows, rank, layer = rows[common], rank[common], layer[common]
+    rows = rows[common]
+    rank = rank[common]
+    layer = layer[common]
     groups = Groups.by_keys([group[rows], layer, rank])
     layers = Groups.by_keys(groups.keys[:, :2])
     size = groups.sum(numbers(calls.table["out_bytes"], 0)[rows])
     tokens = _tokens(calls.table, rows)
     all_told = groups.min((tokens != NONE).astype(np.int64)) > 0
-    layer_size, members = layers.sum(size)[layers.group_ids], layers.count[layers.group_ids]
+    layer_size = layers.sum(size)[layers.group_ids]
+    members = layers.count[layers.group_ids]
     most = layers.max(size)[layers.group_ids]
     has_size = groups.min(valid(calls.table["out_bytes"])[rows].astype(np.int64))
     # shares need the sizes of several ranks

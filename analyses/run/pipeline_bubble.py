@@ -81,7 +81,9 @@ def pipeline_bubble(
     ]
     either = _covered(edges, windows, both_ranks, (spans[0], spans[1]))
     row, part = np.nonzero(length > 0)
-    rank, cycle, step = (numbers(windows[c], NONE)[row] for c in ("rank", "cycle", "step"))
+    rank = numbers(windows["rank"], NONE)[row]
+    cycle = numbers(windows["cycle"], NONE)[row]
+    step = numbers(windows["step"], NONE)[row]
     window_length = (edges[:, -1] - edges[:, 0])[row]
     stage = np.array([stages.get(r, NONE) for r in rank.tolist()], np.int64)
     bubble = (length - busy)[row, part]

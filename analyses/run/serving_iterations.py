@@ -121,7 +121,8 @@ def _shared_model(
         begin, end = read_times(kernels, rows)
         return union_lengths(iteration[rows], begin, end, length)
 
-    computes, comm = (matching(kernels["kind"], kind.__eq__) for kind in ("compute", "comm"))
+    computes = matching(kernels["kind"], "compute".__eq__)
+    comm = matching(kernels["kind"], "comm".__eq__)
     of_kernel = collective_rows(
         {"kernels": kernels, "collectives": collectives}, np.arange(kernels.num_rows)
     )

@@ -177,7 +177,9 @@ def _carried(
         change = own[1] - own[0]
         most = int(np.argmax(np.abs(change)))
         if len(change) > 1 and abs(change[most]) > _ALONE * abs(change.sum()):
-            rank[row], before[row], after[row] = series.ranks[most], own[0][most], own[1][most]
+            rank[row] = series.ranks[most]
+            before[row] = own[0][most]
+            after[row] = own[1][most]
     return rank
 
 

@@ -124,14 +124,19 @@ def _split(
     """Shared times of communication, added up by group or collective within each window."""
     filled = fill(activities, windows)
     kinds = kinds_of(activities, filled.row)
-    chosen, computing = kinds.equals("comm"), filled.union(kinds.equals("compute"))
-    start, end = filled.start[chosen], filled.end[chosen]
-    row, window = filled.row[chosen], filled.window[chosen]
+    chosen = kinds.equals("comm")
+    computing = filled.union(kinds.equals("compute"))
+    start = filled.start[chosen]
+    end = filled.end[chosen]
+    row = filled.row[chosen]
+    window = filled.window[chosen]
     of = row_of(event_keys(collectives), event_keys(activities))[row]
     group, groups = codes_of(collectives["group"])
     members, listed = codes_of(collectives["group_ranks"])
     kind, types = codes_of(collectives["type"])
-    group, members, kind = (take_or(codes, of) for codes in (group, members, kind))
+    group = take_or(group, of)
+    members = take_or(members, of)
+    kind = take_or(kind, of)
     event = numbers(activities["event"])[row]
     step = numbers(windows["step"], NONE)[window]
     rank = read_keys(windows["rank"])[window]

@@ -70,7 +70,8 @@ def host_stalls(
     cause = _cause(shown, cpu_ops)
     keys = np.stack([unpaired(shown.host)[0], cause, shown.name, path], axis=1)
     groups = Groups.by_keys(keys.astype(np.int64))
-    idle, lasted = groups.sum(caused), groups.sum(shown.end - shown.start)
+    idle = groups.sum(caused)
+    lasted = groups.sum(shown.end - shown.start)
     order = ordered(-idle, -lasted)[: n or None]
     rank, cause, name, path = groups.keys[order].reshape(-1, 4).T
     table = pa.table(

@@ -147,7 +147,11 @@ def _like_hta(kernels: pa.Table) -> pa.Table:
     start, end = read_times(kernels)
     launch = numbers(kernels["launch_start_ns"], NO_TIME)
     order = ordered(rank, stream, start)
-    rank, stream, start, end, launch = (a[order] for a in (rank, stream, start, end, launch))
+    rank = rank[order]
+    stream = stream[order]
+    start = start[order]
+    end = end[order]
+    launch = launch[order]
     after = ~heads(rank, stream)
     before = np.append(0, end[:-1])[: len(end)]
     gap = np.where(after, start - before, 0)

@@ -82,7 +82,8 @@ def phase_breakdown(
         gpu[:, 1] = host[:, 1] = NO_STEP
     groups = Groups.by_keys(_by_cycle(np.concatenate([gpu, host])))
     count = len(groups)
-    of_gpu, of_host = groups.group_ids[: len(gpu)], groups.group_ids[len(gpu) :]
+    of_gpu = groups.group_ids[: len(gpu)]
+    of_host = groups.group_ids[len(gpu) :]
     start, end = read_times(kernels)
     device_busy_ns = union_lengths(of_gpu, start, end, count)
     device_ns = np.bincount(of_gpu, end - start, minlength=count)[:count].astype(np.int64)

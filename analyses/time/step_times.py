@@ -63,7 +63,8 @@ def step_times(step_windows: pa.Table, step_marks: pa.Table) -> pa.Table:
     complete = np.append(truths(gpu["complete"]), finished[alone])
     device = np.append(numbers(gpu["device"], _NONE), np.full(len(rows) - count, _NONE))
     who = np.concatenate([keys[:, :3], cpu[alone, :3]])
-    has_gpu, has_cpu = np.arange(len(rows)) < count, rows != _NONE
+    has_gpu = np.arange(len(rows)) < count
+    has_cpu = rows != _NONE
     start = np.where(has_gpu, np.append(keys[:, 3], on_host[count:, 3]), on_host[:, 3])
     end = np.append(keys[:, 4], on_host[count:, 4])
     length = end - start

@@ -108,7 +108,8 @@ def _kernels(filled: WindowedSpans, activities: pa.Table, reference: int) -> _Pa
     base_total = np.zeros(codes, np.int64)
     base_many = np.zeros(codes, np.int64)
     in_base = window == reference
-    base_total[code[in_base]], base_many[code[in_base]] = total[in_base], many[in_base]
+    base_total[code[in_base]] = total[in_base]
+    base_many[code[in_base]] = many[in_base]
     both = base_many[code] > 0
     mean0 = base_total[code] / np.maximum(base_many[code], 1)
     slower = np.where(both, np.minimum(many, base_many[code]) * (total / many - mean0), 0)

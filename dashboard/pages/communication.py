@@ -110,13 +110,18 @@ def _waits(visit: Visit) -> Any:
     """Rank × collective: a pale row never waits, and so makes the others wait."""
     heading = "Who waits in which collective?"
     table = visit.ask("collective_times").table
-    match, rank = numbers(table["match"], -1), numbers(table["rank"], -1)
-    wait, start = numbers(table["wait_ns"], -1), numbers(table["start_ns"], -1)
+    match = numbers(table["match"], -1)
+    rank = numbers(table["rank"], -1)
+    wait = numbers(table["wait_ns"], -1)
+    start = numbers(table["start_ns"], -1)
     has_wait = (match >= 0) & (wait >= 0)
     if not has_wait.any():
         text = "No collective was found on more than one rank, so waiting cannot be told."
         return section(heading, empty(text))
-    match, rank, wait, start = (v[has_wait] for v in (match, rank, wait, start))
+    match = match[has_wait]
+    rank = rank[has_wait]
+    wait = wait[has_wait]
+    start = start[has_wait]
     shown, column = np.unique(match, return_inverse=True)
     ranks, row = np.unique(rank, return_inverse=True)
     cells = np.full((len(ranks), len(shown)), np.nan)
@@ -218,7 +223,8 @@ def _sizes(visit: Visit, otherwise: Any) -> Any:
     table = visit.ask("comm_summary", by="size").table
     if table["size_from_bytes"].null_count == table.num_rows or not table.num_rows:
         return otherwise
-    kinds, sizes = table["type"].to_pylist(), table["size_from_bytes"].to_pylist()
+    kinds = table["type"].to_pylist()
+    sizes = table["size_from_bytes"].to_pylist()
     rows = sorted(range(len(kinds)), key=lambda k: (kinds[k], sizes[k] or 0))
     words = ["size not known" if size is None else f"from {format_bytes(size)}" for size in sizes]
     labels = [f"{kinds[k]}, {words[k]}" for k in rows]

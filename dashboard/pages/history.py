@@ -234,7 +234,8 @@ def _exported_differences(visit: Visit) -> Result:
     shown = _shown(visit)
     by_name = {run.run: run for run in shown.runs}
     try:
-        base, new = (by_name[visit.option(name, "")] for name in ("base", "new"))
+        base = by_name[visit.option("base", "")]
+        new = by_name[visit.option("new", "")]
     except KeyError:
         raise UsageError("choose two runs of the history") from None
     return _differences(shown, base, new)

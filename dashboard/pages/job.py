@@ -37,7 +37,8 @@ def layout(_visit: Visit) -> Any:
 def _tiles(visit: Visit) -> Any:
     job, likely = _slowdown(visit)
     named = likely["cause"].replace("_", " ") if likely else "none stands out"
-    recorded, excess = (int(job[name] * 1e6) for name in ("recorded_ms", "excess_ms"))
+    recorded = int(job["recorded_ms"] * 1e6)
+    excess = int(job["excess_ms"] * 1e6)
     delays = f"launch delays {job['launch_slowdown']:.3f}x"
     tiles = html.Div(
         [
@@ -65,7 +66,8 @@ def _slowdown(visit: Visit) -> tuple[Fields, Fields | None]:
 def _cost(visit: Visit) -> tuple[str, str]:
     """Return what stragglers cost, in words."""
     job, likely = _slowdown(visit)
-    excess, step = (format_duration(int(job[n] * 1e6)) for n in ("excess_ms", "recorded_ms"))
+    excess = format_duration(int(job["excess_ms"] * 1e6))
+    step = format_duration(int(job["recorded_ms"] * 1e6))
     if job["slowdown"] < SLOW:
         return f"Stragglers cost little: {excess} of a step of {step}", ""
     cause = likely["cause"].replace("_", " ") if likely else "none stands out"

@@ -212,7 +212,9 @@ def _mfu(visit: Visit) -> Any:
         return tile("MFU", "–", why, visit.view.link("flops"))
     gpus = result.coverage.get("gpu") or ""
     gpu = gpus if isinstance(gpus, str) else ", ".join(map(str, gpus))
-    low, high, mean = min(recorded), max(recorded), float(np.mean(recorded))
+    low = min(recorded)
+    high = max(recorded)
+    mean = float(np.mean(recorded))
     more = gpu if high - low < 1 else f"{low:.1f} to {high:.1f} % by rank"
     drawn = meter(mean, "compute")
     return tile("MFU", f"{mean:.1f} %", more, visit.view.link("flops"), drawn=drawn)
@@ -247,7 +249,8 @@ def _phases(visit: Visit) -> list[Any]:
 
 def _where(verdict: summary.Verdict) -> list[Any]:
     """Return one bar of the mean, and its legend in numbers."""
-    pieces, rows = [], []
+    pieces = []
+    rows = []
     kinds = classes_of([share.name for share in verdict.visible_shares])
     for share, kind in zip(verdict.visible_shares, kinds, strict=True):
         time = format_duration(share.pct / 100 * verdict.total_ns)

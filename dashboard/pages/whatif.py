@@ -306,7 +306,8 @@ def _register(app: Dash, runs: Runs) -> None:
         shown = compact(safely(partial(answer, with_strips=False), visit))
         wrong = fields_in_error(visit)
         errors = [wrong.get(field["name"], "") for field in fields]
-        head, marks = (compact(safely(part, visit)) for part in (_HEADLINE, badge))
+        head = compact(safely(_HEADLINE, visit))
+        marks = compact(safely(badge, visit))
         return shown, now.search() or "?", errors, html.Div(head, className="headline"), marks
 
     @app.callback(

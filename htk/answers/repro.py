@@ -58,7 +58,8 @@ def script_of(trace: Trace, op: str, nth: str = "slowest") -> str:
     took = tree.subtree(times.own)[rows]
     on_gpu = bool(took.any())
     if on_gpu:
-        rows, took = rows[took > 0], took[took > 0]
+        rows = rows[took > 0]
+        took = took[took > 0]
     else:
         took = read_lengths(ops)[rows]
     order = np.argsort(-took, kind="stable")
@@ -149,7 +150,8 @@ def _limits(trace: Trace, call: Facts) -> list[tuple[str, float, str]]:
 
 def _inputs(call: Facts) -> list[tuple[Any, ...]]:
     """Return the inputs as literals: tensors by shape, strides and type; values as they were."""
-    shapes, types = (_listed(call[name]) for name in ("input_dims", "input_types"))
+    shapes = _listed(call["input_dims"])
+    types = _listed(call["input_types"])
     if not types or len(shapes) != len(types):
         raise MissingTable(
             f"{shorten(str(call['name']), 80)}: the shapes of its inputs were not recorded",

@@ -149,7 +149,8 @@ def aten_delays(frames: Frames, rank: int, sort_by: Sequence[str]) -> pd.DataFra
     ops = Operators(frames)
     gpu = gpu[gpu["launch_ts"].notna()].sort_values("launch_ts", kind="stable")
     row = ops.above(gpu["op_row"].to_numpy(), ops.aten)
-    gpu, row = gpu[row >= 0], row[row >= 0]
+    gpu = gpu[row >= 0]
+    row = row[row >= 0]
     calls = pd.DataFrame(
         {
             "row": row,

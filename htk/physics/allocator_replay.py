@@ -46,11 +46,12 @@ def replay(
         return replay_pure(before, keys, sizes, capacity, max_split)
     named = [part for part in (keys, before.blocks[:, 0]) if len(part)]
     count = max((int(part.max()) + 1 for part in named), default=0)
-    segments, blocks, keys_, sizes_ = (
-        np.ascontiguousarray(part, np.int64)
-        for part in (before.segments, before.blocks, keys, sizes)
-    )
-    most, split = (-1 if end is None else min(end, _MOST) for end in (capacity, max_split))
+    segments = np.ascontiguousarray(before.segments, np.int64)
+    blocks = np.ascontiguousarray(before.blocks, np.int64)
+    keys_ = np.ascontiguousarray(keys, np.int64)
+    sizes_ = np.ascontiguousarray(sizes, np.int64)
+    most = -1 if capacity is None else min(capacity, _MOST)
+    split = -1 if max_split is None else min(max_split, _MOST)
     try:
         return AllocatorFigures(
             *compiled(before.rest, segments, blocks, keys_, sizes_, count, most, split)

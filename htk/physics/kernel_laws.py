@@ -62,7 +62,10 @@ def _count_seen(sizes: Sizes) -> Floats:
 
 def time_prefill(gpu: Gpu, number_format: str, sizes: Sizes) -> Floats:
     """Return the time of causal attention over whole prompts."""
-    batch, seq, heads, width = (sizes[name] for name in ("batch", "seq", "heads", "head_dim"))
+    batch = sizes["batch"]
+    seq = sizes["seq"]
+    heads = sizes["heads"]
+    width = sizes["head_dim"]
     seen = _count_seen(sizes)
     pairs = seen * (seq - seen / 2)
     computing = 4 * batch * heads * width * pairs / operations_a_ns(gpu, number_format)

@@ -107,7 +107,9 @@ def _rises(segments: list[Segment]) -> bool:
 
 
 def _segment(work: Floats, time: Floats) -> Segment:
-    scale, ratio = 1 / time, work / time  # t = α + W·s, divided by t: 1 = α/t + s·W/t
+    # t = α + W·s, divided by t: 1 = α/t + s·W/t
+    scale = 1 / time
+    ratio = work / time
     ones = np.ones(len(work))
     if len(np.unique(work)) < 2:
         latency = 0.0

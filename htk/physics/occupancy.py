@@ -46,7 +46,8 @@ class Multiprocessor:
             values = (properties.get(name) for name in names)
             return next((int(v) for v in values if isinstance(v, int | float) and v > 0), 0)
 
-        threads, warp = recorded("maxThreadsPerMultiprocessor"), recorded("warpSize")
+        threads = recorded("maxThreadsPerMultiprocessor")
+        warp = recorded("warpSize")
         memory = recorded("sharedMemPerMultiprocessor", "maxSharedMemoryPerMultiProcessor")
         if not threads or not memory:
             return None

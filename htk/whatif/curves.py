@@ -207,7 +207,8 @@ def _recorded(base: StepModel, kappa: float, tables: NamedTables, ratio: float |
     for key, kernel in _keys(base):
         if key in samples:
             matched[kernel] = float(np.median(samples[key]))
-    ours, theirs = micro_batches(base), micro_batches(other)
+    ours = micro_batches(base)
+    theirs = micro_batches(other)
     count = theirs / ours if ours and theirs else 1.0
     return Recorded(float(ratio), graph.period_ns, matched, count)
 

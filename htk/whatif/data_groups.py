@@ -44,10 +44,12 @@ def data_positions(model: StepModel) -> dict[int, Position]:
 
 
 def _data_positions(model: StepModel) -> dict[int, Position]:
-    shards, copies = _listed(model, _of_shards(model)), _listed(model, replicating(model))
+    shards = _listed(model, _of_shards(model))
+    copies = _listed(model, replicating(model))
     positions = {}
     for rank in model.graph.ranks:
-        near, far = shards.get(rank, (rank,)), copies.get(rank, (rank,))
+        near = shards.get(rank, (rank,))
+        far = copies.get(rank, (rank,))
         if len(near) == len(far) == 1 or rank not in near or rank not in far:
             return _by_order(model)
         earlier = far.index(rank) * len(near)

@@ -179,8 +179,11 @@ def from_replicas(model: StepModel, now: Sharded, name: str, shards: int) -> Ste
     works: list[Work] = []
     calls: list[tuple[int, float]] = []
     plan, acts = None, model.graph.activities
-    many, reduces = len(acts.start), np.flatnonzero(replicating(model))
-    firsts, lasts, units = [], [], 0
+    many = len(acts.start)
+    reduces = np.flatnonzero(replicating(model))
+    firsts = []
+    lasts = []
+    units = 0
     positions = data_positions(model)
     for rank in model.graph.ranks:
         lane = compute_lane(model, rank)

@@ -30,7 +30,9 @@ def fullest_over_mean(model: StepModel) -> Floats:
     sizes = np.maximum(facts.in_bytes, facts.out_bytes).astype(np.float64)
     node = np.where(model.run_edge >= 0, graph.src[model.run_edge], -1)
     chosen = exchanges(model) & (node >= 0) & (facts.in_bytes >= 0) & (facts.out_bytes >= 0)
-    largest, total, members = (np.zeros(len(graph.time)) for _ in range(3))
+    largest = np.zeros(len(graph.time))
+    total = np.zeros(len(graph.time))
+    members = np.zeros(len(graph.time))
     np.maximum.at(largest, node[chosen], sizes[chosen])
     np.add.at(total, node[chosen], facts.in_bytes[chosen])
     np.add.at(members, node[chosen], 1)
@@ -56,9 +58,8 @@ def spread_gradients(model: StepModel, now: int, ranks: int) -> tuple[StepModel,
     per_rank = len(model.graph.ranks)
     others = float(model.facts.in_bytes[rest].sum()) / per_rank - (held if now == 1 else 0.0)
     changed = owned(model, (others + after) / (others + held))
-    old_ns, new_ns = (
-        _reduce_ns(model, size, world, spread) for size, spread in ((held, now), (after, ranks))
-    )
+    old_ns = _reduce_ns(model, held, world, now)
+    new_ns = _reduce_ns(model, after, world, ranks)
     if own.any():
         moved = rescaled(changed, own, new_ns / old_ns)
         net = data_network(model)
@@ -97,13 +98,15 @@ def _reductions(
     grouped = np.array(["grouped_mm" in (op or "") for op in model.facts.op], bool)
     updates = np.array([f == "optimizer" for f in model.facts.family], bool)
     count = max(round(size / BUCKET_BYTES), 1)
-    positions, alone = data_positions(model), len(model.graph.ranks) < 2
+    positions = data_positions(model)
+    alone = len(model.graph.ranks) < 2
     for rank in model.graph.ranks:
         position = positions[rank]
         of_rank = acts.rank == rank
         products = _in_order(model, grouped & model.facts.backward & of_rank)
         buckets = min(count, len(products))  # no product's gradients are in two
-        others, optimizer = _in_order(model, reduces & of_rank), _in_order(model, updates & of_rank)
+        others = _in_order(model, reduces & of_rank)
+        optimizer = _in_order(model, updates & of_rank)
         for number, ready in enumerate(np.array_split(products, max(buckets, 1))):
             if not len(ready):
                 continue

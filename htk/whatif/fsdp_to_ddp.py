@@ -26,21 +26,26 @@ _OWN = 0.75  # of the root: an output that is more of it is the embedding, too
 
 
 def to_replicas(model: StepModel, now: Sharded, copies: Mask) -> StepModel:
-    gathers, reduces = model.is_collective("all_gather"), model.is_collective("reduce_scatter")
-    host, net = host_ns(model, reduces, hooks=True), data_network(model)
+    gathers = model.is_collective("all_gather")
+    reduces = model.is_collective("reduce_scatter")
+    host = host_ns(model, reduces, hooks=True)
+    net = data_network(model)
     positions = data_positions(model)
-    fixed, each = net.group_latency(now.world), 2 * net.shared(now.world)
+    fixed = net.group_latency(now.world)
+    each = 2 * net.shared(now.world)
     works: list[Work] = []
     calls: list[int] = []
     acts, alone = model.graph.activities, len(model.graph.ranks) < 2
-    lanes, lag = [compute_lane(model, rank) for rank in model.graph.ranks], launch_ns(model)
+    lanes = [compute_lane(model, rank) for rank in model.graph.ranks]
+    lag = launch_ns(model)
     products = gradients(model, lanes)
     for rank, lane, weights in zip(model.graph.ranks, lanes, products, strict=True):
         reductions = np.flatnonzero(reduces & (acts.rank == rank))
         reductions = reductions[ordered(acts.start[reductions])]
         ready_at = all_waited_for(model, reductions.tolist(), lane)
         units = _kept(lane, copies, ready_at)
-        kept, last = lane[~copies[lane]], -1
+        kept = lane[~copies[lane]]
+        last = -1
         many = len(reductions) // now.synchronisations
         buckets = _buckets(model, kept, reductions[-many:], units[-many - 1 :], weights)
         for number, (ready, size, rest) in enumerate(buckets):

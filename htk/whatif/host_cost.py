@@ -58,7 +58,10 @@ def on_account(model: StepModel, chosen: Mask) -> Ints:
     calls = model.graph.calls
     acts = model.graph.activities
     many = len(calls.start)
-    gone, launching, comm = (np.zeros(many + 1, bool) for _ in range(3))  # a last one: none
+    # a last one: none
+    gone = np.zeros(many + 1, bool)
+    launching = np.zeros(many + 1, bool)
+    comm = np.zeros(many + 1, bool)
     gone[calls_of_all(model, chosen)] = True
     launching[acts.call[acts.call >= 0]] = True
     comm[acts.call[(acts.call >= 0) & model.is_comm]] = True

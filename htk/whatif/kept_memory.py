@@ -10,7 +10,9 @@ import weakref
 from threading import RLock
 
 _LONG = 100_000  # activities; of shorter steps no array is that large
-_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # of malloc.h
+# of malloc.h
+_TRIM_THRESHOLD = -1
+_MMAP_MAX = -4
 _KEPT = {_TRIM_THRESHOLD: -1, _MMAP_MAX: 0}  # nothing is handed back
 _USUAL = {_TRIM_THRESHOLD: 1 << 25, _MMAP_MAX: 1 << 16}
 

@@ -69,7 +69,9 @@ def _alike(model: StepModel) -> Ints:
     """Return a number for each recorded collective: those of one type and size at one place of a
     step have the same; -1: small ones, or not of the step."""
     calls = model.facts.tables["collectives"]
-    into, out, size = (numbers(calls[n], NONE) for n in ("in_bytes", "out_bytes", "group_size"))
+    into = numbers(calls["in_bytes"], NONE)
+    out = numbers(calls["out_bytes"], NONE)
+    size = numbers(calls["group_size"], NONE)
     kind = Groups.by_keys([codes_of(calls["type"])[0], into, out, size])
     rank = numbers(calls["rank"], NONE)
     group = codes_of(calls["group"])[0]

@@ -119,7 +119,8 @@ def _find(model: StepModel) -> MeasuredCalls:
 def compare_usual(op: str, number_format: str, before: Gpu, after: Gpu) -> float:
     """Return by what the time of a call of a usual size is multiplied on another GPU."""
     sizes = {name: np.array([size]) for name, size in _USUAL[op].items()}
-    was, then = (estimate_kernels(gpu, op, number_format, sizes) for gpu in (before, after))
+    was = estimate_kernels(before, op, number_format, sizes)
+    then = estimate_kernels(after, op, number_format, sizes)
     return float(then.expected[0] / was.expected[0])
 
 

@@ -74,7 +74,8 @@ def late(edited: StepModel, recorded: StepModel, waited: Floats) -> StepModel:
     delayed = edited.with_lengths((back > 0) & (length > 0), length + back)
     if edited.arrival_scale == 1:
         return delayed
-    now, without = (replay(s.graph, s.weight, s.wrap_weight).period_ns for s in (delayed, edited))
+    now = replay(delayed.graph, delayed.weight, delayed.wrap_weight).period_ns
+    without = replay(edited.graph, edited.weight, edited.wrap_weight).period_ns
     lost = max(now - without, 0)
     later = max((lost + _lead(edited)) * (edited.arrival_scale - 1), -lost)
     return delayed.add_step_time("skew", later, exposed=later)

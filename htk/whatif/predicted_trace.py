@@ -194,10 +194,8 @@ class _Moved:
         shift = _shift(tables, part, graph)
         activities = _of(part, tables["kernels"], graph.activities.row)
         rows = numbers(tables["kernels"]["event"])[graph.activities.row[activities]]
-        low, high = (
-            times[now.start[activities]] - shift,
-            times[now.end[activities]] - shift,
-        )
+        low = times[now.start[activities]] - shift
+        high = times[now.end[activities]] - shift
         self._set(rows, low, high)
         gone = (graph.activities.length[activities] > 0) & (edited.lengths()[activities] <= 0)
         self.keep[rows[gone] - self.first] = False
@@ -309,7 +307,8 @@ def _warped(time: Ints, old: Ints, new: Ints, lead: float = 1.0) -> Ints:
 
 def _of(part: TraceFile, table: pa.Table, rows: Ints) -> Ints:
     """Return which of these rows of a table come from the file."""
-    rank, cycle = (numbers(table[c], -1)[rows] for c in ("rank", "cycle"))
+    rank = numbers(table["rank"], -1)[rows]
+    cycle = numbers(table["cycle"], -1)[rows]
     return np.flatnonzero(
         (rank == (-1 if part.rank is None else part.rank)) & (cycle == part.cycle)
     )

@@ -87,7 +87,8 @@ class Products:
     def taller(self, rows: float) -> Floats:
         """Return how long each takes with so many times the rows: on its own kernel, or on one with
         larger tiles."""
-        grown, now = (begun(self.waves * times, self.persistent) for times in (rows, 1.0))
+        grown = begun(self.waves * rows, self.persistent)
+        now = begun(self.waves * 1.0, self.persistent)
         own = self.ns * grown / now
         if rows <= 1:  # as many rows run on the kernel that they ran on
             return np.asarray(self.least + own)
@@ -131,7 +132,8 @@ def _products(model: StepModel, least: float) -> Products:
     sizes = np.array(distinct, np.int64).reshape(-1, 3)[facts.dims.codes]
     usable = facts.family.isin("gemm") & (sizes[:, 0] > 0) & (facts.blocks > 0)
     activity = np.flatnonzero(usable & (length > least))
-    waves, ns = facts.blocks[activity], length[activity] - least
+    waves = facts.blocks[activity]
+    ns = length[activity] - least
     persistent = facts.persistent[activity]
     names = model.graph.activities.name[activity]
     alike = Groups.by_keys([names, sizes[activity]])

@@ -93,7 +93,8 @@ class _Calls:
         used = (match >= 0) & (rank >= 0) & valid(calls["event"]) & valid(calls["start_ns"])
         rows = np.flatnonzero(used & matching(calls["timing"], "gpu".__eq__))
         arrived = (start + corrections(clocks, rank, start))[rows]
-        uneven, message = (matching(calls["type"], t.__contains__) for t in (_UNEVEN, _MESSAGES))
+        uneven = matching(calls["type"], _UNEVEN.__contains__)
+        message = matching(calls["type"], _MESSAGES.__contains__)
         sizes = [np.where(uneven, -1, numbers(calls[c], NONE)) for c in ("in_bytes", "out_bytes")]
         alike = [codes_of(calls["type"])[0], numbers(calls["group_size"], NONE), *sizes]
         kind = Groups.by_keys([column[rows].astype(np.int64) for column in alike]).group_ids

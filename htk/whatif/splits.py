@@ -79,9 +79,9 @@ def _of_all_ranks(
 ) -> list[BlockingTransfer]:
     """Return those that block each recorded rank that takes part, and have something to cut."""
     begins = _begins(model)
-    parts, blocking_parts = (
-        np.bincount(begins[chosen], minlength=len(model.graph.time))
-        for chosen in (np.flatnonzero(transfers), [b.activity for b in blocked])
+    parts = np.bincount(begins[np.flatnonzero(transfers)], minlength=len(model.graph.time))
+    blocking_parts = np.bincount(
+        begins[[b.activity for b in blocked]], minlength=len(model.graph.time)
     )
     return [
         b
@@ -149,7 +149,8 @@ def _piecewise(
         transfer, piece = b.activity, float(pieces.piece[b.activity])
         if b.before:
             work = float(pieces.lengths[list(b.before)].sum()) / pieces.count
-            first, last = b.before[0], b.before[-1]
+            first = b.before[0]
+            last = b.before[-1]
             rows.append(
                 (
                     int(graph.start[first]),

@@ -333,10 +333,13 @@ def step_model(tables: NamedTables, graph: Graph, site: SiteByGpu = NO_SITE) -> 
 
 
 def _facts(tables: NamedTables, graph: Graph) -> StepFacts:
-    kernels, links, ops = tables["kernels"], tables["kernel_links"], tables["cpu_ops"]
+    kernels = tables["kernels"]
+    links = tables["kernel_links"]
+    ops = tables["cpu_ops"]
     rows = graph.activities.row
     op = numbers(links["op_row"], NONE)[rows]
-    comm, index = tables["collectives"], collective_rows(tables, rows)
+    comm = tables["collectives"]
+    index = collective_rows(tables, rows)
     size = numbers(comm["group_size"], NONE)
     dims = CodedTexts.taken(ops["input_dims"], op)
     waves, persistent = rounds(

@@ -143,10 +143,12 @@ def _edges(
     """
     start, end = nodes
     every = np.arange(len(works.like))
-    begins, ends = start[len(graph.start) :], end[len(graph.start) :]
+    begins = start[len(graph.start) :]
+    ends = end[len(graph.start) :]
     join = len(graph.time) + 2 * len(every) + works.joined
     length = np.rint(np.maximum(works.length, 0))
-    alone, joined = every[works.joined < 0], every[works.joined >= 0]
+    alone = every[works.joined < 0]
+    joined = every[works.joined >= 0]
     (waiting, awaited), (followed_by, following) = works.after, works.before
     called = every[works.call >= 0]
     calls = graph.call_start[works.call[called]]
@@ -166,7 +168,9 @@ def _edges(
         return np.concatenate(parts).astype(np.int64)[order]
 
     kinds = column(KINDS.index(block[4]) for block in blocks)
-    src, dst, weight = (column(block[k] for block in blocks) for k in (1, 2, 3))
+    src = column(block[1] for block in blocks)
+    dst = column(block[2] for block in blocks)
+    weight = column(block[3] for block in blocks)
     return src, dst, weight, kinds
 
 

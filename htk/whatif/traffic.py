@@ -53,7 +53,8 @@ def _predicted(recorded: StepModel, edited: StepModel, job: TrainingJob) -> dict
     more = len(edited.graph.start) - len(of_parameters)
     others = edited.is_comm & ~np.append(of_parameters, np.ones(more, bool))
     sums = _sums(edited, others)
-    units, parameter_bytes = len(now.unit_bytes), float(sum(now.unit_bytes))
+    units = len(now.unit_bytes)
+    parameter_bytes = float(sum(now.unit_bytes))
     scope = "across nodes" if shards > node else "within a node"
     if shards > 1:
         again = name in ("full_shard", "hybrid_shard")  # the root, gathered first, stays whole

@@ -254,7 +254,8 @@ class _Walk:
             size = int(name[-1])
             stack[-size:] = [tuple(stack[-size:])]
         elif name == "SETITEM":
-            value, key = stack.pop(), stack.pop()
+            value = stack.pop()
+            key = stack.pop()
             stack[-1][_key(key)] = value
         elif name == "APPEND":
             value = stack.pop()

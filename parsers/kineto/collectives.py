@@ -296,7 +296,8 @@ def _special_ranks(
     own = either(facts, of_record, "rank")
     peer = either(facts, source, "dst_rank", "src_rank")
     of_op = facts.rows(take_or(seen.ops.event, pairs.op))
-    concrete, members = texts_at(facts.table["concrete"], of_op), group_ranks.to_pylist()
+    concrete = texts_at(facts.table["concrete"], of_op)
+    members = group_ranks.to_pylist()
     root = fill_none(len(types))
     for row, kind in enumerate(types):
         position = _PLACE.get(kind)

@@ -126,7 +126,8 @@ class _Owners:
         """A range on the GPU mirrors the last range of its name that the host began before it."""
         rows = self.events.of["annotations"]
         on_gpu = _on_gpu(Columns(self.raw, rows, 0))
-        host, gpu = (Columns(self.raw, rows[is_own], 0) for is_own in (~on_gpu, on_gpu))
+        host = Columns(self.raw, rows[(~on_gpu)], 0)
+        gpu = Columns(self.raw, rows[on_gpu], 0)
         named = host.codes("name")[0].astype(np.int64)
         earlier = _Earlier(host.rows, SegmentTimes(named, host.values("ts")[0]))
         names = gpu.codes("name")[0].astype(np.int64)

@@ -117,7 +117,8 @@ def groups_of_calls(
     size = either(facts, source, "group_size")
     size = np.where(size < 0, stated, size)
     ranks = texts_at(facts.table["pg_ranks"], source)
-    start, stride = (either(facts, of_record, f"rank_{n}") for n in ("start", "stride"))
+    start = either(facts, of_record, "rank_start")
+    stride = either(facts, of_record, "rank_stride")
     members: list[str | None] = []
     configured = configured_ranks(groups)
     regular = RankLists()
@@ -134,7 +135,8 @@ def groups_of_calls(
         only = groups.to_pylist()[0]
         may_be_only = (source == NONE) & ((stated < 0) | (stated == (only["group_size"] or -1)))
         for row in np.flatnonzero(may_be_only).tolist():
-            name[row], members[row] = only["group"], only["group_ranks"]
+            name[row] = only["group"]
+            members[row] = only["group_ranks"]
             size[row] = only["group_size"] or -1
             inferred[row].append("group")
     return {

@@ -88,7 +88,8 @@ def _by_ids(raw: RawEvents, events: Sorted) -> Ints:
     calls precede most of them, and of equals with the one at the same place.
     """
     owner = fill_none(raw.rows)
-    launches, kernels = events.of["launches"], events.of["kernels"]
+    launches = events.of["launches"]
+    kernels = events.of["kernels"]
     pid, names = _pids(raw, launches)
     ids, there = Columns(raw, launches, 0).values("correlation")
     usable = there & (ids > 0)

@@ -295,7 +295,8 @@ class Builder:
             rows = np.concatenate([np.asarray(part[0], np.uint32) for part in parts])
             if (rows[1:] < rows[:-1]).any():  # the categories of a batch interleave
                 order = np.argsort(rows, kind="stable")
-                rows, values = rows[order], values[order]
+                rows = rows[order]
+                values = values[order]
             if len(values) == self.rows:
                 rows = None
         if COLUMNS[i].kind in ("text", "json"):

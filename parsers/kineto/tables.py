@@ -56,7 +56,8 @@ def tables(
         columns = Columns(raw, rows, base_ns)
         table = maker(columns)
         if name == "kernels":
-            others, flows = (Columns(raw, events.of[k], base_ns) for k in ("graph_nodes", "flows"))
+            others = Columns(raw, events.of["graph_nodes"], base_ns)
+            flows = Columns(raw, events.of["flows"], base_ns)
             waits = waits_of_nodes(columns, others, flows)
             table = with_column(table, "waits_for_nodes", waits)
         filled[name] = keep(table)

@@ -266,7 +266,9 @@ def _strict(value: bytes) -> bytes:
         pass
     else:
         return value
-    first, padded = value[:1], value + b" "  # the walk wants to see where a token ends
+    # the walk wants to see where a token ends
+    first = value[:1]
+    padded = value + b" "
     if first == b"{":
         members = scan.members(padded, 0)[0]
         return b"{%s}" % b", ".join(_strict(m.key) + b": " + _strict(m.value) for m in members)

@@ -54,7 +54,10 @@ class Ranges:
         parts = pc.extract_regex(_texts(report, rows).fill_null(_UNNAMED), _OPERATOR)
         if isinstance(parts, pa.ChunkedArray):
             parts = parts.combine_chunks()
-        raw, seq, op, sizes = (parts.field(name) for name in ("name", "seq", "op", "sizes"))
+        raw = parts.field("name")
+        seq = parts.field("seq")
+        op = parts.field("op")
+        sizes = parts.field("sizes")
         name = raw.dictionary_encode().cast(TEXT)
         sequence = _whole(seq)
         operator_id = _whole(op)

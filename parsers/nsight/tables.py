@@ -81,7 +81,8 @@ def _kernels(report: NsightReport, rows: ReportRows) -> pa.Table:
         codes = np.where(codes < 0, strings.codes(rows.table[name]), codes)
     axes = [f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ"]
     columns = [numbers(rows.table[name], NONE) for name in axes]
-    static, dynamic = (rows.table[f"{w}SharedMemory"] for w in ("static", "dynamic"))
+    static = rows.table["staticSharedMemory"]
+    dynamic = rows.table["dynamicSharedMemory"]
     shared = optional(numbers(static) + numbers(dynamic), valid(static) | valid(dynamic))
     return _activities(
         rows,
@@ -144,9 +145,9 @@ def _graphs(report: NsightReport, rows: ReportRows) -> pa.Table:
 
 
 def _activities(rows: ReportRows, activity: int, name: pa.Array, **more: pa.Array) -> pa.Table:
-    device, stream, correlation = (
-        numbers(rows.table[c], NONE) for c in ("deviceId", "streamId", "correlationId")
-    )
+    device = numbers(rows.table["deviceId"], NONE)
+    stream = numbers(rows.table["streamId"], NONE)
+    correlation = numbers(rows.table["correlationId"], NONE)
     context = _integers(rows, "contextId")
     return activities(
         activity, name, rows.start, rows.end, device, stream, correlation, context=context, **more
@@ -157,7 +158,8 @@ def launches(report: NsightReport) -> pa.Table:
     """Return the calls of the CUDA runtime and driver, without the version in their names, and of
     the operating system by the threads that make these; what else waits launches nothing."""
     parts = []
-    of_cuda, of_system = report.spans["runtime"], report.spans["system"]
+    of_cuda = report.spans["runtime"]
+    of_system = report.spans["system"]
     callers = numbers(of_cuda.table["globalTid"], NONE)
     thread = numbers(of_system.table["globalTid"], NONE)
     of_system = of_system.where(np.flatnonzero(np.isin(thread, callers)))

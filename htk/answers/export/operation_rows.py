@@ -58,9 +58,11 @@ def write_operations(trace: Trace, folder: Path) -> tuple[Path, int]:
 def cut_operations(trace: Trace) -> pa.Table:
     """Return a row for each piece of a forward and backward, each gather, reduction and optimizer
     of each worker's steps."""
-    kernels, links = trace.need("kernels"), trace.tables["kernel_links"]
+    kernels = trace.need("kernels")
+    links = trace.tables["kernel_links"]
     _refuse_repeated_steps(trace)
-    rank, step = numbers(kernels["rank"], NONE), numbers(links["step"], NONE)
+    rank = numbers(kernels["rank"], NONE)
+    step = numbers(links["step"], NONE)
     phase = phase_codes(trace.tables["kernel_passes"])
     comm = _Collectives.of(trace, phase, step)
     inside = (rank >= 0) & (step >= 0) & np.isin(rank, comm.groups.workers)
@@ -76,12 +78,14 @@ def cut_operations(trace: Trace) -> pa.Table:
     if comm.is_sharded:
         compute &= _on_main_stream(kernels, compute, end - start)
     shift = corrections(trace.tables["rank_clocks"], rank, start)
-    start, end = start + shift, end + shift
+    start = start + shift
+    end = end + shift
     launched = numbers(links["launch_start_ns"], _NEVER)
     cuts = np.unique(comm.kernel[np.isin(comm.type, comm.cutting) & reduction[comm.kernel]])
     copies = comm.by_unit & matching(kernels["name"], lambda n: bool(_OF_SHARDING.search(n)))
     runs = _runs(rank, step, phase, launched, compute, cuts, copies, by_unit=comm.by_unit)
-    single, type_ = (values[reduction[comm.kernel]] for values in (comm.kernel, comm.type))
+    single = comm.kernel[reduction[comm.kernel]]
+    type_ = comm.type[reduction[comm.kernel]]
     columns = {
         "rank": np.append(rank[runs.first], rank[single]),
         "step": np.append(step[runs.first], step[single]),
@@ -93,7 +97,8 @@ def cut_operations(trace: Trace) -> pa.Table:
         "end_ns": np.append(runs.over(end, np.maximum), end[single]),
     }
     worker = np.searchsorted(comm.groups.workers, columns["rank"])
-    columns["dp_rank"], columns["stage"] = comm.groups.replica[worker], comm.groups.stage[worker]
+    columns["dp_rank"] = comm.groups.replica[worker]
+    columns["stage"] = comm.groups.stage[worker]
     columns = reductions_of_gradients(columns)
     if (pipelines := comm.groups.pipelines) is not None:
         stages = pipelines.ranks.shape[1]
@@ -214,8 +219,10 @@ def _runs(
     rows = np.append(np.flatnonzero(chosen), cuts)
     is_cut = np.append(np.zeros(len(rows) - len(cuts), bool), np.ones(len(cuts), bool))
     merged = ordered(rank[rows], step[rows], launched[rows])
-    order, passed = rows[merged], np.cumsum(is_cut[merged])
-    order, passed = order[~is_cut[merged]], passed[~is_cut[merged]]
+    order = rows[merged]
+    passed = np.cumsum(is_cut[merged])
+    order = order[~is_cut[merged]]
+    passed = passed[~is_cut[merged]]
     keys = np.stack([rank[order], step[order], phase[order], passed, copies[order]])
     passes = np.append(True, (np.diff(keys[: 3 if by_unit else 4]) != 0).any(axis=0))
     starts = np.flatnonzero(np.append(True, (np.diff(keys) != 0).any(axis=0)))

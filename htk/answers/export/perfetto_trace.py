@@ -191,7 +191,8 @@ class _Writer:
 
     def _events(self, slices: Slices, rows: list[int], uuid: int, flow: int) -> None:
         """Begins and ends in the order in which they nest."""
-        begin, end = (_number(9, kind) + _number(11, uuid) for kind in (_BEGIN, _END))
+        begin = _number(9, _BEGIN) + _number(11, uuid)
+        end = _number(9, _END) + _number(11, uuid)
         closing = _bytes(_EVENT, end)
         still_open: list[int] = []
         for row in rows:

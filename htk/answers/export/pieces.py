@@ -139,7 +139,8 @@ def spliced(text: bytes, starts: Positions, ends: Positions, replacements: pa.Ar
     order = np.argsort(starts)
     cuts = np.empty(2 * len(starts) + 2, np.int32)
     cuts[0], cuts[-1] = 0, len(text)
-    cuts[1:-1:2], cuts[2:-1:2] = starts[order], ends[order]
+    cuts[1:-1:2] = starts[order]
+    cuts[2:-1:2] = ends[order]
     numbers = np.arange(len(cuts) - 1, dtype=np.int32)
     numbers[1::2] = len(numbers) + order
     return joined(text, cuts, replacements.cast(pa.binary()), numbers)

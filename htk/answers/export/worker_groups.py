@@ -70,7 +70,8 @@ class WorkerGroups:
         else:
             _refuse_other_parallelism(rows, within, len(workers), len(ranks))
             _refuse_missing(workers, ranks)
-            replica, stage = np.arange(len(workers)), np.zeros(len(workers), np.int64)
+            replica = np.arange(len(workers))
+            stage = np.zeros(len(workers), np.int64)
             type_ = np.where(rows.is_type(*_REDUCING), _REDUCTION, NONE)
             is_sharded = bool((rows.is_type("reduce_scatter") & ~within).any())
             for name, operation in _SHARDING.items():

@@ -19,7 +19,8 @@ _NEARLY_ALL_PCT = 99.95
 def coverage_lines(coverage: Facts) -> list[str]:
     """Return what the numbers rest on, in a line or two."""
     parts = []
-    ranks, missing = coverage.get("ranks") or [], coverage.get("missing_ranks") or []
+    ranks = coverage.get("ranks") or []
+    missing = coverage.get("missing_ranks") or []
     world_size = coverage.get("world_size")
     if ranks:
         of = f" of {world_size}" if world_size else ""
@@ -106,7 +107,8 @@ def _clocks(coverage: Facts) -> list[str]:
         return []
     if word == "off":
         return ["clocks as recorded"]
-    offset, left = (format_duration(coverage[f"clock_{k}_max_ns"]) for k in ("offset", "residual"))
+    offset = format_duration(coverage["clock_offset_max_ns"])
+    left = format_duration(coverage["clock_residual_max_ns"])
     return [f"clock alignment {word}: offsets up to {offset}, residual up to {left}"]
 
 

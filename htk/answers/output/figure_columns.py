@@ -14,7 +14,9 @@ from htk.base.schema.columns import heading_of, unit_of
 WITH_NUMBER = ("rank", "step", "device", "stage")  # axes whose marks say what they are
 NO_NAME = "–"
 _LETTERS = 50  # of a name beside its bar
-_S, _MS, _US = (1e-9, "s"), (1e-6, "ms"), (1e-3, "µs")
+_S = (1e-9, "s")
+_MS = (1e-6, "ms")
+_US = (1e-3, "µs")
 _FROM_S = 2e9  # ns: an axis to 2000 ms reads worse than one to 2 s
 _SIZES = ((2**30, "GiB"), (2**20, "MiB"))  # the first that the largest reaches
 CODES = ("cause", "how")  # columns whose values are codes: late_host

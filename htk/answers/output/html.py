@@ -75,10 +75,14 @@ def card(inside: str) -> str:
     """Return a card of a notebook: in the colours of its theme where it says it (JupyterLab, VS
     Code, Colab), else in those that the reader's system asks for."""
     theme_marks = ('[data-jp-theme-light="{}"]', ".vscode-{}", '[theme="{}"]')
-    light, dark = (
-        [where.format(word) for where, word in zip(theme_marks, words, strict=True)]
-        for words in (("true", "light", "light"), ("false", "dark", "dark"))
-    )
+    light = [
+        where.format(word)
+        for where, word in zip(theme_marks, ("true", "light", "light"), strict=True)
+    ]
+    dark = [
+        where.format(word)
+        for where, word in zip(theme_marks, ("false", "dark", "dark"), strict=True)
+    ]
     own = {name: css_variables(dark=name == "dark") for name in ("light", "dark")}
     style = (
         f".htk-card {{ {own['light']} font: 13px/1.5 system-ui, sans-serif; "

@@ -176,7 +176,9 @@ def _state_spread(table: pa.Table, column: str) -> str:
     values = np.array([v for v in table[column].to_pylist() if v is not None], np.float64)
     if not len(values):
         return ""
-    low, middle, high = (_amount(float(f(values)), column) for f in (np.min, np.median, np.max))
+    low = _amount(float(np.min(values)), column)
+    middle = _amount(float(np.median(values)), column)
+    high = _amount(float(np.max(values)), column)
     what = words_of(column)
     what = what[:1].upper() + what[1:]
     if low == high:
@@ -190,7 +192,8 @@ def _state_longest(table: pa.Table, start: str, end: str, named_by: Sequence[str
     if not rows:
         return ""
     longest = max(rows, key=lambda r: r["length"])
-    name, length = _names([longest], named_by)[0], _amount(longest["length"], start)
+    name = _names([longest], named_by)[0]
+    length = _amount(longest["length"], start)
     return f"The longest of {pluralize(len(rows), 'row')}: {name}, {length}."
 
 

@@ -222,7 +222,8 @@ def text_columns(result: Result, limit: int) -> list[RenderedColumn]:
         heading = words[name] + (" %" if both else "")
         values = [row[name] for row in rows]
         doc = doc_of(result.table.schema.field(name))
-        text, prose = _is_text(result, name), name in PROSE
+        text = _is_text(result, name)
+        prose = name in PROSE
         column = RenderedColumn(heading, cells, text, values, doc, prose, shares, name)
         columns.append(column.narrowed(_TEXT_WIDTH))
     return columns

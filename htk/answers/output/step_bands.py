@@ -160,10 +160,8 @@ def _medians(rows: Floats) -> Floats:
     """Return the median of each column, of what it has: nan where that is nothing."""
     ordered = np.sort(rows, axis=0)
     count = (~np.isnan(rows)).sum(axis=0)
-    low, high = (
-        np.take_along_axis(ordered, np.maximum(k, 0)[None], axis=0)[0]
-        for k in ((count - 1) // 2, count // 2)
-    )
+    low = np.take_along_axis(ordered, np.maximum(((count - 1) // 2), 0)[None], axis=0)[0]
+    high = np.take_along_axis(ordered, np.maximum((count // 2), 0)[None], axis=0)[0]
     return np.asarray((low + np.where(count > 0, high, np.nan)) / 2)
 
 
@@ -199,7 +197,10 @@ def _drawn(
     import plotly.graph_objects as go
 
     pieces = band_of(group.curves)
-    times, lowest, middle, highest = (_joined([piece[k] for piece in pieces]) for k in range(4))
+    times = _joined([piece[0] for piece in pieces])
+    lowest = _joined([piece[1] for piece in pieces])
+    middle = _joined([piece[2] for piece in pieces])
+    highest = _joined([piece[3] for piece in pieces])
     line = go.Scatter(
         x=times,
         y=middle,

@@ -89,13 +89,8 @@ def css_classes() -> str:
         "accent", "alert", "good",
     )  # fmt: skip
     own = " ".join(f".k-{name} {{ background: var(--{name}); }}" for name in plain)
-    wait, lost = (
-        f"repeating-linear-gradient(135deg, {stripes})"
-        for stripes in (
-            "var(--comm) 0 3px, var(--wait) 3px 7px",
-            "var(--idle) 0 1px, var(--unrecorded) 1px 6px",
-        )
-    )
+    wait = "repeating-linear-gradient(135deg, var(--comm) 0 3px, var(--wait) 3px 7px)"
+    lost = "repeating-linear-gradient(135deg, var(--idle) 0 1px, var(--unrecorded) 1px 6px)"
     pale = " ".join(
         f".k-idle.k-pale-{k} {{ background: color-mix(in srgb, var(--idle) {100 - 22 * k}%, "
         "var(--panel)); }"

@@ -207,7 +207,8 @@ def alphabetical(codes: Ints | NDArray[np.int32], names: pa.Array) -> Ints:
     without one."""
     order = ordered(np.array(names.to_pylist(), object))
     places = np.empty(len(order) + 1, np.int64)
-    places[order], places[-1] = np.arange(len(order)), -1
+    places[order] = np.arange(len(order))
+    places[-1] = -1
     return places[codes]
 
 

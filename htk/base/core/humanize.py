@@ -255,7 +255,8 @@ def _from_where_they_differ(names: list[str], width: int, shared: int = -1) -> d
     same go on from where these differ. `shared`: letters that are known to be the same."""
     if not names:
         return {}
-    low, high = min(names), max(names)
+    low = min(names)
+    high = max(names)
     letters = enumerate(zip(low, high, strict=False))
     differ = next((index for index, (a, b) in letters if a != b), len(low))
     head = width // 3

@@ -144,7 +144,8 @@ def _best_cases(rows: list[Fields]) -> str:
 
     lines = []
     for edit, (best, least, most) in saved:
-        zero, length = percent(min(best, 0)), abs(percent(best) - percent(0))
+        zero = percent(min(best, 0))
+        length = abs(percent(best) - percent(0))
         bar = f"left:{zero:.1f}%;width:{length:.1f}%;top:3px;height:10px;border-radius:3px"
         whisker = f"left:{percent(least):.1f}%;width:{percent(most) - percent(least):.1f}%;top:7px"
         lines.append(

@@ -70,7 +70,8 @@ def lanes(trace: Trace) -> LaneCells | None:
     used, code = np.unique(codes[inside], return_inverse=True)
     kind_of = np.zeros(len(used), np.int64)
     kind_of[code] = kind_codes[kinds[inside]]
-    start, end = start[inside], end[inside]
+    start = start[inside]
+    end = end[inside]
     keys, lane_of_row = np.unique(np.stack(keys_of_row), axis=1, return_inverse=True)
     chosen = _chosen(lane_of_row.ravel(), start, end, keys[0])
     drawn = [_cells(start[m], end[m], code[m], low, high) for m in chosen.values()]

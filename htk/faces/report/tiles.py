@@ -48,7 +48,8 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
     mfu = _mfu(report)
     if mfu is not None:
         facts.append((f"{mfu:.1f} %", "MFU", "of the GPUs' peak, mean", ""))
-    ranks, size = len(verdict.ranks), verdict.coverage.get("world_size")
+    ranks = len(verdict.ranks)
+    size = verdict.coverage.get("world_size")
     of = f"of {size}" if size and size != ranks else "all ranks" if size else "known"
     facts.append((str(ranks), "rank" if ranks == 1 else "ranks", report.devices or of, ""))
     linked = verdict.coverage.get("gpu_activities_linked_pct")
@@ -64,7 +65,8 @@ def _of_job(report: Report) -> list[tuple[str, str, str, str]]:
         return []
     job = result.table.slice(0, 1).to_pylist()[0]
     facts = result.coverage
-    recorded, excess = (format_duration(int(job[c] * 1e6)) for c in ("recorded_ms", "excess_ms"))
+    recorded = format_duration(int(job["recorded_ms"] * 1e6))
+    excess = format_duration(int(job["excess_ms"] * 1e6))
     workers = f"{facts['dp_size']} × {facts['pp_size']}"
     return [
         (f"{job['slowdown']:.2f}x", "slowdown", "over a job without stragglers", ""),

@@ -72,7 +72,9 @@ def attention(call: OperatorCall, places: Places) -> Cost:
     if places.pages is not None and (table := call.maybe(places.pages)) and table.count:
         raise LookupError(f"{call.name}: the lengths in a paged cache are not recorded")
     first = places.first if places.first is not None else int(places.backward)
-    q, k, v = (call.tensor(first + n) for n in range(3))
+    q = call.tensor(first + 0)
+    k = call.tensor(first + 1)
+    v = call.tensor(first + 2)
     heads, head = _heads(q, places.layout)
     count, assumed = _pairs(call, places, q, k)
     cache = k.bytes + v.bytes
@@ -168,7 +170,8 @@ def _pairs(call: OperatorCall, places: Places, q: Tensor, k: Tensor) -> tuple[in
 def _of_ragged(
     call: OperatorCall, places: Places, q: Tensor, k: Tensor, mask: Mask, sequences: int
 ) -> tuple[int, str | None]:
-    queries, keys = (t.count // max(t.shape[-1] * t.shape[-2], 1) for t in (q, k))
+    queries = q.count // max(q.shape[-1] * q.shape[-2], 1)
+    keys = k.count // max(k.shape[-1] * k.shape[-2], 1)
     lengths = [call.value(position) or 0 for position in places.longest or (-1, -1)]
     longest = [
         min(int(most) or -(-total // sequences), total)

@@ -35,7 +35,9 @@ def _flash_forward(call: OperatorCall) -> Cost:
 
 def _paged_by_indices(call: OperatorCall) -> Cost:
     """aiter's: queries of a ragged batch, and the pages of a cache that its indices name."""
-    q, k, v = (call.tensor(n) for n in range(3))
+    q = call.tensor(0)
+    k = call.tensor(1)
+    v = call.tensor(2)
     if len(k.shape) not in (3, 4):
         raise LookupError(f"{call.name}: an unknown layout of the cache")
     page = k.shape[1] if len(k.shape) == 4 else 1

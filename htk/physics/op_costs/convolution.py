@@ -99,7 +99,9 @@ def _transposed_size(
 
 
 def _backward(call: OperatorCall) -> Cost:
-    gradient, into, weight = (call.tensor(n) for n in range(3))
+    gradient = call.tensor(0)
+    into = call.tensor(1)
+    weight = call.tensor(2)
     transposed = bool(call.value(7, False))
     asked = call.value(10, [True, True, False])
     met = into.count if transposed else gradient.count
@@ -117,7 +119,9 @@ def _backward(call: OperatorCall) -> Cost:
 
 def _cudnn_backward(call: OperatorCall) -> Cost:
     """input, gradient, weight, …: both gradients, by parts that are operators of their own."""
-    into, gradient, weight = (call.tensor(n) for n in range(3))
+    into = call.tensor(0)
+    gradient = call.tensor(1)
+    weight = call.tensor(2)
     mask = call.value(10)
     asked = mask if isinstance(mask, list) and len(mask) >= 2 else [True, True]
     each = 2 * gradient.count * math.prod(weight.shape[1:])

@@ -114,7 +114,9 @@ def _embedding(call: OperatorCall) -> Cost:
 
 def _embedding_bag(call: OperatorCall) -> Cost:
     """weight, indices, offsets: a row is written for each bag."""
-    weight, index, bags = (call.tensor(n) for n in range(3))
+    weight = call.tensor(0)
+    index = call.tensor(1)
+    bags = call.tensor(2)
     rows = index.count + bags.count
     moved = rows * weight.shape[-1] * weight.element + index.bytes + bags.bytes
     return Cost(index.count * weight.shape[-1], moved, "copy", label(weight.type))

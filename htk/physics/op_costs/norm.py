@@ -34,13 +34,17 @@ def _softmax(call: OperatorCall, per_element: int) -> Cost:
 
 def _add_rms(call: OperatorCall) -> Cost:
     """input and residual, both read and written, then the weight."""
-    into, residual, weight = (call.tensor(n) for n in range(3))
+    into = call.tensor(0)
+    residual = call.tensor(1)
+    weight = call.tensor(2)
     moved = 2 * (into.bytes + residual.bytes) + weight.bytes
     return Cost((_RMS + 1) * into.count, moved, "norm", label(into.type))
 
 
 def _rms_out(call: OperatorCall) -> Cost:
-    out, into, weight = (call.tensor(n) for n in range(3))
+    out = call.tensor(0)
+    into = call.tensor(1)
+    weight = call.tensor(2)
     moved = out.bytes + into.bytes + weight.bytes
     return Cost(_RMS * into.count, moved, "norm", label(into.type))
 

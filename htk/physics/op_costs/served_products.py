@@ -10,13 +10,17 @@ from htk.physics.op_costs.matmul import linear, product, scaled_mm
 
 def _out_first(call: OperatorCall) -> Cost:
     """out, A [m, k], B [k, n], …"""
-    out, a, b = (call.tensor(n) for n in range(3))
+    out = call.tensor(0)
+    a = call.tensor(1)
+    b = call.tensor(2)
     return product(a, out.count, a.shape[-1], b.bytes)
 
 
 def _out_first_fp4(call: OperatorCall) -> Cost:
     """out, A and B of two numbers in a byte, …"""
-    out, a, b = (call.tensor(n) for n in range(3))
+    out = call.tensor(0)
+    a = call.tensor(1)
+    b = call.tensor(2)
     cost = product(a, out.count, 2 * a.shape[-1], b.bytes)
     return Cost(cost.flops, cost.bytes, "gemm", "fp4", matrix=True)
 
@@ -79,7 +83,9 @@ def _any_linear_backward(call: OperatorCall) -> Cost:
 
 def _experts(call: OperatorCall) -> Cost:
     """tokens [t, h], w1 [e, 2i or i, h], w2 [e, h, i], weights and numbers of experts [t, k]."""
-    x, w1, w2 = (call.tensor(n) for n in range(3))
+    x = call.tensor(0)
+    w1 = call.tensor(1)
+    w2 = call.tensor(2)
     chosen: Tensor = call.tensor(4)
     tokens = x.count // max(x.shape[-1], 1)
     hidden = x.shape[-1]

@@ -108,7 +108,9 @@ def _twice(call: OperatorCall) -> Cost:
 
 def _permute(call: OperatorCall) -> Cost:
     """Order, lengths [features, batch], values: features may come more than once."""
-    order, lengths, values = (call.tensor(n) for n in range(3))
+    order = call.tensor(0)
+    lengths = call.tensor(1)
+    values = call.tensor(2)
     factors = call.maybe(3)
     moved = lengths.bytes + values.bytes + (factors.bytes if factors is not None else 0)
     cost = _moved(call, 2 * moved * order.count / max(lengths.shape[0], 1))

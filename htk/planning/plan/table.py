@@ -144,7 +144,8 @@ def rows_as(schema: pa.Schema, rows: Sequence[Fields]) -> pa.Table:
 
 def _row(p: Plan) -> Fields:
     parts, held = p.parts, p.memory
-    (low50, high50), (low90, high90) = p.interval(50), p.interval(90)
+    (low50, high50) = p.interval(50)
+    (low90, high90) = p.interval(90)
     cost, days = p.cost_per_million_tokens, p.run_days
     whole_cost = None if cost is None or p.job.run_tokens is None else cost * p.job.run_tokens / 1e6
     checkpointed = replace(p.job, checkpointing="full")

@@ -129,9 +129,8 @@ class ServerCompute:
         prompts = max(work.prompts, 1.0)
         each = work.prompt_tokens / prompts
         alike = 2 * work.cached + each  # of a prompt read whole, whose tokens look back as far
-        alone, looking = (
-            time_attention(self.model, self.gpu, self.tensor, 1, length) for length in (each, alike)
-        )
+        alone = time_attention(self.model, self.gpu, self.tensor, 1, each)
+        looking = time_attention(self.model, self.gpu, self.tensor, 1, alike)
         read = self._kv_read(work.cached + each) / self.gbps
         return prompts * max(alone, looking * each / alike, read)
 

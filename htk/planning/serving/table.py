@@ -161,7 +161,8 @@ def layouts_table(server: Server, load: Load, objective: Objective) -> pa.Table:
 
 def slower(server: Server, objective: Objective) -> Objective:
     """Return the limits to plan for that nineteen of twenty such servers then hold."""
-    first, token = (certainty(server, first=first).factor(90) for first in (True, False))
+    first = certainty(server, first=True).factor(90)
+    token = certainty(server, first=False).factor(90)
     return objective.tighter(first, token)
 
 

@@ -37,10 +37,10 @@ def with_ends_of_messages(
     lead = ends.components(clock)[clock]
     messages = np.flatnonzero((match != NONE) & rows.timed & rows.is_type(*_MESSAGES))
     both = Groups.by_keys(match[messages])
-    first, second = (f(messages)[both.count == 2] for f in (both.min, both.max))
-    first_set, second_set = (
-        lead[np.searchsorted(ranks, rows.rank[end])] for end in (first, second)
-    )
+    first = both.min(messages)[both.count == 2]
+    second = both.max(messages)[both.count == 2]
+    first_set = lead[np.searchsorted(ranks, rows.rank[first])]
+    second_set = lead[np.searchsorted(ranks, rows.rank[second])]
     first = first[first_set != second_set]
     second = second[first_set != second_set]
     if not len(first):

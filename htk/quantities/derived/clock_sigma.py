@@ -42,7 +42,8 @@ def standard_errors(ends: Ends, fitted: Fit) -> Errors:
         return Errors(nothing, nothing, nothing, nothing)
     noise = _Noise(ends, fitted)
     blocks, count = noise.blocks, int(np.clip(_PROBED // max(clocks, 1), *_PROBES))
-    apart, from_lead = np.zeros((2, len(blocks.sets))), np.zeros((2, clocks))
+    apart = np.zeros((2, len(blocks.sets)))
+    from_lead = np.zeros((2, clocks))
     dice = np.random.default_rng(0)
     for _ in range(count):
         drift = dice.normal(0, PRIOR_DRIFT * _SECOND, clocks)

@@ -110,7 +110,8 @@ def aligned_matches(
     rows = CollectiveRows(collectives)
     match = numbers(collective_matches["match"], NONE)
     shift = corrections(rank_clocks, rows.rank, rows.start)
-    start, end = rows.start + shift, rows.end + shift
+    start = rows.start + shift
+    end = rows.end + shift
     began = window_starts(rows, rank_windows)
     recorded = np.where(began == NEVER, rows.start, began)
     began = np.where(
@@ -247,7 +248,8 @@ def _wait_sigma(clocks: pa.Table, rows: CollectiveRows, match: Ints) -> tuple[In
     apart = (members.max(left) - members.min(left))[members.group_ids].astype(np.float64)
     most = np.zeros(len(members))
     np.maximum.at(most, members.group_ids, own)
-    clock, lead = (numbers(places.clocks[c], NONE)[row] for c in ("clock", "aligned_with"))
+    clock = numbers(places.clocks["clock"], NONE)[row]
+    lead = numbers(places.clocks["aligned_with"], NONE)[row]
     one_clock = _equal(members, clock)
     combined = np.sqrt(own**2 + most[members.group_ids] ** 2 + apart**2)
     sigma[chosen] = np.where(one_clock, 0.0, combined)

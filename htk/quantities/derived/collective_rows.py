@@ -155,11 +155,13 @@ def number_by_order(slot: Ints, eligible: Mask, rows: CollectiveRows) -> None:
         return
     lane = _lanes(rows, chosen, rows.unnamed_group)
     order = ordered(lane, rows.rank[chosen], rows.order[chosen])
-    chosen, lane = chosen[order], lane[order]
+    chosen = chosen[order]
+    lane = lane[order]
     rank = rows.rank[chosen]
     kind = np.where(rows.is_type(*_ANYTHING), NONE, rows.type)[chosen]
     kind = np.where(rows.is_type(*MESSAGES)[chosen], len(rows.types), kind)
-    size, step = rows.size[chosen], rows.step[chosen]
+    size = rows.size[chosen]
+    step = rows.step[chosen]
     time = np.where(rows.end[chosen] >= 0, rows.end[chosen], rows.order[chosen])
     change = np.append(True, (lane[1:] != lane[:-1]) | (rank[1:] != rank[:-1]))
     starts = np.append(np.flatnonzero(change), len(chosen))

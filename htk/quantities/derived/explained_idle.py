@@ -59,7 +59,9 @@ class Stalls:
         cause, causes = codes_of(table["cause"])
         state = np.array([*map(STATES.index, causes.to_pylist()), NONE], np.int64)[cause]
         name, names = codes_of(table["name"])
-        op, start, end = (read_keys(table[c]) for c in ("op_row", "start_ns", "end_ns"))
+        op = read_keys(table["op_row"])
+        start = read_keys(table["start_ns"])
+        end = read_keys(table["end_ns"])
         named = np.where(name < 0, len(names), name).astype(np.int64)
         return cls(hosts(table), state, named, op, start, end, [*names.to_pylist(), None])
 

@@ -26,7 +26,8 @@ def collective_shares(
     columns = np.zeros((4, collectives.num_rows), np.int64)
     timed = np.zeros(collectives.num_rows, bool)
     for among in each_source(collectives):
-        own, matches = (t.filter(pa.array(among)) for t in (collectives, aligned_matches))
+        own = collectives.filter(pa.array(among))
+        matches = aligned_matches.filter(pa.array(among))
         rows = CollectiveRows(own)
         waiting, unknown, moving = shares_of(rows, matches, activities)
         of_source = np.flatnonzero(among)[rows.timed]
@@ -46,7 +47,8 @@ def shares_of(rows: CollectiveRows, matches: pa.Table, activities: pa.Table) -> 
     timed = np.flatnonzero(rows.timed)
     start = rows.start[timed]
     end = rows.end[timed]
-    wait, transfer = (numbers(matches[c], NONE)[timed] for c in ("wait_ns", "transfer_ns"))
+    wait = numbers(matches["wait_ns"], NONE)[timed]
+    transfer = numbers(matches["transfer_ns"], NONE)[timed]
     alone = rows.group_size[timed] == 1
     wait = np.where(alone, 0, wait)
     transfer = np.where(alone, end - start, transfer)

@@ -221,8 +221,10 @@ class HostStates:
             (python_calls, python, python != PYTHON),
         ]
         thread_parts = [np.full(len(cost), _ANYWHERE, np.int64)]
-        starts, ends = [numbers(overheads["start_ns"])], [numbers(overheads["end_ns"])]
-        states, files = [cost], [files_of(overheads)]
+        starts = [numbers(overheads["start_ns"])]
+        ends = [numbers(overheads["end_ns"])]
+        states = [cost]
+        files = [files_of(overheads)]
         for table, state, chosen in parts:
             rows = np.flatnonzero(chosen)
             thread_parts.append(threads.of(table)[rows].astype(np.int64))

@@ -208,7 +208,8 @@ def _pieces(
     """
     linked = launch >= 0
     call, done = read_times(launches, launch[linked])
-    start, end = gaps.start[linked], gaps.end[linked]
+    start = gaps.start[linked]
+    end = gaps.end[linked]
     sent = np.where(end - call <= LATENCY_NS, call, done)
     on_its_way = np.zeros(len(linked), bool)
     on_its_way[linked] = end - sent <= LATENCY_NS

@@ -69,7 +69,8 @@ def idle_costs(
 ) -> pa.Table:
     """Return the idle time of devices within the recorded windows by what explains it, in the order
     of the longest pieces' gaps."""
-    pieces, blocking = device_pieces(idle_causes), Stalls.of(stalls)
+    pieces = device_pieces(idle_causes)
+    blocking = Stalls.of(stalls)
     cut = cut_to_windows(pieces, rank_windows)
     length = cut.end - cut.start
     stall, explained_ns = explained(blocking, pieces)

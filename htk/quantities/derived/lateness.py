@@ -43,7 +43,8 @@ def lateness(
     nobody.
     """
     late = fill_none(len(match))
-    cost, is_straggler = np.zeros(len(match), np.int64), np.zeros(len(match), bool)
+    cost = np.zeros(len(match), np.int64)
+    is_straggler = np.zeros(len(match), bool)
     chosen = np.flatnonzero(waited.has_wait & rows.is_type(*SYNCHRONISING))
     if not len(chosen):
         return Lateness(late, cost, is_straggler)

@@ -339,7 +339,8 @@ def _made_before(ahead: Rows, behind: Rows, sequence: Rows, ops: Nested) -> tupl
     ahead = ahead[ordered(sequence[ahead])]
     last = heads(sequence[ahead], ops.thread[ahead])
     ahead = ahead[np.append(last[1:], True)[: len(ahead)]]
-    first, stop = (np.searchsorted(sequence[ahead], sequence[behind], s) for s in ("left", "right"))
+    first = np.searchsorted(sequence[ahead], sequence[behind], "left")
+    stop = np.searchsorted(sequence[ahead], sequence[behind], "right")
     row, nth = repeated(stop - first)
     wanting = behind[row]
     forward_ops = ahead[first[row] + nth]

@@ -170,7 +170,8 @@ def _dealt(counts: Ints, rows_at_once: int) -> tuple[Ints, list[int]]:
 
 def _bound_together(calls: CollectiveRows, comms: Sequence[Ints]) -> Ints:
     """Return a number for each group, equal where they have to be matched together."""
-    source, name = (codes_of(calls.table[c])[0].astype(np.int64) for c in ("source", "group"))
+    source = codes_of(calls.table["source"])[0].astype(np.int64)
+    name = codes_of(calls.table["group"])[0].astype(np.int64)
     alike = Groups.by_keys([source, name, calls.group_size])  # one may lack its list of ranks
     lacking = np.bincount(alike.group_ids, calls.group_ranks[0] == NONE)[alike.group_ids] > 0
     everyone = np.arange(calls.length)

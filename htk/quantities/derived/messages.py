@@ -35,7 +35,8 @@ def one_row_a_message(collectives: pa.Table) -> tuple[pa.Table, Ints]:
     first = np.cumsum([0, *(max(len(messages), 1) for messages in several)])[:-1]
     entry = first[codes[row]] + nth
     sort = np.array([_TYPES.index(kind) if kind else NONE for kind, _, _ in flat])[entry]
-    peer, size = (_numbers([message[k] for message in flat])[entry] for k in (1, 2))
+    peer = _numbers([message[1] for message in flat])[entry]
+    size = _numbers([message[2] for message in flat])[entry]
     for name in ("in_bytes", "out_bytes"):
         of_message = np.where(sort == NONE, numbers(table[name], NONE), size)
         table = with_column(table, name, number_or_null(of_message, INT64))

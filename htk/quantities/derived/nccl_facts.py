@@ -86,9 +86,8 @@ def _by_size(
     a group and its communicator.
     """
     group, comm = owners
-    algorithm, protocol = (
-        codes_of(rows.table[name])[0].astype(np.int64) for name in ("algorithm", "protocol")
-    )
+    algorithm = codes_of(rows.table["algorithm"])[0].astype(np.int64)
+    protocol = codes_of(rows.table["protocol"])[0].astype(np.int64)
     example = common_answers(rows, theirs, comm, (algorithm, protocol))
     by = joined.pairs.by
     for (owner, _), member_rows in ours.rows.items():
@@ -121,7 +120,8 @@ def _facts(collectives: pa.Table, channels: pa.Table, joined: _Joined) -> pa.Tab
     there = number(np.maximum(pairs.row, 0), INT64, has_record)
     other = collectives.take(there) if len(has_facts) else collectives
     columns |= {name: other[name] for name in ("comm_hash", "comm_rank", "seq")}
-    columns["record_from"], columns["record_event"] = other["source"], other["event"]
+    columns["record_from"] = other["source"]
+    columns["record_event"] = other["event"]
     columns["source_duration_ns"] = pc.coalesce(
         other["duration_ns"], pc.subtract(other["end_ns"], other["start_ns"])
     )

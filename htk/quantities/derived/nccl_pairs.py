@@ -44,7 +44,8 @@ class RecordPairs:
 
     @classmethod
     def none(cls, length: int) -> "RecordPairs":
-        row, by = (fill_none(length) for _ in range(2))
+        row = fill_none(length)
+        by = fill_none(length)
         return cls(row, by, np.zeros(length, bool), np.zeros(length, bool))
 
 
@@ -101,7 +102,8 @@ def paired(
 ) -> RecordPairs:
     """Return the record of each call; `match` says which calls of several ranks are one."""
     pairs = RecordPairs.none(rows.length)
-    comm, comm_rank = (fill_none(rows.length) for _ in range(2))
+    comm = fill_none(rows.length)
+    comm_rank = fill_none(rows.length)
     for (communicator, member), source in theirs.rows.items():
         named = taken_for.get(communicator)
         target = (

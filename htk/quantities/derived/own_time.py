@@ -30,7 +30,8 @@ class OwnTime:
     def parts(self, activities: pa.Table) -> Ints:
         """Return compute, other communication, other copies, and idle time of each, in ns."""
         start, end = read_times(activities)
-        is_comm, is_copy = (matching(activities["kind"], k.__eq__) for k in ("comm", "memory"))
+        is_comm = matching(activities["kind"], "comm".__eq__)
+        is_copy = matching(activities["kind"], "memory".__eq__)
         kinds = [~is_comm & ~is_copy, is_comm, is_copy]  # whole graphs are mostly computation
         parts = np.zeros((len(self.start), 4), np.int64)
         follows = np.flatnonzero(self.has_previous)

@@ -34,7 +34,8 @@ def recorded_spans(ranks: pa.Table, activities: pa.Table) -> dict[tuple[int, int
     timed = (low != NO_TIME) & (high != NO_TIME)
     gpus = Groups.by_keys([read_keys(activities[c]) for c in ("rank", "device", "cycle")])
     start, end = read_times(activities)
-    begins, ends = gpus.min(start).tolist(), gpus.max(end).tolist()
+    begins = gpus.min(start).tolist()
+    ends = gpus.max(end).tolist()
     spans: dict[tuple[int, int], list[tuple[int, int]]] = {}
     for (rank, device, cycle), first, last in zip(gpus.keys.tolist(), begins, ends, strict=True):
         file = timed & (of_file[0] == rank) & (of_file[1] == cycle)

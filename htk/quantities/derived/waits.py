@@ -34,7 +34,8 @@ def waits(rows: CollectiveRows, match: Ints, start: Ints, end: Ints) -> Waits:
     """Wait and transfer of matched, timed rows, from times on one clock."""
     length = len(match)
     common = np.full(length, NEVER, np.int64)
-    span, last = (fill_none(length) for _ in range(2))
+    span = fill_none(length)
+    last = fill_none(length)
     chosen = np.flatnonzero((match != NONE) & rows.timed)
     members = Groups.by_keys(match[chosen])
     latest = members.max(start[chosen])[members.group_ids]

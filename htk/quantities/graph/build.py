@@ -335,14 +335,17 @@ def node_order(events: StepEvents, edges: Edges) -> Ints:
 
 def _numbered(events: StepEvents, edges: Edges) -> Graph:
     """Number the nodes by time, so that every edge leads upwards; drop edges that cannot."""
-    n, c = len(events.activities.start), len(events.calls.start)
-    time, tie_order = node_times(events, edges), node_order(events, edges)
+    n = len(events.activities.start)
+    c = len(events.calls.start)
+    time = node_times(events, edges)
+    tie_order = node_order(events, edges)
     nodes = np.empty(len(time), np.int64)
     nodes[tie_order] = np.arange(len(time))
     nodes = nodes[ordered(time[nodes])]
     number = np.empty(len(time), np.int64)
     number[nodes] = np.arange(len(time))
-    src, dst = number[edges.src], number[edges.dst]
+    src = number[edges.src]
+    dst = number[edges.dst]
     rows = np.flatnonzero(src < dst)
     rows = rows[ordered(dst[rows])]
     return Graph(

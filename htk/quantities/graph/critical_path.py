@@ -63,7 +63,8 @@ def list_pieces(tables: NamedTables, graph: Graph, path: Ints) -> pa.Table:
     start = start + graph.origin_ns
     end = np.maximum(end + graph.origin_ns, start)
     clocks = tables["rank_clocks"]
-    cycle, event = (of_tables(tables, pieces, column) for column in ("cycle", "event"))
+    cycle = of_tables(tables, pieces, "cycle")
+    event = of_tables(tables, pieces, "event")
     before = np.append(-1, pieces.row[:-1])[: len(path)]
     columns = [
         number_or_null(rank, INT32),

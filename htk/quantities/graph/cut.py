@@ -86,13 +86,14 @@ def _between(graph: Graph, meets: Mask, weight: Ints) -> tuple[Ints, Ints, Ints]
         alone = (into[dst] == 1) & ~meets[dst]
         if not alone.any():
             return src, dst, length
-        root[dst[alone]], behind[dst[alone]] = src[alone], length[alone]
+        root[dst[alone]] = src[alone]
+        behind[dst[alone]] = length[alone]
         while not np.array_equal(further := root[root], root):
             root, behind = further, behind + behind[root]
         tail = root[src[~alone]]
         length = (behind[src] + length)[~alone]
         ways = Groups.by_keys([tail, dst[~alone]])  # of several ways between two the longest
-        (src, dst) = ways.keys.T
+        src, dst = ways.keys.T
         length = ways.max(length)
 
 

@@ -184,7 +184,8 @@ def _runs(edges: Edges, activities: Activities, joined: Mask) -> None:
 def _collectives(edges: Edges, tables: NamedTables, activities: Activities, origin: int) -> Mask:
     """Members of a collective end when its transfer is done, which begins with the last arrival."""
     joined = np.zeros(len(activities.start), bool)
-    collectives, matches = tables["collectives"], tables["collective_matches"]
+    collectives = tables["collectives"]
+    matches = tables["collective_matches"]
     if not collectives.num_rows:
         return joined
     ours = event_keys(tables["kernels"])[activities.row]
@@ -192,14 +193,17 @@ def _collectives(edges: Edges, tables: NamedTables, activities: Activities, orig
     is_matched = valid(collectives["event"]) & (activity >= 0)
     is_matched &= numbers(matches["match"], NONE) >= 0
     is_matched &= peers_of_calls(collectives["messages"]) < 2  # others wait for their peers alone
-    member, match = activity[is_matched], numbers(matches["match"], NONE)[is_matched]
+    member = activity[is_matched]
+    match = numbers(matches["match"], NONE)[is_matched]
     member, first = np.unique(member, return_index=True)
     match = match[first]
     followed, behind = _followers(tables, activities, member, match, origin)
     members = Groups.by_keys(match)
     several = edges.pooled.meets(members.keys[:, 0], members.count)
     several = (several | (members.max(followed) > 0))[members.group_ids]
-    member, match, behind = member[several], match[several], behind[several]
+    member = member[several]
+    match = match[several]
+    behind = behind[several]
     if not len(member):
         return joined
     members = Groups.by_keys(match)
@@ -384,7 +388,8 @@ def _threads(
     )
     firsts, lasts = ends_of_lanes(calls.lane)
     has_previous = (calls.before[firsts] >= 0) & ~np.isin(firsts, handed.cut)
-    firsts, lasts = firsts[has_previous], lasts[has_previous]
+    firsts = firsts[has_previous]
+    lasts = lasts[has_previous]
     seen = calls.before[firsts]
     edges.wrap(edges.call_end(lasts), edges.call_start(firsts), calls.start[firsts] - seen, seen)
     return int((~handed.observed).sum())

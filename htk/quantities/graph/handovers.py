@@ -65,12 +65,16 @@ def handovers(tables: NamedTables, calls: LaunchCalls) -> Handovers:
     autograd tied to a forward one; a rank of which that is known waits for no other thread.
     """
     backward = _backward_threads(tables, calls)
-    src, dst, seen, cut = [], [], [], []
+    src = []
+    dst = []
+    seen = []
+    cut = []
     pause = calls.start[1:] - calls.end[:-1]
     same = calls.lane[1:] == calls.lane[:-1]
     threads = _Threads.of(calls)
     for before in np.flatnonzero(same & (pause > _HANDED_NS)).tolist():  # some tens in a step
-        left, again = int(calls.end[before]), int(calls.start[before + 1])
+        left = int(calls.end[before])
+        again = int(calls.start[before + 1])
         rank = int(calls.rank[before])
         for lane in backward.get(rank, threads.of_rank[rank]):
             if lane == calls.lane[before]:

@@ -85,7 +85,8 @@ def steps_of_all(step_windows: pa.Table, rank_windows: pa.Table) -> Steps:
             of_step &= cycle == cycle_of[int(k)]
         if len(np.unique(rank[of_step])) == ranks:
             complete_steps.append(int(k))
-            lows[int(k)], highs[int(k)] = int(low[of_step].max()), int(high[of_step].max())
+            lows[int(k)] = int(low[of_step].max())
+            highs[int(k)] = int(high[of_step].max())
     return Steps(complete_steps, lows, highs, recording, longest, cycle_of)
 
 

@@ -27,7 +27,9 @@ def busy(time: Ints, sets: tuple[Nodes, Nodes, Nodes]) -> tuple[int, int, int]:
 
 def busy_pure(time: Ints, sets: tuple[Nodes, Nodes, Nodes]) -> tuple[int, int, int]:
     """Do the same with NumPy alone."""
-    first, second, third = (_union(time, sets[: k + 1]) for k in range(3))
+    first = _union(time, sets[: 0 + 1])
+    second = _union(time, sets[: 1 + 1])
+    third = _union(time, sets[: 2 + 1])
     return first, second, third
 
 

@@ -63,10 +63,13 @@ def step_lengths_of(
     dst = edges.dst
     time = node_times(events, edges)
     tie_order = node_order(events, edges)
-    began, ended = time[src], time[dst]
-    forward, ties = began < ended, np.flatnonzero(began == ended)
+    began = time[src]
+    ended = time[dst]
+    forward = began < ended
+    ties = np.flatnonzero(began == ended)
     forward[ties] = tie_order[src[ties]] < tie_order[dst[ties]]
-    activities, calls = np.arange(len(events.activities.start)), np.arange(len(events.calls.start))
+    activities = np.arange(len(events.activities.start))
+    calls = np.arange(len(events.calls.start))
     return StepLengths(
         events.activities,
         events.calls,

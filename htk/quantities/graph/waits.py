@@ -187,7 +187,8 @@ class _Launched:
             choices[elsewhere] += 1
             end = act.end[last]
             better = (end <= act.start[target[elsewhere]]) & (end > ended[elsewhere])
-            best[elsewhere[better]], ended[elsewhere[better]] = last[better], end[better]
+            best[elsewhere[better]] = last[better]
+            ended[elsewhere[better]] = end[better]
         return best, choices
 
     def aligned(self, pairs: Ints) -> Mask:
@@ -263,12 +264,14 @@ def _recorded_waits(tables: NamedTables, activities: Activities, calls: LaunchCa
     syncs = tables["syncs"]
     is_complete = valid(syncs["wait_correlation"]) & valid(syncs["correlation"])
     is_complete &= valid(syncs["stream"]) & valid(syncs["wait_stream"])
-    rank, own, other, waits, waited = (
-        read_keys(syncs[c])[is_complete]
-        for c in ("rank", "correlation", "wait_correlation", "stream", "wait_stream")
-    )
+    rank = read_keys(syncs["rank"])[is_complete]
+    own = read_keys(syncs["correlation"])[is_complete]
+    other = read_keys(syncs["wait_correlation"])[is_complete]
+    waits = read_keys(syncs["stream"])[is_complete]
+    waited = read_keys(syncs["wait_stream"])[is_complete]
     by_call = np.column_stack([calls.rank, calls.correlation])
-    wait, record = (_last_row(by_call, np.column_stack([rank, c])) for c in (own, other))
+    wait = _last_row(by_call, np.column_stack([rank, own]))
+    record = _last_row(by_call, np.column_stack([rank, other]))
     stream = numbers(tables["kernels"]["stream"], NONE)[activities.row]
     first = np.unique(activities.lane, return_index=True)[1]
     by_stream = np.column_stack([activities.rank, stream])[first]
@@ -314,7 +317,9 @@ def communicators(
     overlapping = _counted("overlaps in a group", names, group[first[lag < 0]], pooled)
     seen = _counted("pairs of a group", names, group[first[apart]], pooled)
     keep = apart & (overlapping == 0)[group[first]] & (seen >= _INSTANCES)[group[first]]
-    first, second, lag = first[keep], second[keep], lag[keep]
+    first = first[keep]
+    second = second[keep]
+    lag = lag[keep]
     return Wait(first, second, np.where(lag < _EVENT_NS, lag, 0), np.ones(len(first), bool))
 
 
@@ -333,7 +338,9 @@ def waits_for_nodes(tables: NamedTables, activities: Activities) -> Wait:
     places = np.column_stack([activities.device, activities.call, node])
     source = row_of(places, np.column_stack([places[target, :2], flat[:, 0] & _NODE_BITS]))
     is_seen = (source >= 0) & (source != target) & (activities.call[target] >= 0)
-    source, target, host_ns = source[is_seen], target[is_seen], flat[is_seen, 1]
+    source = source[is_seen]
+    target = target[is_seen]
+    host_ns = flat[is_seen, 1]
     gap = activities.start[target] - activities.end[source]
     return Wait(source, target, np.minimum(host_ns, np.maximum(gap, 0)), is_seen[is_seen])
 

@@ -47,7 +47,8 @@ class CollectiveCalls:
         among = counted_rows(collectives)
         if among.all():
             return cls.of(collectives, matches, ranks)
-        own, matched = (t.filter(pa.array(among)) for t in (collectives, matches))
+        own = collectives.filter(pa.array(among))
+        matched = matches.filter(pa.array(among))
         return cls(CollectiveRows(own), own, matched, ranks, among)
 
     def rows_of(self, table: pa.Table) -> pa.Table:
@@ -163,7 +164,8 @@ class CollectiveCalls:
         most = in_order[np.cumsum(members.count) - 1][members.group_ids]
         size = size.copy()
         factor = factor.copy()
-        size[chosen], factor[chosen] = size[most], factor[most]
+        size[chosen] = size[most]
+        factor[chosen] = factor[most]
         return size, factor
 
     @cached_property

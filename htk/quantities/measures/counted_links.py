@@ -37,13 +37,16 @@ def counted_intervals(samples: pa.Table) -> CountedIntervals:
     series = Groups.by_keys(np.column_stack(keys).astype(np.int64)[rows]).group_ids
     time = numbers(samples["time_ns"])[rows]
     order = ordered(series, time)
-    rows, series, time = rows[order], series[order], time[order]
+    rows = rows[order]
+    series = series[order]
+    time = time[order]
     same = np.flatnonzero((series[1:] == series[:-1]) & (time[1:] > time[:-1]))
     before = rows[same]
     after = rows[same + 1]
     total = numbers(samples["total_bytes"], NONE)
     rate = numbers(samples["bytes_per_s"], np.nan)
-    start, end = time[same], time[same + 1]
+    start = time[same]
+    end = time[same + 1]
     grown = (total[after] - total[before]).astype(np.float64)
     has_totals = (total[after] >= 0) & (total[before] >= 0)
     by_rate = rate[after] * ((end - start) / 1e9)

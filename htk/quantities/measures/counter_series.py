@@ -37,9 +37,9 @@ def counter_series(
 def recorded_series(counters: pa.Table) -> Iterator[CounterSeries]:
     """Yield counters that the recordings themselves hold, as they are called there."""
     kept = counters.filter(valid(counters["value"]) & valid(counters["time_ns"]))
-    (processes, process_names), (names, name_texts), (parts, part_texts) = (
-        codes_of(kept[column]) for column in ("process", "name", "series")
-    )
+    processes, process_names = codes_of(kept["process"])
+    names, name_texts = codes_of(kept["name"])
+    parts, part_texts = codes_of(kept["series"])
     groups = Groups.by_keys([hosts(kept), processes, names, parts])
     several = _with_several(groups.keys[:, :2])
     for (host, *codes), time, value in _each(
@@ -112,9 +112,13 @@ def _each(
 ) -> Iterator[tuple[list[int], Ints, Ints | Floats]]:
     """Yield the key of each group, its distinct times in order, and the last value of each."""
     order = ordered(groups.group_ids, time)
-    group, time, value = groups.group_ids[order], time[order], value[order]
+    group = groups.group_ids[order]
+    time = time[order]
+    value = value[order]
     last = np.append((time[1:] != time[:-1]) | (group[1:] != group[:-1]), True)[: len(time)]
-    group, time, value = group[last], time[last], value[last]
+    group = group[last]
+    time = time[last]
+    value = value[last]
     cuts = np.searchsorted(group, np.arange(len(groups) + 1)).tolist()
     for key, first, after in zip(groups.keys.tolist(), cuts, cuts[1:], strict=False):
         yield key, time[first:after], value[first:after]

@@ -216,7 +216,8 @@ def _in_order(history: Histories, vote: Mismatch) -> Mismatch:
         if not own or own[0] == theirs[0] or _agree(own[1:], theirs[1:]) is not False:
             continue
         swapped = own[:2] == theirs[1::-1] and _agree(own[2:], theirs[2:]) is not False
-        early, late = _agree(own, theirs[1:]), _agree(own[1:], theirs)
+        early = _agree(own, theirs[1:])
+        late = _agree(own[1:], theirs)
         if not (swapped or early or late):
             continue
         how = (

@@ -90,7 +90,9 @@ def _nodes_and_calls(cpu_ops: pa.Table) -> tuple[Ints, Ints]:
     makes_nodes[wanted[nodes]] = True
     calls = np.flatnonzero(makes_nodes[name])
     low, high = _node_numbers(cpu_ops, rank, calls)
-    calls, low, high = (column[high != NONE] for column in (calls, low, high))
+    calls = calls[high != NONE]
+    low = low[high != NONE]
+    high = high[high != NONE]
     sequence = read_keys(cpu_ops["sequence"])[nodes]
     groups = Groups.by_keys([rank[calls], name[calls]])
     segment = row_of(groups.keys, np.column_stack([rank[nodes], wanted[nodes]]))

@@ -103,7 +103,8 @@ def find_chains(tables: NamedTables) -> Chains:
     around: list[tuple[str, str]] = []
     alike = fill_none(len(size))
     for number in np.flatnonzero(size > 1).tolist():  # chains: a few of each layer
-        low, high = int(lows[number]), int(lows[number] + size[number])
+        low = int(lows[number])
+        high = int(lows[number] + size[number])
         kinds = calls.kind[low:high]
         alike[number] = numbered.setdefault(kinds.tobytes(), len(keys))
         if alike[number] == len(keys):
@@ -230,7 +231,8 @@ def _moved(work: OperatorWork, kind: int) -> _Moved | None:
             sizes += [sum(each)] if is_of_lists else each
     written = cost.bytes - sum(sizes)
     if written <= 0 and sizes:  # it writes its first argument, and does not read it
-        written, sizes = sizes[0], sizes[1:]
+        written = sizes[0]
+        sizes = sizes[1:]
     if written <= 0:
         return None
     slack = next((slack for word, slack in _SLACK.items() if word in name), 1.0)

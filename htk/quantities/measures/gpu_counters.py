@@ -69,9 +69,9 @@ class SpanMeans:
                 continue
             mean = self.of_quantity[quantity][rows]
             is_known = ~np.isnan(mean)
-            weight, total = (
-                np.bincount(groups.group_ids, np.where(is_known, summed, 0.0), len(groups))
-                for summed in (length, mean * length)
+            weight = np.bincount(groups.group_ids, np.where(is_known, length, 0.0), len(groups))
+            total = np.bincount(
+                groups.group_ids, np.where(is_known, (mean * length), 0.0), len(groups)
             )
             yield number(quotient(total, weight), FLOAT64, weight > 0)
 
@@ -118,7 +118,8 @@ def sampled_quantities(counters: pa.Table) -> Iterator[tuple[str, list[Sampled]]
     texts = [codes_of(kept[name]) for name in ("process", "name", "series")]
     rank = numbers(kept["rank"], 0).astype(np.int64)
     groups = Groups.by_keys([rank, *(codes.astype(np.int64) for codes, _ in texts)])
-    time, value = numbers(kept["time_ns"]), numbers(kept["value"])
+    time = numbers(kept["time_ns"])
+    value = numbers(kept["value"])
     series: dict[str, list[tuple[str, Sampled]]] = defaultdict(list)
     for counter, (of_rank, *codes) in enumerate(groups.keys.tolist()):  # some counters
         process, *words = [

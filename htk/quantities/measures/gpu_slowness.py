@@ -22,7 +22,8 @@ def slowness_by_rank(kernel_totals: pa.Table) -> dict[int, float]:
     who = np.column_stack([read_keys(kernel_totals[c])[rows] for c in _WHO])
     if len(np.unique(who[:, 0])) < 2:
         return {}
-    calls, length = (numbers(kernel_totals[c])[rows] for c in ("count", "total_ns"))
+    calls = numbers(kernel_totals["count"])[rows]
+    length = numbers(kernel_totals["total_ns"])[rows]
     shape = [codes_of(kernel_totals[c])[0][rows].astype(np.int64) for c in _SHAPE]
     gpu = Groups.by_keys(who)
     same = Groups.by_keys(shape)

@@ -36,7 +36,8 @@ _NOTHING = {
 def tell_apart(by: By, tables: TablesLater, source_depth: int = 1) -> tuple[TextCodes, Mask]:
     """Return what each activity's row stands for, in brackets where nothing tells it, and which
     activities something tells; kernels of a replayed graph have what their capture has."""
-    kernels, kernel_links = tables["kernels"](), tables["kernel_links"]()
+    kernels = tables["kernels"]()
+    kernel_links = tables["kernel_links"]()
     if by not in _OF_ACTIVITIES:
         kernel_links = links_of_captures(kernels, kernel_links, tables)
     if by in ("kernel", "family"):

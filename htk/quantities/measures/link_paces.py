@@ -125,10 +125,8 @@ def long_groups_left_out(calls: CollectiveCalls, paces: LinkPaces) -> dict[str, 
     usual = others.quantiles(shortest, [0.5])[0][others.group_ids]
     compared = np.flatnonzero((others.count >= _GROUPS_ALIKE)[others.group_ids])
     groups = Groups.by_keys(equal.keys[compared, 1])
-    own, of_others = (
-        np.bincount(groups.group_ids, (equal.count * each)[compared], len(groups))
-        for each in (shortest, usual)
-    )
+    own = np.bincount(groups.group_ids, (equal.count * shortest)[compared], len(groups))
+    of_others = np.bincount(groups.group_ids, (equal.count * usual)[compared], len(groups))
     ratio = own / of_others
     firsts = rows[equal.first_row[compared][groups.first_row]]
     return {

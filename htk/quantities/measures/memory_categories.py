@@ -100,9 +100,9 @@ def blocks(use: MemoryUse) -> tuple[Ints, Ints]:
 
 
 def _by_life(phase: Ints, birth: Ints, death: Ints, host: Ints, when: "_When") -> Ints:
-    forward, backward, step = (
-        when.next(pass_code, host, birth) for pass_code in (FORWARD, BACKWARD, OPTIMIZER)
-    )
+    forward = when.next(FORWARD, host, birth)
+    backward = when.next(BACKWARD, host, birth)
+    step = when.next(OPTIMIZER, host, birth)
     kept = death == _NEVER
     trained = when.ever(BACKWARD, host)
     outlives = kept & (step != _NEVER)  # kept beyond its step: a buffer, an output, a leak

@@ -96,7 +96,9 @@ def failures(memory: pa.Table, use: MemoryUse) -> Ints:
 def operators_at(memory: pa.Table, cpu_ops: pa.Table) -> Ints:
     """Return the innermost operator of the thread at the time of each memory event, or NONE."""
     of_ops, of_events = threads_of(cpu_ops, memory)
-    start, end, ids = (numbers(cpu_ops[c], NONE) for c in ("start_ns", "end_ns", "external_id"))
+    start = numbers(cpu_ops["start_ns"], NONE)
+    end = numbers(cpu_ops["end_ns"], NONE)
+    ids = numbers(cpu_ops["external_id"], NONE)
     ops = Nested(of_ops, start, end, ids=ids)
     has_thread = valid(memory["thread"])
     return np.where(has_thread, ops.around(of_events, numbers(memory["time_ns"])), NONE)

@@ -75,7 +75,9 @@ class LaunchedWork:
         rows = np.flatnonzero(iteration >= 0)
         begin, end = read_times(kernels, rows)
         self.count = np.bincount(iteration[rows], minlength=length).astype(np.int64)
-        self.first, self.last, self.busy = (np.zeros(length, np.int64) for _ in range(3))
+        self.first = np.zeros(length, np.int64)
+        self.last = np.zeros(length, np.int64)
+        self.busy = np.zeros(length, np.int64)
         if not len(rows):
             return
         groups = Groups.by_keys(iteration[rows])

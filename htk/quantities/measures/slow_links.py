@@ -177,15 +177,14 @@ def _support(paces: LinkPaces, users: list[list[int]]) -> tuple[Floats, Floats]:
     """Return each suspect's log likelihood over that of nothing slow, and its likeliest factor."""
     kinds = int(paces.kind.max(initial=-1)) + 1
     weight = 1 / _variance(paces)
-    total, first = (
-        np.bincount(paces.kind, weight * paces.excess**power, kinds).astype(np.float64)
-        for power in range(2)
-    )
+    total = np.bincount(paces.kind, weight * paces.excess**0, kinds).astype(np.float64)
+    first = np.bincount(paces.kind, weight * paces.excess**1, kinds).astype(np.float64)
     unsure = np.bincount(paces.kind, weight * paces.unsure, kinds) / total
     precision = total + 1 / unsure**2  # of the pace of a kind
     suspect = np.repeat(np.arange(len(users)), [len(groups) for groups in users])
     group = np.concatenate([np.array(groups, np.int64) for groups in users])
-    on, off = (np.zeros((len(users), kinds)) for _ in range(2))
+    on = np.zeros((len(users), kinds))
+    off = np.zeros((len(users), kinds))
     np.add.at(on, (suspect, paces.kind[group]), weight[group])
     np.add.at(off, (suspect, paces.kind[group]), (weight * paces.excess)[group])
     gains = []

@@ -67,7 +67,8 @@ def of_benchmarks(points: pa.Table) -> list[Transfers]:
 
 def _recorded_factor(points: pa.Table) -> float | None:
     """Return bus over algorithm bandwidth as recorded, where the type does not tell it."""
-    bus, algorithm = (numbers(points[f"{name}_gbps"], np.nan) for name in ("busbw", "algbw"))
+    bus = numbers(points["busbw_gbps"], np.nan)
+    algorithm = numbers(points["algbw_gbps"], np.nan)
     rows = np.flatnonzero((bus > 0) & (algorithm > 0))
     if not len(rows):
         return None

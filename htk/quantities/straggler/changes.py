@@ -171,12 +171,11 @@ def length_correlation(job: Job) -> tuple[float | None, float | None]:
     chunks = sum(p.chunks for p in parts)
     if not count:
         return None, None
-    products, ahead, back, total, means = (
-        sum(getattr(p, name) for p in parts)
-        for name in (
-            "products", "forward_squares", "backward_squares", "forward_sum", "means",
-        )
-    )  # fmt: skip
+    products = sum(p.products for p in parts)
+    ahead = sum(p.forward_squares for p in parts)
+    back = sum(p.backward_squares for p in parts)
+    total = sum(p.forward_sum for p in parts)
+    means = sum(p.means for p in parts)
     spread = float(np.sqrt(ahead * back))
     deviation = float(np.sqrt(max(ahead / count - (total / count) ** 2, 0.0)))
     varies = deviation / (means / chunks) if means > 0 else None

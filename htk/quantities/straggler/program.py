@@ -149,7 +149,9 @@ class _Builder:
     ) -> None:
         self.stage, self.type, self.call, self.chunk = stage, type_, call, chunk
         self.starts, self.ends = start, end
-        self.start, self.end, self.replicas = start[:, 0, 0], end[:, 0, 0], start.shape[2]
+        self.start = start[:, 0, 0]
+        self.end = end[:, 0, 0]
+        self.replicas = start.shape[2]
         self.stages = int(stage.max()) + 1
         self.chunks = int(chunk.max()) + 1
         if self.chunks > _MOST_CHUNKS or len(stage) > _MOST_OPERATIONS:
@@ -201,7 +203,8 @@ class _Builder:
 
     def _match_compute(self, stage: int, code: int, rows: list[int]) -> None:
         """Tie each send and receive to the computation that makes or needs what it carries."""
-        forward, sends = code in PIPELINE[:2], code in PIPELINE[::2]
+        forward = code in PIPELINE[:2]
+        sends = code in PIPELINE[::2]
         compute = self._rows(stage, [FORWARD if forward else BACKWARD])
         if not compute or not rows:
             return

@@ -62,7 +62,8 @@ class OperationRows:
         step = columns["step"][order]
         if (np.diff(step) < 0).any():
             by_step = ordered(step)
-            order, step = order[by_step], step[by_step]
+            order = order[by_step]
+            step = step[by_step]
         bounds = np.concatenate([[0], np.flatnonzero(np.diff(step)) + 1, [len(step)]])
         replicas, replica = _dense(columns["dp_rank"], order)
         stages, stage = _dense(columns["stage"], order)
@@ -168,7 +169,8 @@ def _one_rank_a_worker(columns: dict[str, Ints], facts: Fields) -> Mask:
     ranks, inverse = numbered(columns["rank"])
     replica = np.empty(len(ranks), np.int64)
     stage = np.empty(len(ranks), np.int64)
-    replica[inverse], stage[inverse] = columns["dp_rank"], columns["stage"]
+    replica[inverse] = columns["dp_rank"]
+    stage[inverse] = columns["stage"]
     order = ordered(replica, stage, ranks)
     again = (np.diff(replica[order]) == 0) & (np.diff(stage[order]) == 0)
     others = order[1:][again]
@@ -241,10 +243,11 @@ def _block(rows: OperationRows, members: list[Ints]) -> Block:
     start -= began[:, None]
     end -= began[:, None]
     sample = order[:, 0, 0]
-    stage, type_, call, chunk, batch = (
-        column[sample].astype(np.int64)
-        for column in (rows.stage, rows.type, rows.call, rows.chunk, rows.micro_batch)
-    )
+    stage = rows.stage[sample].astype(np.int64)
+    type_ = rows.type[sample].astype(np.int64)
+    call = rows.call[sample].astype(np.int64)
+    chunk = rows.chunk[sample].astype(np.int64)
+    batch = rows.micro_batch[sample].astype(np.int64)
     program = program_of(stage, type_, call, chunk, batch, start, end)
     _end_messages(program, call, start, end)
     return Block(rows.step[order[0, :, 0]], began, program, start, end)

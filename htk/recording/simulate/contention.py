@@ -22,7 +22,8 @@ class Beside:
         self._rows = [k for k, do in enumerate(program.do) if do in (Do.LAUNCH, Do.NODE)]
         self._place = {row: position for position, row in enumerate(self._rows)}
         self._what: list[Activity] = [program.what[k][0] for k in self._rows]
-        self._start, self._end = (np.zeros((len(self._rows), ranks), np.int64) for _ in range(2))
+        self._start = np.zeros((len(self._rows), ranks), np.int64)
+        self._end = np.zeros((len(self._rows), ranks), np.int64)
         self._moving: dict[int, Ints] = {}  # of collectives: since when all members are there
 
     def note(self, note: TimedRow) -> None:

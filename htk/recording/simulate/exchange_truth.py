@@ -38,12 +38,13 @@ class ExchangeTruth:
     def _call(
         self, timed: Timed, row: int, column: int, position: int, exchange: Exchange
     ) -> Fields:
-        rank, exchanged = timed.ranks[column], timed.exchanges[row]
+        rank = timed.ranks[column]
+        exchanged = timed.exchanges[row]
         group = self._groups[exchange.group]
         own = group.of_rank[rank]
-        start, end, common = (
-            int(times[row, column]) for times in (timed.gpu_start, timed.gpu_end, timed.common)
-        )
+        start = int(timed.gpu_start[row, column])
+        end = int(timed.gpu_end[row, column])
+        common = int(timed.common[row, column])
         messages = [
             self._message(
                 message, rank - position, rank, int(peers[position]), int(moved[position])

@@ -306,7 +306,8 @@ class SimulatedHost:
         self, kind: str, shift: int, group: str, elements: int, sequence: int
     ) -> RankMessage:
         size = self.config.element_bytes
-        near, far = (self.times.message(elements * size, far=far) for far in (False, True))
+        near = self.times.message(elements * size, far=False)
+        far = self.times.message(elements * size, far=True)
         key = kind, group, shift % self.groups[group].size
         number = self.program.messages.get(key, 0)
         self.program.messages[key] = number + 1

@@ -30,9 +30,8 @@ def simulate(config: Config, folder: Path) -> list[Path]:
     ]
     sidecar = folder / "truth.json"
     with ExitStack() as opened:
-        aside, exchanges = (
-            opened.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8")) for _ in range(2)
-        )
+        aside = opened.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))
+        exchanges = opened.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))
         truth = Truth(config, groups, aside, exchanges)
         for stages in _steps(config, schedule):
             never = fill_none(config.ranks)

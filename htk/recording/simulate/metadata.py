@@ -66,7 +66,8 @@ def message_metadata(
     `number`: of the rank's calls with messages in the group, from 1, which its peers count apart.
     """
     ranks = group.members[group.of_rank[rank]]
-    first, position = ranks[0], ranks.index(rank)
+    first = ranks[0]
+    position = ranks.index(rank)
     other = (position + what.shift) % len(ranks)
     stride = ranks[1] - first
     facts: Fields = {

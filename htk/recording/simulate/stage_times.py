@@ -204,7 +204,8 @@ class StageTimes:
             never = self.none - 1
             return never, never, np.maximum(done, begin + _EVENT_NS), self.none
         if do == Do.WAIT:
-            event, stream = what[0], what[1]  # type: ignore[index]
+            event = what[0]  # type: ignore[index]
+            stream = what[1]  # type: ignore[index]
             held = state.hold.get(stream)
             done = state.events[event.number]
             state.hold[stream] = done if held is None else np.maximum(held, done)

@@ -68,10 +68,9 @@ class Truth:
             since = timed.since[column]
             seen = rows[timed.gpu_start[rows, column] >= since]
             activities: list[Activity] = [timed.program.what[k][0] for k in seen.tolist()]
-            start, end, common = (
-                self._clocks.local(rank, each[seen, column])
-                for each in (timed.gpu_start, timed.gpu_end, timed.common)
-            )
+            start = self._clocks.local(rank, timed.gpu_start[seen, column])
+            end = self._clocks.local(rank, timed.gpu_end[seen, column])
+            common = self._clocks.local(rank, timed.common[seen, column])
             rank_truth.add(timed, activities, start, end, timed.cause[seen, column])
             rank_truth.add_moving(activities, np.clip(common, start, end), end)
             rank_truth.carry(int((end - start)[timed.begin[seen, column] < since].sum()))
@@ -220,7 +219,10 @@ class _Rank:
         self._rank = rank
         self._allocated = round(stage.memory.resident)
         self._peak = 0
-        self._start, self._end, self._bits, self._cause = (np.empty(0, np.int64) for _ in range(4))
+        self._start = np.empty(0, np.int64)
+        self._end = np.empty(0, np.int64)
+        self._bits = np.empty(0, np.int64)
+        self._cause = np.empty(0, np.int64)
         self._host: list[tuple[int, int, str]] = []  # what the host did, where it matters
         self._open: list[tuple[int, int]] = []  # step and its end
         self._at: int | None = None  # end of the last closed step
@@ -277,7 +279,8 @@ class _Rank:
         calls: dict[int, HostCall] = {row: what[row][0] for row in of_kind[Do.CALL]}
         doing |= {row: call.why for row, call in calls.items()}
         rows = list(doing)
-        low, high = (clocks.local(rank, c[rows, column]) for c in (timed.begin, timed.end))
+        low = clocks.local(rank, timed.begin[rows, column])
+        high = clocks.local(rank, timed.end[rows, column])
         # Where a launch takes longer, that is in the launch.
         longer = [0 if calls[row].name else calls[row].ns[rank] for row in calls]
         high = high + np.array([0] * (len(rows) - len(longer)) + longer, np.int64)

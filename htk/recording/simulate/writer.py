@@ -212,7 +212,9 @@ class Writer:
         self._launches += first
         number = self._correlation
         external = state.external
-        begin, start, end = state.begin[k], state.gpu_start[k], state.gpu_end[k]
+        begin = state.begin[k]
+        start = state.gpu_start[k]
+        end = state.gpu_end[k]
         if start < state.since:
             return
         linked = begin >= state.since and self._launches - 1 != self._unlinked
@@ -252,7 +254,8 @@ class Writer:
         event: StreamEvent = what[0]
         self._correlation += 1
         number, tid = self._correlation, self._tid[what[-1]]
-        start, end = state.begin[k], state.end[k]
+        start = state.begin[k]
+        end = state.end[k]
         if start < state.since:
             return
         name, args = self._calls.call(do, state.external, number)

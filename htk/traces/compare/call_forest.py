@@ -45,14 +45,16 @@ class CallForest:
     def of(cls, tables: Tables) -> "CallForest":
         """Return the steadiest step of the first rank; without steps, all of it."""
         rank, cycle, step = _chosen_step(tables)
-        ops, links = tables["cpu_ops"], tables["op_links"]
+        ops = tables["cpu_ops"]
+        links = tables["op_links"]
         rows = np.flatnonzero(truths(links["selected"]) & _of(ops, rank, cycle))
         if step is not None:
             rows = rows[numbers(links["step"], NONE)[rows] == step]
         spans = _Spans.of(ops.take(pa.array(rows)), _modules(tables, rank, cycle))
         node_of_op = fill_none(ops.num_rows + 1)
         node_of_op[rows] = spans.node_of_op
-        kernels, kernel_links = tables["kernels"], tables["kernel_links"]
+        kernels = tables["kernels"]
+        kernel_links = tables["kernel_links"]
         activities = _of(kernels, rank, cycle)
         if step is not None:
             activities &= numbers(kernel_links["step"], NONE) == step
@@ -102,13 +104,14 @@ class _Spans:
     def of(cls, ops: pa.Table, modules: pa.Table) -> "_Spans":
         threads = Threads()
         thread = np.append(threads.of(modules), threads.of(ops)).astype(np.int64)
-        start, end = (
-            np.append(numbers(modules[column]), numbers(ops[column]))
-            for column in ("start_ns", "end_ns")
-        )
+        start = np.append(numbers(modules["start_ns"]), numbers(ops["start_ns"]))
+        end = np.append(numbers(modules["end_ns"]), numbers(ops["end_ns"]))
         is_op = np.arange(len(start)) >= modules.num_rows
         kept = is_op | _holds(thread, start, end, is_op)
-        thread, start, end, is_op = (values[kept] for values in (thread, start, end, is_op))
+        thread = thread[kept]
+        start = start[kept]
+        end = end[kept]
+        is_op = is_op[kept]
         texts, codes = _names(modules, ops)
         codes = codes[kept]
         roots, root_names = _roots(thread, start, codes, texts)
@@ -118,11 +121,14 @@ class _Spans:
         # A thread's node stands before its calls.
         position = np.arange(len(order)) + roots[order] + 1
         first = np.searchsorted(roots[order], np.arange(count)) + np.arange(count)
-        name, above, deep = (np.empty(len(order) + count, np.int64) for _ in range(3))
+        name = np.empty(len(order) + count, np.int64)
+        above = np.empty(len(order) + count, np.int64)
+        deep = np.empty(len(order) + count, np.int64)
         name[first] = np.arange(count) + len(texts)
         above[first] = NONE
         deep[first] = 0
-        name[position], deep[position] = codes[order], depth + 1
+        name[position] = codes[order]
+        deep[position] = depth + 1
         above[position] = np.where(parent < 0, first[roots[order]], position[parent])
         node = np.empty(len(order), np.int64)
         node[order] = position

@@ -149,7 +149,8 @@ def _host_steps(side: Side) -> Items:
 def _activities(by: RowsBy, side: Side) -> Items:
     """Return the time of GPU activities by what their rows stand for; without what nothing tells,
     and nothing where it was not recorded, unless it alone was asked for."""
-    kernels, links = side.tables["kernels"], side.tables["kernel_links"]
+    kernels = side.tables["kernels"]
+    links = side.tables["kernel_links"]
     tables = {name: partial(side.tables.__getitem__, name) for name in NAMING}
     try:
         rows_by, is_told = tell_apart(by, tables)
@@ -157,7 +158,8 @@ def _activities(by: RowsBy, side: Side) -> Items:
         if by not in EACH:
             raise
         nothing = fill_none(kernels.num_rows)
-        rows_by, is_told = TextCodes(nothing, []), nothing != NONE
+        rows_by = TextCodes(nothing, [])
+        is_told = nothing != NONE
     sample = side.sample(kernels, numbers(links["step"], NONE))
     code = np.where(is_told, rows_by.codes, NONE)
     names = rows_by.texts[: int(code.max(initial=NONE)) + 1]
@@ -238,7 +240,9 @@ def _complete_steps(tables: Tables) -> Ints:
     steps = keys[complete, :3]
     if not tables["cpu_ops"].num_rows:
         return steps
-    ops, links = tables["cpu_ops"], tables["op_links"]  # ranges are not narrowed, operators are
+    # ranges are not narrowed, operators are
+    ops = tables["cpu_ops"]
+    links = tables["op_links"]
     chosen = truths(links["selected"])
     keys = np.column_stack([*_who(ops), read_keys(links["step"])])
     return np.asarray(steps[row_of(keys[chosen], steps) != NONE])

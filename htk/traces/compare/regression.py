@@ -88,7 +88,8 @@ def _judged(
         return Judgement(asked, "too few steps", 0.0, 0.0, None, None, few)
     pairs = _measured(base, new, asked)
     if few or (asked.kind == "comm" and (few := _cannot_be_told(base, new, asked))):
-        was, now = (sum(pair[side].mean for pair in pairs.values()) for side in (0, 1))
+        was = sum(pair[0].mean for pair in pairs.values())
+        now = sum(pair[1].mean for pair in pairs.values())
         verdict: Verdict = "too few steps" if few.startswith("complete") else "not recorded"
         return Judgement(asked, verdict, was, now, None, None, few, asked.name)
     judged = _all_judged(base, new, asked, pairs, limits)
@@ -99,10 +100,8 @@ def _measured(
     base: RecordedBaseline, new: RecordedBaseline, asked: Rule
 ) -> dict[str, tuple[Series, Series]]:
     """Return what the rule speaks of, on both sides; added up, unless each is judged by itself."""
-    was, now = (
-        {name: s for name, s in side.kinds.get(asked.kind, {}).items() if asked.holds(name)}
-        for side in (base, new)
-    )
+    was = {name: s for name, s in base.kinds.get(asked.kind, {}).items() if asked.holds(name)}
+    now = {name: s for name, s in new.kinds.get(asked.kind, {}).items() if asked.holds(name)}
     if not was and not now:
         names = [shorten(n, 40) for n in {**base.kinds.get(asked.kind, {})}][:5]
         there = f"; in the base are {', '.join(names)}, …" if names else ""

@@ -192,7 +192,8 @@ def _without_steps(kind: By, base: Side, new: Side) -> _Rows:
     (was_often, was), (now_often, now) = sums
     noise = np.full(len(names), np.nan)
     if kind == "time":  # parts of that second, which is there once
-        was_often, now_often = ((often > 0).astype(np.float64) for often in (was_often, now_often))
+        was_often = (was_often > 0).astype(np.float64)
+        now_often = (now_often > 0).astype(np.float64)
     if kind not in _OF_CALLS:
         return _Rows(names, was_often, now_often, was, now, noise)
     was, now = (np.divide(t, n, out=np.zeros(len(n)), where=n > 0) for n, t in sums)

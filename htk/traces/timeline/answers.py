@@ -170,7 +170,8 @@ class TraceTimeline:
 
     def stats(self, start: float, end: float, lanes: str = "") -> Fields:
         """Return the time by kind, name and lane that some lanes are busy in a window, in ns."""
-        low, high = int(start), int(end)
+        low = int(start)
+        high = int(end)
         chosen = (
             self._of_nodes(np.array(parse_int_ranges(lanes), np.int64))
             if lanes
@@ -180,7 +181,8 @@ class TraceTimeline:
         begin = self.cuts.time_at(np.maximum(self.lanes.start[spans], low))
         until = self.cuts.time_at(np.minimum(self.lanes.end[spans], high))
         length = until - begin
-        name, lane = self.lanes.name[spans], self.lanes.lane[spans]
+        name = self.lanes.name[spans]
+        lane = self.lanes.lane[spans]
         once = ~self._drawn_twice[lane]
         count = np.bincount(name[once], minlength=len(self.lanes.names))
         total = np.bincount(name[once], length[once], minlength=len(self.lanes.names))

@@ -105,7 +105,8 @@ class Detail:
         return begun
 
     def _bounds(self, parts: Ints) -> Iterator[tuple[int, int]]:
-        first, after = self.offset[parts], self.offset[parts + 1]
+        first = self.offset[parts]
+        after = self.offset[parts + 1]
         return zip(first.tolist(), after.tolist(), strict=True)
 
     def busy(self, edges: Ints, parts: Ints) -> NDArray[np.float64]:
@@ -136,7 +137,8 @@ class Detail:
         if not np.isfinite([start, end]).all():
             raise UsageError("a view begins and ends at some time")
         span = max(1.0, end - start)
-        low, high = int(np.floor(start)), int(np.ceil(start + span))
+        low = int(np.floor(start))
+        high = int(np.ceil(start + span))
         line = fill_none(every + 1)
         line[chosen] = np.arange(len(chosen))
         parts = np.flatnonzero(line[self.part_lane] >= 0)

@@ -86,7 +86,8 @@ class Facts:
         rows = self.trace.tables[table]
         if "event" not in rows.column_names:
             return ""
-        rank, event = (rows[c][row].as_py() for c in ("rank", "event"))
+        rank = rows["rank"][row].as_py()
+        event = rows["event"][row].as_py()
         return "" if rank is None or event is None else f"{table}:{rank}:{event}"
 
     def find(self, ref: str) -> int:

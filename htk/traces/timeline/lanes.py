@@ -141,7 +141,9 @@ def assembled(
     is_flat = np.repeat([p.section == "busy" for p in parts], size)
     order = ordered(groups.group_ids, start)
     break_ties(order, (groups.group_ids, start), -end)
-    group, start, end = groups.group_ids[order], start[order], end[order]
+    group = groups.group_ids[order]
+    start = start[order]
+    end = end[order]
     depth = nest(group.astype(np.int32), start, end)[1]
     lanes = Groups.by_keys([group, np.where(is_flat[order], 0, depth)])
     described = []

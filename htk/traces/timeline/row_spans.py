@@ -34,7 +34,8 @@ def row_spans(answer: pa.Table, name: str, section: str = "streams") -> SpanSour
         steps = [f"step {s}" for s in table["step"].to_pylist()]
         codes, names = codes_of(pa.chunked_array([pa.array(steps).dictionary_encode()]))
     elif named is None:
-        codes, names = np.zeros(count, np.int32), pa.array([name])
+        codes = np.zeros(count, np.int32)
+        names = pa.array([name])
     else:
         codes, names = codes_of(table[named])
     kind = np.full(count, _OTHER, np.int64)
@@ -44,7 +45,8 @@ def row_spans(answer: pa.Table, name: str, section: str = "streams") -> SpanSour
         kind = np.array([*kind_codes, _OTHER], np.int64)[kinds]
     code = codes.astype(np.int64)
     code[code < 0] = len(names)
-    start, end = numbers(table["start_ns"]), numbers(table[until])
+    start = numbers(table["start_ns"])
+    end = numbers(table[until])
     end = start + end if until == "duration_ns" else end
     return SpanSource(
         "rows",

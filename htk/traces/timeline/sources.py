@@ -152,7 +152,8 @@ def _kernels(trace: Trace, clock: DisplayClock) -> SpanSource:
 
 
 def _streams(table: pa.Table, rows: Ints) -> tuple[Ints, list[str]]:
-    device, stream = (read_keys(table[c])[rows] for c in ("device", "stream"))
+    device = read_keys(table["device"])[rows]
+    stream = read_keys(table["stream"])[rows]
     pairs = Groups.by_keys([device, stream])
     owned = Groups.by_keys([numbers(table["rank"], NONE)[rows], device]).keys[:, 0]
     several = len(np.unique(owned)) < len(owned)  # some rank has more than one GPU
@@ -213,9 +214,8 @@ def _groups(trace: Trace, clock: DisplayClock) -> SpanSource:
 
 
 def _group_labels(table: pa.Table, rows: Ints, noted: str = "") -> tuple[Ints, list[str]]:
-    (groups, names), (descriptions, words) = (
-        codes_of(table[column]) for column in ("group", "group_desc")
-    )
+    groups, names = codes_of(table["group"])
+    descriptions, words = codes_of(table["group_desc"])
     pairs = Groups.by_keys([groups[rows].astype(np.int64), descriptions[rows].astype(np.int64)])
     labels = []
     for group, description in pairs.keys.tolist():
@@ -240,7 +240,8 @@ def _flight_records(trace: Trace, clock: DisplayClock) -> SpanSource:
     end = np.where(has_end, numbers(table["end_ns"])[rows], start)
     completed = matching(table["state"], "completed".__eq__) | truths(table["retired"])
     pending = ~has_end & ~completed[rows]
-    last, first = int(end.max(initial=0)), int(start.min(initial=2**62))
+    last = int(end.max(initial=0))
+    first = int(start.min(initial=2**62))
     end[pending] = last + max((last - first) // 8, 1000)
     rank = read_keys(table["rank"])[rows]
     start, end = clock.span(rank, start, end)
@@ -295,7 +296,11 @@ def _phases(trace: Trace, clock: DisplayClock) -> SpanSource:
     step = numbers(links["step"], NONE)[outer]
     phase = phase_codes(trace.tables["op_passes"])[outer]
     order = ordered(host, start)
-    host, start, end, step, phase = (a[order] for a in (host, start, end, step, phase))
+    host = host[order]
+    start = start[order]
+    end = end[order]
+    step = step[order]
+    phase = phase[order]
     new = np.ones(len(host), bool)
     new[1:] = (host[1:] != host[:-1]) | (step[1:] != step[:-1]) | (phase[1:] != phase[:-1])
     first = np.flatnonzero(new)
@@ -319,11 +324,13 @@ def busy(kernels: SpanSource) -> SpanSource:
     """Return when each rank's GPUs are busy, on any stream: with compute; exposed communication;
     copies that neither overlaps. The three do not overlap each other."""
     ranks, owner = np.unique(kernels.rank, return_inverse=True)
-    low, high = np.full(len(ranks), _LATEST), np.full(len(ranks), -_LATEST)
+    low = np.full(len(ranks), _LATEST)
+    high = np.full(len(ranks), -_LATEST)
     np.minimum.at(low, owner, kernels.start)
     np.maximum.at(high, owner, kernels.end)
     axis = ConcatenatedTimeline.of(low, high)  # one union for all ranks
-    begin, until = axis.point(owner, kernels.start), axis.point(owner, kernels.end)
+    begin = axis.point(owner, kernels.start)
+    until = axis.point(owner, kernels.end)
     covered = union(begin[:0], until[:0])
     parts: list[Spans] = []
     for number in range(len(_GPU)):
@@ -342,7 +349,8 @@ def busy(kernels: SpanSource) -> SpanSource:
 
 
 def _joined(these: Spans, those: Spans) -> Spans:
-    starts, ends = ([getattr(s, end) for s in (these, those)] for end in ("start", "end"))
+    starts = [s.start for s in (these, those)]
+    ends = [s.end for s in (these, those)]
     return union(np.concatenate(starts), np.concatenate(ends))
 
 

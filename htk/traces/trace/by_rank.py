@@ -43,10 +43,10 @@ def made_by_rank(
         groups = surveyed(mapper, files, _MISSING).groups()
         tasks = [_OwnTimes(_chosen(files, own), [groups[k] for k in own]) for own in ranks]
     else:
-        matches, cuts = tables["aligned_matches"], np.cumsum(counts)[:-1]
-        wait, transfer = (
-            np.split(numbers(matches[c], NONE), cuts) for c in ("wait_ns", "transfer_ns")
-        )
+        matches = tables["aligned_matches"]
+        cuts = np.cumsum(counts)[:-1]
+        wait = np.split(numbers(matches["wait_ns"], NONE), cuts)
+        transfer = np.split(numbers(matches["transfer_ns"], NONE), cuts)
         tasks = [
             _Shares(
                 _chosen(files, own),
@@ -113,10 +113,12 @@ class _Shares:
 
 def _made(task: _OfRank) -> pa.Table:
     """Make the rows of a rank, in the order of its files."""
-    collectives, activities = (
-        pa.concat_tables([file.table(name) for file in task.files]).unify_dictionaries()
-        for name in ("collectives", "activities")
-    )
+    collectives = pa.concat_tables(
+        [file.table("collectives") for file in task.files]
+    ).unify_dictionaries()
+    activities = pa.concat_tables(
+        [file.table("activities") for file in task.files]
+    ).unify_dictionaries()
     rows = task.make(collectives, activities)
     for file in task.files:
         file.entry.release()

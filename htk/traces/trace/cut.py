@@ -325,10 +325,8 @@ class CutRecording:
         facts: dict[str, object] = {}
         if self.chosen.chooses_activities or self.facts.get(BY_ACTIVITY):
             facts[BY_ACTIVITY] = True
-        low, high = (
-            None if (fact := self.facts.get(name)) is None else int(str(fact))
-            for name in ("start_ns", "end_ns")
-        )
+        low = None if (fact := self.facts.get("start_ns")) is None else int(str(fact))
+        high = None if (fact := self.facts.get("end_ns")) is None else int(str(fact))
         spans = self.spans.any_thread
         if low is None or high is None or not len(spans.start):
             return facts

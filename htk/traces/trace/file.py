@@ -102,9 +102,15 @@ class TraceFile:
                 kernels = filled_kernels(kernels, entry.tables[FORMAT])
             return kernels
         assert self.execution is not None
-        nodes, groups = (
-            _empty(table) if (own := self.execution.tables.get(table)) is None else own
-            for table in ("execution_nodes", "comm_groups")
+        nodes = (
+            _empty("execution_nodes")
+            if (own := self.execution.tables.get("execution_nodes")) is None
+            else own
+        )
+        groups = (
+            _empty("comm_groups")
+            if (own := self.execution.tables.get("comm_groups")) is None
+            else own
         )
         ops = self._table("cpu_ops")
         if name == "cpu_ops":

@@ -74,12 +74,15 @@ def map_files(
     work = Workplace(options.on, options.memory_bytes)
     shared = SharedStore(address)
     shared.mark()
-    cache, there = Store(), set(shared.names())
+    cache = Store()
+    there = set(shared.names())
     keys = {s.name: key_of(cache, s, parse_options(options)) for s in sources}
     note = ShareNote(_named(inputs), shard.number, shard.count, time.time(), keys)
     shared.note(note.name, note.packed())
     missing = [s for s in sources if keys[s.name] not in there]
-    stored, unread, failed = 0, [], []
+    stored = 0
+    unread = []
+    failed = []
     for first in range(0, len(missing), _FILES_AT_A_TIME):
         batch = missing[first : first + _FILES_AT_A_TIME]
         read, strange, broken = read_all(batch, options, work)

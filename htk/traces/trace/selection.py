@@ -170,10 +170,10 @@ def cut_of(
 ) -> CutRecording:
     """Return what a selection leaves of a file, which is read `beside` others; its times count from
     the origin."""
-    ranges, name = (
-        None if text is None else parse_pattern(text, option)
-        for option, text in (("annotation", selection.annotation), ("name", selection.name))
+    ranges = (
+        None if selection.annotation is None else parse_pattern(selection.annotation, "annotation")
     )
+    name = None if selection.name is None else parse_pattern(selection.name, "name")
     times = (selection.from_ns, selection.to_ns)
     since = origin_ns - file.shift_ns
     from_ns, to_ns = (None if time is None else since + time for time in times)

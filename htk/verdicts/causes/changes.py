@@ -269,10 +269,8 @@ def paces_of_ranks(model: StepModel) -> dict[int, float]:
     everywhere = (alike.count == len(model.graph.ranks))[alike.group_ids] & model.is_compute
     usual = alike.lower_medians(length)[alike.group_ids]
     ranks = Groups.by_keys(model.graph.activities.rank)
-    taken, should = (
-        np.bincount(ranks.group_ids, np.where(everywhere, ns, 0.0), len(ranks))
-        for ns in (length, usual)
-    )
+    taken = np.bincount(ranks.group_ids, np.where(everywhere, length, 0.0), len(ranks))
+    should = np.bincount(ranks.group_ids, np.where(everywhere, usual, 0.0), len(ranks))
     pace = taken / np.maximum(should, 1)
     return dict(zip(ranks.keys[:, 0].tolist(), pace.tolist(), strict=True))
 

@@ -26,7 +26,8 @@ def describe_lower_clock(tables: CauseEvidence | NamedTables, rank: int) -> str:
     means = dict(zip(COLUMNS, SpanMeans(counters, kernels).of_groups(ranks, rows), strict=True))
     clock = numbers(means["clock_mhz"], np.nan)
     is_own = ranks.keys[:, 0] == rank
-    own, others = clock[is_own], clock[~is_own]
+    own = clock[is_own]
+    others = clock[~is_own]
     if not np.isfinite(own).any() or not np.isfinite(others).any():
         return ""
     usual = float(np.nanmedian(others))

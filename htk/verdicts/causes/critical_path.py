@@ -85,14 +85,18 @@ def _rows(path: StepPath, by: str) -> pa.Table:
     begin = np.maximum(edges.begin[pieces], path.low)
     end = edges.end[pieces]
     length = edges.within(path.low)[pieces]
-    what, event_name = path.events.whats()[pieces], path.events.name[pieces]
-    rank, event = path.events.rank[pieces], path.events.event[pieces]
+    what = path.events.whats()[pieces]
+    event_name = path.events.name[pieces]
+    rank = path.events.rank[pieces]
+    event = path.events.event[pieces]
     observed = edges.observed[pieces]
     if len(pieces) and begin[0] > path.low:
         begin, end = np.append(path.low, begin), np.append(begin[0], end)
         length = np.append(end[0] - begin[0], length)
-        what, event_name = np.append(path.lead, what), np.append(event_name[0], event_name)
-        rank, event = np.append(rank[0], rank), np.append(event[0], event)
+        what = np.append(path.lead, what)
+        event_name = np.append(event_name[0], event_name)
+        rank = np.append(rank[0], rank)
+        event = np.append(event[0], event)
         observed = np.append(False, observed)
     kinds, kind = np.unique(what, return_inverse=True)
     names, name = np.unique(event_name, return_inverse=True)

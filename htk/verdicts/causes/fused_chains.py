@@ -111,7 +111,8 @@ class ChainKinds:
             return None
         chain_ns = float(self.device_ns[kind] / self.count[kind])
         rest = saving.moved - saving.read - saving.written
-        least, most = (rates.lengths_of(size) for size in (rest, rest + saving.written))
+        least = rates.lengths_of(rest)
+        most = rates.lengths_of(rest + saving.written)
         own = chain_ns / max(saving.moved, 1)
         fast, usual, _ = least or (own * rest,) * 3
         slow = most[2] if most else own * (rest + saving.written)

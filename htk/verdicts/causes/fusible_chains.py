@@ -144,7 +144,8 @@ def _gain(replayed: ReplayedRecording, fused: Mapping[Key, FusedTime]) -> Fields
 
 
 def _instance(kernels: pa.Table, chain: Ints) -> Fields:
-    first, last = int(chain[0]), int(chain[-1])
+    first = int(chain[0])
+    last = int(chain[-1])
     return {
         "rank": kernels["rank"][first].as_py(),
         "start_ns": kernels["start_ns"][first].as_py(),

@@ -88,7 +88,8 @@ def kernel_gap(
     rows = np.flatnonzero(is_answered)
     calls = Groups.by_keys([work.row[rows], work.replay[rows]])
     first = rows[calls.first_row]
-    kind, call_ns = work.kind[first], calls.sum(work.length[rows])
+    kind = work.kind[first]
+    call_ns = calls.sum(work.length[rows])
     key, names = kind, None
     if by != "shape":
         rows_by, _ = tell_apart(by, naming, source_depth)
@@ -149,11 +150,14 @@ def _table(
     total: int,
 ) -> pa.Table:
     """Return the answer, a row for each group of calls; `called`: the first call of each."""
-    count, time = len(groups), groups.sum(call_ns)
-    typical, low, high, best = (
-        np.rint(np.bincount(groups.group_ids, each[kind], count)).astype(np.int64)
-        for each in (measured.expected, measured.low, measured.high, measured.best)
+    count = len(groups)
+    time = groups.sum(call_ns)
+    typical = np.rint(np.bincount(groups.group_ids, measured.expected[kind], count)).astype(
+        np.int64
     )
+    low = np.rint(np.bincount(groups.group_ids, measured.low[kind], count)).astype(np.int64)
+    high = np.rint(np.bincount(groups.group_ids, measured.high[kind], count)).astype(np.int64)
+    best = np.rint(np.bincount(groups.group_ids, measured.best[kind], count)).astype(np.int64)
     nothing = pa.nulls(count, STRING)
     by_shape = labels is None
     kinds = kind[groups.first_row].tolist() if by_shape else []
@@ -185,7 +189,8 @@ def _families(groups: Groups, kind: Ints, costs: list[CostOrReason]) -> pa.Array
     """Return the family of each group's calls, where all have the same."""
     families = [MEASURED_FAMILIES.index(c.family) if _is_matrix(c) else NONE for c in costs]
     of_call = np.array(families, np.int64)[kind]
-    lowest, highest = groups.min(of_call), groups.max(of_call)
+    lowest = groups.min(of_call)
+    highest = groups.max(of_call)
     return texts(
         [
             MEASURED_FAMILIES[low] if low == high else None

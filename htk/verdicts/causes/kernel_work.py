@@ -20,7 +20,8 @@ class UnclaimedTime:
     def __init__(self, totals: pa.Table, times: pa.Table) -> None:
         self.totals = totals
         self.rank = read_keys(totals["rank"])
-        self.calls, self.length = (numbers(totals[c]) for c in ("count", "total_ns"))
+        self.calls = numbers(totals["count"])
+        self.length = numbers(totals["total_ns"])
         self.compute = matching(totals["kind"], "compute".__eq__)
         self.memory = matching(totals["kind"], "memory".__eq__)
         code, names = codes_of(totals["name"])
@@ -76,7 +77,8 @@ class UnclaimedTime:
 
     def example(self, rows: Mask) -> Example | None:
         """Return the longest activity of some rows."""
-        start, length = (numbers(self.totals[c])[rows] for c in ("longest_start_ns", "longest_ns"))
+        start = numbers(self.totals["longest_start_ns"])[rows]
+        length = numbers(self.totals["longest_ns"])[rows]
         return longest(self.rank[rows], start, start + length)
 
     def count(self, rows: Mask) -> int:

@@ -74,7 +74,8 @@ def _all_in_graphs(launch_totals: pa.Table) -> bool:
 def launch_advice(recorded: CauseEvidence) -> str:
     """Return what makes launching cheaper here: graphs only where shapes stay, and not where they
     are in use."""
-    op_totals, launch_totals = recorded["op_totals"], recorded["launch_totals"]
+    op_totals = recorded["op_totals"]
+    launch_totals = recorded["launch_totals"]
     if recorded.program.is_jax:
         return "larger programs under one jit, lax.scan over steps; fewer transfers to the host"
     if not recorded.program.is_torch:
@@ -110,7 +111,9 @@ def changing_shapes(op_totals: pa.Table) -> float | None:
     step = numbers(op_totals["step"], NONE)
     rows = np.flatnonzero((dims >= 0) & (step >= 0))
     name, _ = codes_of(op_totals["name"])
-    rank, cycle, calls_of = (numbers(op_totals[c], 0) for c in ("rank", "cycle", "count"))
+    rank = numbers(op_totals["rank"], 0)
+    cycle = numbers(op_totals["cycle"], 0)
+    calls_of = numbers(op_totals["count"], 0)
     cycle_and_step = np.column_stack([cycle, step])[rows].astype(np.int64)
     columns = [column[rows].astype(np.int64) for column in (rank, name, dims)]
     columns.append(Groups.by_keys(cycle_and_step).group_ids)

@@ -72,7 +72,8 @@ def _changes(series: StepSeries, computing: set[str]) -> list[_KernelChange]:
     kernels = np.array([name in computing for name in series.names])
     shifted = find_shifts(series)
     names, row = np.unique(shifted["name"], return_index=True)
-    cycles, steps = (shifted[k][row].tolist() for k in ("cycle", "step"))
+    cycles = shifted["cycle"][row].tolist()
+    steps = shifted["step"][row].tolist()
     changes = []
     for name, cycle, step in zip(names.tolist(), cycles, steps, strict=True):
         first = int(np.flatnonzero((series.cycles == cycle) & (series.steps == step))[0])

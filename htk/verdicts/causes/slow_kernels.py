@@ -32,7 +32,9 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
     worst = int(lost.argmax())
     kernels = model.facts.tables["kernels"]
     row = int(model.facts.rows[worst])
-    rank, start, end = (kernels[name][row].as_py() for name in ("rank", "start_ns", "end_ns"))
+    rank = kernels["rank"][row].as_py()
+    start = kernels["start_ns"][row].as_py()
+    end = kernels["end_ns"][row].as_py()
     cause = Cause(
         FINDING,
         f"{pluralize(int(slow.sum()), 'kernel')}, {recorded.spent(of_all_gpus * took)}, "

@@ -79,7 +79,8 @@ def straggler_steps(
     late = cells.sum(np.where(blamed, blames.lateness[chosen], 0))
     late = np.minimum(late, cells.sum(excess.sum(axis=1)) - computed + most)
     cost = cells.sum(blames.cost[chosen])
-    rank, of_step = cells.keys[:, 0], cells.keys[:, 1:]
+    rank = cells.keys[:, 0]
+    of_step = cells.keys[:, 1:]
     costliest = _costliest(of_step, cost)
     hosts = calls.hosts
     columns = [

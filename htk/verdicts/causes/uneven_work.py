@@ -31,7 +31,9 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
     over = float(work[busiest]) - mean
     if 100.0 * over < _LEAST_PCT * mean:
         return []
-    most, usual, least = (format_duration(round(ns)) for ns in (work[busiest], mean, work.min()))
+    most = format_duration(round(work[busiest]))
+    usual = format_duration(round(mean))
+    least = format_duration(round(work.min()))
     cause = Cause(
         FINDING,
         f"rank {rank[busiest]} computes {most} a step, the mean is {usual}, the least {least}",

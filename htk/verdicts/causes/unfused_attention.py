@@ -24,7 +24,9 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
     longest = (length * chosen).argmax()
     row = model.facts.rows[longest]
     kernels = model.facts.tables["kernels"]
-    rank, start, end = (kernels[name][int(row)].as_py() for name in ("rank", "start_ns", "end_ns"))
+    rank = kernels["rank"][int(row)].as_py()
+    start = kernels["start_ns"][int(row)].as_py()
+    end = kernels["end_ns"][int(row)].as_py()
     shape = " x ".join(map(str, scores))
     cause = Cause(
         FINDING,

@@ -67,7 +67,9 @@ def _shown(kinds: ChainKinds, most: list[int]) -> str:
 
 
 def _example(kernels: pa.Table, chain: Ints) -> Example:
-    rank, start, end = (numbers(kernels[name])[chain] for name in ("rank", "start_ns", "end_ns"))
+    rank = numbers(kernels["rank"])[chain]
+    start = numbers(kernels["start_ns"])[chain]
+    end = numbers(kernels["end_ns"])[chain]
     return Example(int(rank[0]), int(start[0]), int(end[-1]))
 
 

@@ -103,7 +103,11 @@ def _ratios(
     weight = before.mean(axis=2)
     kept = (weight > _LEAST_KERNEL * weight.sum(axis=0)).any(axis=1) & (before > 0).all(axis=(1, 2))
     kept &= (after > 0).all(axis=(1, 2))
-    was, now, before, after, weight = was[kept], now[kept], before[kept], after[kept], weight[kept]
+    was = was[kept]
+    now = now[kept]
+    before = before[kept]
+    after = after[kept]
+    weight = weight[kept]
     value = np.log(after.mean(axis=2)) - np.log(weight)
     variance = _of_means(np.log(before)) + _of_means(np.log(after))
     moved = _share(new, now) - _share(base, was)
@@ -247,7 +251,8 @@ def _links(base: RecordedWork, new: RecordedWork) -> list[ChangeCause]:
     keys = [key for key in new.transfers if key in base.transfers]
     if not keys:
         return []
-    before, after = (np.log([side.transfers[key] for key in keys]) for side in (base, new))
+    before = np.log([base.transfers[key] for key in keys])
+    after = np.log([new.transfers[key] for key in keys])
     value = after.mean(axis=1) - before.mean(axis=1)
     variance = _each_mean(before) + _each_mean(after)
     usual = float(np.median(variance))

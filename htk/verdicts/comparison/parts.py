@@ -102,10 +102,11 @@ def _without_host_time(model: StepModel, cause: ChangeCause) -> StepModel:
     ranks = np.array(sorted(graph.ranks), np.int64)
     rank_of = fill_none(len(graph.time))
     rank_of[graph.call_start] = rank_of[graph.call_end] = graph.calls.rank
-    more, gone = (np.append(cause.by_rank[name], 0.0) for name in (MORE_NS, SHARE))
-    edge, wrap = (
-        np.where(rank_of[node] >= 0, np.searchsorted(ranks, rank_of[node]), len(ranks))
-        for node in (graph.dst, graph.wrap_dst)
+    more = np.append(cause.by_rank[MORE_NS], 0.0)
+    gone = np.append(cause.by_rank[SHARE], 0.0)
+    edge = np.where(rank_of[graph.dst] >= 0, np.searchsorted(ranks, rank_of[graph.dst]), len(ranks))
+    wrap = np.where(
+        rank_of[graph.wrap_dst] >= 0, np.searchsorted(ranks, rank_of[graph.wrap_dst]), len(ranks)
     )
     weight = model.weight - np.rint(of_edge * gone[edge]).astype(np.int64)
     is_free = np.zeros(len(graph.time), bool)

@@ -211,10 +211,8 @@ def _transfers(tables: Tables, cells: _Cells) -> dict[TransferKind, Floats]:
     kinds, named = transfer_kinds(calls.rows, used)
     shape = len(kinds), len(cells.steps)
     cell_of = kinds.group_ids * shape[1] + cell[used] % max(shape[1], 1)
-    total, count = (
-        np.bincount(cell_of, weights, math.prod(shape)).reshape(shape)
-        for weights in (transfer[used].astype(np.float64), None)
-    )
+    total = np.bincount(cell_of, transfer[used].astype(np.float64), math.prod(shape)).reshape(shape)
+    count = np.bincount(cell_of, None, math.prod(shape)).reshape(shape)
     mean = total / np.maximum(count, 1)
     everywhere: Mask = np.all(count > 0, axis=1)
     return {kind: mean[k] for k, kind in enumerate(named) if everywhere[k]}

@@ -41,7 +41,8 @@ def headline(total: Facts | None, work: ComparedWork) -> str:
 
 
 def _of_step(total: Facts) -> str:
-    was, now = (format_duration(round(total[side])) for side in ("base_ns", "new_ns"))
+    was = format_duration(round(total["base_ns"]))
+    now = format_duration(round(total["new_ns"]))
     share = "" if total["diff_pct"] is None else f"{total['diff_pct']:+.1f} %"
     noise = total["noise_ns"]
     sure = "" if noise is None else f" ± {100 * noise / max(total['base_ns'], 1):.1f} %"

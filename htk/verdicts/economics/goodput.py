@@ -33,7 +33,9 @@ from htk.verdicts.economics.uncertain_inputs import (
 
 _DAY = 86_400.0
 _HOUR = 3600.0
-_ZERO, _MOST, _ALL = (ValueRange(share, share) for share in (0.0, 0.9, 1.0))
+_ZERO = ValueRange(0.0, 0.0)
+_MOST = ValueRange(0.9, 0.9)
+_ALL = ValueRange(1.0, 1.0)
 _MOST_SPARES = 4096
 _LEAST = 1e-4  # useful time of a job that ends
 _ENOUGH = 1e-3  # of the time, that more spares would save

@@ -153,9 +153,9 @@ def _between(
         latest = split
         if high - low >= LEAST_RUNS:
             shift = shifts(series.values[None, low:high])
-            first, earliest, latest = (
-                low + int(ends[0]) for ends in (shift.split, shift.low, shift.high)
-            )
+            first = low + int(shift.split[0])
+            earliest = low + int(shift.low[0])
+            latest = low + int(shift.high[0])
             p = min(p, float(shift.p[0]) * chances)
         before = series.values[low:first]
         after = series.values[first:high]

@@ -229,7 +229,8 @@ def _links(trace: Trace) -> Iterator[Row]:
             "counted as busy; synchronise before the profiler starts to avoid them",
         )
     if facts["unlinked_activities"]:
-        count, time = facts["unlinked_activities"], format_duration(facts["unlinked_ns"])
+        count = facts["unlinked_activities"]
+        time = format_duration(facts["unlinked_ns"])
         lost = f"{count:,} GPU activities, {time}"
         yield "links", "unlinked", "warning", lost, "no launch with their correlation id"
     ops = trace.tables["kernel_links"]["op_by"]

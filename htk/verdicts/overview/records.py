@@ -35,7 +35,8 @@ def _tell_stragglers(trace: Trace) -> tuple[str, bool]:
         if likely
         else "no likely cause"
     )
-    step, excess = (format_duration(int(job[c] * 1e6)) for c in ("recorded_ms", "excess_ms"))
+    step = format_duration(int(job["recorded_ms"] * 1e6))
+    excess = format_duration(int(job["excess_ms"] * 1e6))
     return f"Stragglers: {job['slowdown']:.2f}x, {excess} of a step of {step}; {why}", True
 
 

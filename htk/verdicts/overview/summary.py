@@ -145,7 +145,8 @@ class Verdict:
     def _sentence(self) -> str:
         if self.records:
             return self.records
-        many, steps = pluralize(len(self.ranks), "rank"), pluralize(self.steps, "step")
+        many = pluralize(len(self.ranks), "rank")
+        steps = pluralize(self.steps, "step")
         if self.served:
             return f"{many}, {self.served}" if len(self.ranks) > 1 else self.served
         if self.step_ns is None:
@@ -223,7 +224,8 @@ def _of_server(
 
 def _of_host(trace: Trace, steps: "_Steps", facts: Facts, gpu_ns: int) -> Verdict:
     """Return the verdict where no GPU work was recorded, or next to none."""
-    host, (causes, _) = host_time(trace), _causes(ask(trace, "recommendations"))
+    host = host_time(trace)
+    causes, _ = _causes(ask(trace, "recommendations"))
     wanted = host.next
     if gpu_ns:
         work = f"{format_duration(gpu_ns)} of GPU work, beside {format_duration(host.window_ns)}"

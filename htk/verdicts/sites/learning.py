@@ -86,7 +86,8 @@ def _kernel_rates(trace: Trace, rates: RecordedRates) -> RecordedRates:
     half = np.array([any(kind in (t or "") for kind in _HALF) for t in rows["types"].to_pylist()])
     calls = numbers(rows["count"], 0)
     ns = numbers(rows["device_ns"], 0)
-    flops, moved = (numbers(rows[f"{n}_per_call"], np.nan) for n in ("flops", "bytes"))
+    flops = numbers(rows["flops_per_call"], np.nan)
+    moved = numbers(rows["bytes_per_call"], np.nan)
     by_memory = moved / expected_memory(rates.gpu)
     by_product = flops / (expected_products(rates.gpu) * 1e3) + by_memory
 

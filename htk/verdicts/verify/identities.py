@@ -320,10 +320,8 @@ def _named_phase(subject: Subject, name: str) -> str | None:
         return None
     others = [r for r in host if _MAY_NAME_A_PHASE.search(r["name"]) and r["name"] != name]
     for rank in {r["rank"] for r in spans}:
-        outer, inner = (
-            union((r["start_ns"], r["end_ns"]) for r in rows if r["rank"] == rank)
-            for rows in (spans, others)
-        )
+        outer = union((r["start_ns"], r["end_ns"]) for r in spans if r["rank"] == rank)
+        inner = union((r["start_ns"], r["end_ns"]) for r in others if r["rank"] == rank)
         if common(outer, inner):
             return None
     return words[0]

@@ -178,7 +178,8 @@ def _streamed(data: bytes) -> Iterator[tuple[str, int, int]]:
                 continue
             began = line.get(_BEGAN, [0])[0]
             for event in map(read_fields, line.get(_EVENTS, [])):
-                offset, lasted = (event.get(field, [0])[0] for field in (_OFFSET, _DURATION))
+                offset = event.get(_OFFSET, [0])[0]
+                lasted = event.get(_DURATION, [0])[0]
                 yield _ANY, began + offset // 1000, began + (offset + lasted) // 1000
 
 

@@ -99,7 +99,8 @@ def _runs(
                 if facts.get(stat.get(_FACT, [0])[0]) == "hlo_op":
                     hlo = _text(stat.get(_TEXT)) or facts.get(stat.get(_REFERENCE, [0])[0], "")
             operator = described.get(event.get(_KIND, [0])[0], _Operator("", "", "", False))
-            start, end = (began + time // 1000 for time in (offset, offset + duration))
+            start = began + offset // 1000
+            end = began + (offset + duration) // 1000
             yield _Run(start, end, operator, hlo)
 
 

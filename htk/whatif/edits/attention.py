@@ -69,7 +69,8 @@ def score_shape(model: StepModel) -> Shape | None:
 
 def kernels_on_scores(model: StepModel, scores: Shape) -> Mask:
     """Return the kernels that read or write scores: products, and passes over them."""
-    many, pair = scores[0] * scores[1], scores[2:]
+    many = scores[0] * scores[1]
+    pair = scores[2:]
 
     def passes(dims: str | None) -> bool:
         return any(shape[-2:] == pair and len(shape) > 2 for shape in operator_shapes(dims))

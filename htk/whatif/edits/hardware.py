@@ -93,7 +93,9 @@ def _compare_usual(
         products = compare_usual("matmul", _format_of(model), now, other)
         attention = compare_usual("attention_prefill", "bf16", now, other)
         return _UsualRatios(site.over("products", products), attention)
-    here, there, kept = Bounds(now), Bounds(other), WEIGHTS["bf16"]
+    here = Bounds(now)
+    there = Bounds(other)
+    kept = WEIGHTS["bf16"]
     bound = "memory" if served.tokens < there.balance else "products"
     slower = there.products(served.tokens, kept) / here.products(served.tokens, kept)
     looked = here.attention(served)

@@ -33,7 +33,9 @@ HELP = "LoRA of this rank on the products of layers, all else frozen: 16."
 _TILE = 64  # the narrowest of matrix units
 _MOST = 512  # of a rank
 _SIGMA = 0.1  # of the products that go, which is certain, and of the adapters that come
-_FORWARD, _BACKWARD = (2, 5), (4, 2)  # thin products, and passes over the result
+# thin products, and passes over the result
+_FORWARD = (2, 5)
+_BACKWARD = (4, 2)
 _LAUNCHES = 4  # of an adapter each way; backward beside the one whose place it takes
 
 

@@ -42,7 +42,8 @@ def apply(model: StepModel, value: str) -> StepModel:
         if options["curve"] != "on":
             raise UsageError(f"{NAME} curve={options['curve']!r}: it can only be on")
         changed = _measured(model)
-    faster, slower = np.ones(len(model.facts.op)), np.ones(len(model.facts.op))
+    faster = np.ones(len(model.facts.op))
+    slower = np.ones(len(model.facts.op))
     for level, crosses in _LEVELS.items():
         affected = model.is_comm
         if crosses is not None:
@@ -117,7 +118,8 @@ def _measured(model: StepModel) -> StepModel:
         raise UsageError(
             f"{NAME} curve=on: give the output of nccl-tests beside the trace, as another path"
         )
-    sent, length = wire(model), model.lengths().astype(np.float64)
+    sent = wire(model)
+    length = model.lengths().astype(np.float64)
     types = np.array([t or "" for t in points["type"].to_pylist()])
     time = numbers(points["time_us"], np.nan).astype(np.float64)
     moved = numbers(points["busbw_gbps"], np.nan) * time * 1e3

@@ -66,11 +66,14 @@ def _with_each(model: StepModel, many: int) -> StepModel:
     """Return the model in which every micro-batch reduces what the last one does, where its own
     backward pass is as far."""
     acts, facts, lengths = model.graph.activities, model.facts, model.lengths()
-    alone, positions = len(model.graph.ranks) < 2, data_positions(model)
-    host, lag = host_ns(model, replicating(model), hooks=False), launch_ns(model)
+    alone = len(model.graph.ranks) < 2
+    positions = data_positions(model)
+    host = host_ns(model, replicating(model), hooks=False)
+    lag = launch_ns(model)
     works: list[Work] = []
     for rank in model.graph.ranks:
-        lane, reduces = compute_lane(model, rank), _of_rank(model, rank)
+        lane = compute_lane(model, rank)
+        reduces = _of_rank(model, rank)
         begins = begins_of_backward(model, lane).tolist()
         if len(begins) != many:
             raise UsageError(f"{NAME}: the backward passes of micro-batches are not told apart")
@@ -79,7 +82,8 @@ def _with_each(model: StepModel, many: int) -> StepModel:
         backward = np.flatnonzero(facts.backward[lane])
         for number, begin in enumerate(begins[:-1]):
             end = int(backward[backward < begins[number + 1]][-1])
-            rest, sent = next_of(lane, int(lane[end])), -1
+            rest = next_of(lane, int(lane[end]))
+            sent = -1
             for k, (like, later) in enumerate(zip(reduces.tolist(), ready, strict=True)):
                 done = int(lane[min(max(begin + later, begin), end)])
                 work = Work(

@@ -110,7 +110,8 @@ def _with_elements(model: StepModel, moved: float) -> StepModel:
     """Return the model whose elements take so many times the bytes, where they are of that type."""
     length = model.lengths().astype(np.float64)
     floor = np.minimum(length, SHORTEST_NS)
-    half, single = (model.facts.types.where(t.search) for t in (_HALF_TYPES, _SINGLE_TYPE))
+    half = model.facts.types.where(_HALF_TYPES.search)
+    single = model.facts.types.where(_SINGLE_TYPE.search)
     casts = half & single & model.facts.op.isin("aten::copy_")
     matrix = model.facts.family.isin("gemm", "convolution", "attention")
     rest = grows(model) & ~matrix

@@ -47,7 +47,8 @@ def apply(model: StepModel, value: str) -> StepModel:
         tails += graph.end[first].tolist()
         heads += graph.start[second].tolist()
         for k in range(1, len(gathers)):  # some tens of units
-            gather, user = gathers[k], users[max(k - depth, 0)]
+            gather = gathers[k]
+            user = users[max(k - depth, 0)]
             before = lane[position[user] - 1] if position[user] else -1
             if before >= 0 and k > depth:
                 # What frees the buffer: at 0 the compute before, else the copy out of it.
@@ -90,11 +91,13 @@ def _turned(
     first: list[int] = []
     second: list[int] = []
     for k in range(1, len(gathers)):
-        begin, end = position[users[k - 1]], position[users[k]]
+        begin = position[users[k - 1]]
+        end = position[users[k]]
         between = [n for n, position_ready in enumerate(ready) if begin <= position_ready < end]
         if not between:  # of the forward pass, or the first of the backward
             continue
-        gather, reduce = gathers[k], int(reduces[between[-1]])
+        gather = gathers[k]
+        reduce = int(reduces[between[-1]])
         ends = ((reduce, gather), (gather, reduce))
         before, after = ends if depth else reversed(ends)
         freed |= (graph.src == graph.end[before[0]]) & (graph.dst == graph.start[before[1]])

@@ -284,7 +284,8 @@ def _lengths(model: StepModel, length: Floats, now: ServedIteration, asked: _Ask
     iteration = _iterations(model, len(length))
     lengths = length.copy()
     for k in np.unique(iteration).tolist():
-        was, then = (i.each[k] if 0 <= k < len(i.each) else i for i in (now, asked.iteration))
+        was = now.each[k] if 0 <= k < len(now.each) else now
+        then = asked.iteration.each[k] if 0 <= k < len(asked.iteration.each) else asked.iteration
         if not was.tokens:
             continue
         rows = np.flatnonzero(iteration == k)

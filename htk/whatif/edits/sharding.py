@@ -127,7 +127,8 @@ def _communicated(model: StepModel, now: Sharded, name: str, shards: int) -> Ste
         raise UsageError(f"{NAME}: gathers of one rank do not show what gathers of several take")
     gathers = model.is_collective("all_gather")
     reduces = model.is_collective("reduce_scatter")
-    net, copies = data_network(model), _copies(model)
+    net = data_network(model)
+    copies = _copies(model)
     sums = replicating(model)
     has_replicas = name == "hybrid_shard" and now.world > shards
     keeps_sums = has_replicas and bool(sums.any())
@@ -215,7 +216,8 @@ def _replicated_apart(
 ) -> StepModel:
     """Return the model with sums between replicas on a stream of their own, as in FSDP2."""
     positions = data_positions(model)
-    fixed, each = net.group_latency(now.world), net.summed(now.world, shards)
+    fixed = net.group_latency(now.world)
+    each = net.summed(now.world, shards)
     acts = model.graph.activities
     works: list[Work] = []
     calls = [np.empty(0, np.int64)]
@@ -263,7 +265,9 @@ def _regathered(model: StepModel, shards: int, host: float) -> StepModel:
     """
     works: list[Work] = []
     calls: list[int] = []
-    acts, lengths, lag = model.graph.activities, model.lengths(), launch_ns(model)
+    acts = model.graph.activities
+    lengths = model.lengths()
+    lag = launch_ns(model)
     positions = data_positions(model)
     for rank in model.graph.ranks:
         lane = compute_lane(model, rank)
@@ -273,7 +277,8 @@ def _regathered(model: StepModel, shards: int, host: float) -> StepModel:
         copies = _copied_out(model, lane, gathers)
         firsts = _firsts(model, lane, reduces)
         begin = next(int(a) for a in lane.tolist() if model.facts.backward[a] or a == firsts[0])
-        units, sent = list(reversed(gathers))[: len(firsts)], -1
+        units = list(reversed(gathers))[: len(firsts)]
+        sent = -1
         for k, (unit, first) in enumerate(zip(units[:-1], firsts, strict=False)):
             freed = _before(lane, firsts[k - 2] if k > 1 else begin)
             after = [freed] + [sent] * (sent >= 0) + reduces[k - 2 : k - 1] * (k > 1)

@@ -32,10 +32,12 @@ HELP = "Ranks of tensor parallelism: 4. The micro-batch of a group stays. Low co
 
 
 def apply(model: StepModel, value: str) -> StepModel:
-    ranks, now = positive_integer(value, NAME), tensor_degree(model)
+    ranks = positive_integer(value, NAME)
+    now = tensor_degree(model)
     if ranks == now:
         return model.with_assumption(f"tensor parallelism is {now} already")
-    of, ways = sizes(model, NAME), ranks / now
+    of = sizes(model, NAME)
+    ways = ranks / now
     unsplit = pointwise(model, of)
     changed = inner_split(split(model, grows(model) & ~unsplit, ways), model, of, ways)
     changed = _with_shorter_rings(fewer_replicas(changed, ways), model, now, ranks)

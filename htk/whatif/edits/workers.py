@@ -30,7 +30,8 @@ def apply(model: StepModel, value: str) -> StepModel:
         changed = model.add_step_time("data loading", -sooner, idle=-sooner)
     else:
         share = min(sooner / waited, 1.0)
-        less, between = (np.rint(share * ns).astype(np.int64) for ns in (of_edge, of_wrap))
+        less = np.rint(share * of_edge).astype(np.int64)
+        between = np.rint(share * of_wrap).astype(np.int64)
         weight = model.weight - less
         wraps = model.wrap_weight - between
         changed = replace(model, weight=weight, wrap_weight=wraps)

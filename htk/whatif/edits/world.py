@@ -66,7 +66,8 @@ def apply(model: StepModel, value: str) -> StepModel:
     if after < 1 or after != int(after):
         raise UsageError(f"{NAME} {value!r}: {now} ranks cannot become {ranks} in groups as now")
     share = _in_node(int(after), ranks, node)
-    old_group, new_group = (before, _in_node(before, now, here)), (int(after), share)
+    old_group = (before, _in_node(before, now, here))
+    new_group = (int(after), share)
     ratio = _bytes_ratio(model, old_group, new_group)
     tail = slowest_link(model, *(ranks // here for ranks, here in (old_group, new_group)))
     moved = _in_groups(model, growing, old_group, new_group, ratio * tail)

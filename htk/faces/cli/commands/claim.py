@@ -139,7 +139,9 @@ def _described(arguments: Fields) -> "ClaimedJob | None":
 
     values = {name: arguments.pop(name) for name in _NUMBERS}
     sizes = {name: value for name in SIZES if (value := arguments.pop(name)) is not None}
-    cluster, model, parameters = (arguments[n] for n in ("gpus", "model", "parameters"))
+    cluster = arguments["gpus"]
+    model = arguments["model"]
+    parameters = arguments["parameters"]
     numbers = Numbers(**{name: _number(name, v) for name, v in values.items() if v is not None})
     if model is not None and parameters is not None:
         raise UsageError("--parameters are of no model that is described: leave out either")

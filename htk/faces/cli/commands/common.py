@@ -311,10 +311,9 @@ def opened(paths: Sequence[str], arguments: Facts) -> Trace:
     for name, why in trace.failed:
         line = f"htk: left out {name}: {why.removeprefix(f'{name}: ')}"
         say(line)
-    ranks, cycles, streams = (
-        None if (text := arguments.get(name)) is None else parse_int_ranges(text)
-        for name in ("ranks", "cycles", "streams")
-    )
+    ranks = None if (text := arguments.get("ranks")) is None else parse_int_ranges(text)
+    cycles = None if (text := arguments.get("cycles")) is None else parse_int_ranges(text)
+    streams = None if (text := arguments.get("streams")) is None else parse_int_ranges(text)
     from_ = arguments.get("from_")
     to = arguments.get("to")
     chosen = trace.sel(

@@ -37,8 +37,6 @@ def command(
 
     ranks_differ = base_ranks is not None and new_ranks is not None
     base_path, new_path = two_recordings("diff-tree", paths, ranks_differ)
-    base, new = (
-        opened((path,), arguments | {"ranks": ranks or arguments["ranks"]})
-        for path, ranks in ((base_path, base_ranks), (new_path, new_ranks))
-    )
+    base = opened((base_path,), arguments | {"ranks": base_ranks or arguments["ranks"]})
+    new = opened((new_path,), arguments | {"ranks": new_ranks or arguments["ranks"]})
     write(tree_differences(base, new, n), form, output, limit=limit)

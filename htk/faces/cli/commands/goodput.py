@@ -123,7 +123,8 @@ def _job(arguments: Facts) -> Any:
         text = arguments[name]
         return None if text is None else exact(parse(text), f"--{name.replace('_', '-')}", text)
 
-    every, tokens = single("every", parse_seconds), single("run_tokens", parse_value)
+    every = single("every", parse_seconds)
+    tokens = single("run_tokens", parse_value)
     return GoodputJob(
         arguments["gpus"],
         _failures(arguments),
@@ -150,7 +151,9 @@ def _failures(arguments: Facts) -> Any:
     """Return the rate of failures of the job, as it was counted or as a range."""
     from htk.verdicts.economics.uncertain_inputs import ObservedCount
 
-    counted, between, gpus = (arguments[n] for n in ("failures", "gpu_mtbf", "gpus"))
+    counted = arguments["failures"]
+    between = arguments["gpu_mtbf"]
+    gpus = arguments["gpus"]
     if (counted is None) == (between is None):
         raise UsageError(
             "give how often the job fails: --failures 466/54d as counted, or --gpu-mtbf 4e4h"

@@ -131,7 +131,8 @@ def _change_of_step(before: Facts, after: Facts) -> tuple[ValueRange, list[str]]
     for name, change in (
         ("global_batch", change_of_samples), ("micro_batch", change_of_micro_batch)
     ):  # fmt: skip
-        now, then = (_count(arguments, name) for arguments in (before, after))
+        now = _count(before, name)
+        then = _count(after, name)
         if now and then and now != then:
             trace = None if before["trace"] is None else _opened(before["trace"])
             changes.append(change(then / now, trace))
@@ -189,7 +190,9 @@ def _count(arguments: Facts, name: str) -> int | None:
 
 
 def _count_of_steps(arguments: Facts) -> int:
-    steps, samples, batch = (_count(arguments, n) for n in ("steps", "samples", "global_batch"))
+    steps = _count(arguments, "steps")
+    samples = _count(arguments, "samples")
+    batch = _count(arguments, "global_batch")
     if steps is not None:
         return steps
     if samples is None or batch is None:

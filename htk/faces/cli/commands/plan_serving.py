@@ -80,7 +80,8 @@ def command(
 
 
 def _answer(show: str, arguments: Fields) -> "Result":
-    loads, objective = described_loads(arguments), described_objective(arguments)
+    loads = described_loads(arguments)
+    objective = described_objective(arguments)
     counts = arguments["requests"]
     requests = whole_numbers(counts, "--requests") if counts else []
     from htk.planning.serving.description import check_memory

@@ -36,7 +36,8 @@ def counted(counts: Counts, job: JobState) -> list[Finding]:
         if apart is not None:
             findings.append(apart)
             continue
-        least, most = min(m.total for m in members), counts.most(comm)
+        least = min(m.total for m in members)
+        most = counts.most(comm)
         who = _named(counts, comm, members)
         still = all(m.polled > 1 and not m.moved for m in members)
         sure = still or (stopped and counts.source != RAS)

@@ -23,7 +23,8 @@ class _Facets:
     def __init__(self, calls: pa.Table) -> None:
         self.types, self._type_names = codes_of(calls["type"])
         self._dtypes, self._dtype_names = codes_of(calls["dtype"])
-        into, out = (numbers(calls[f"{side}_elements"], NONE) for side in ("in", "out"))
+        into = numbers(calls["in_elements"], NONE)
+        out = numbers(calls["out_elements"], NONE)
         self._elements = np.where(into >= 0, into, out)
         self._roots = numbers(calls["root"], NONE)
         columns = (self.types, self._dtypes, self._elements, self._roots)
@@ -93,7 +94,8 @@ def _first_difference(
     usual, *others = sorted(sides.values(), key=len, reverse=True)
     sure = len(usual) > len(others[0])
     wrong = sorted(rank for side in others for rank in side)
-    right_row, wrong_row = (int(members[rank][index]) for rank in (usual[0], wrong[0]))
+    right_row = int(members[usual[0]][index])
+    wrong_row = int(members[wrong[0]][index])
     what = facets.difference(right_row, wrong_row)
     if _shifted(codes, members[wrong[0]][index:], members[usual[0]][index:]):
         what = "order"
