@@ -75,7 +75,7 @@ class Visit:
         return self.runs.kept(self.view.run, self.view.selection, what, make)
 
     def computed(self, what: object, make: Callable[[], Any]) -> Any:
-        """Return the same for what takes long in another process: the run's other answers do not
+        """Return what takes long in another process, made once: the run's other answers do not
         wait for it."""
         return self.runs.computed(self.view.run, self.view.selection, what, make)
 
@@ -84,7 +84,7 @@ class Visit:
         return self.runs.drawn(self.view.run, self._of_page(what), make)
 
     def drawn_before(self, what: object) -> Any:
-        """Return the same where it was drawn already, or nothing."""
+        """Return a piece of this page that was drawn already, or nothing."""
         return self.runs.drawn_before(self.view.run, self._of_page(what))
 
     def _of_page(self, what: object) -> Hashable:

@@ -141,9 +141,9 @@ def tree_height(rows: Sequence[Fields]) -> int:
 
 def _on(fill: str) -> str:
     """Return white or near-black: what reads better on a colour."""
-    red = int(fill[1 : 1 + 2], 16) / 255
-    green = int(fill[3 : 3 + 2], 16) / 255
-    blue = int(fill[5 : 5 + 2], 16) / 255
+    red = int(fill[1:3], 16) / 255
+    green = int(fill[3:5], 16) / 255
+    blue = int(fill[5:7], 16) / 255
     luminance = 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2
     return "#ffffff" if luminance < 0.19 else "#0b1220"  # there their contrasts are equal
 

@@ -185,7 +185,7 @@ class Runs:
     def computed(
         self, key: str, selection: Selection, what: object, make: Callable[[], Any]
     ) -> Any:
-        """Return the same for what another process makes, in parallel with other answers."""
+        """Return what another process makes of a run, once, in parallel with other answers."""
         return self._answers.get((key, selection, what), make)
 
     def drawn(self, key: str, what: object, make: Callable[[], Any]) -> Any:

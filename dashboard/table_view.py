@@ -62,7 +62,7 @@ class TableView:
         )
 
     def of_table(self, table: pa.Table) -> "TableView":
-        """Return the same without columns that a table lacks."""
+        """Return this view without columns that a table lacks."""
         names = set(table.column_names)
         where = {n: m for n, m in self.where.items() if n in names and _is_for(table[n].type, m)}
         sort = tuple(pair for pair in self.sort if pair[0] in names)

@@ -52,7 +52,7 @@ def added(group: str) -> dict[str, PluginEntry]:
 
 
 def loaded(group: str) -> list[Any]:
-    """Return the same, imported; what cannot be is left out with a warning."""
+    """Return what packages add to a group, imported; what cannot be is left out with a warning."""
     things = []
     for entry in added(group).values():
         try:

@@ -34,7 +34,7 @@ class TimeSeriesTypes(Flag):
 
     @classmethod
     def of(cls, flags: Flag) -> "TimeSeriesTypes":
-        """Return the same of HTA's own enum: members are taken by name."""
+        """Return the members of HTA's own enum as ours, by name."""
         names = [flag.name or "" for flag in flags]
         unknown = [name for name in names if name not in cls.__members__]
         if unknown:
@@ -71,7 +71,7 @@ class TraceAnalysis:
 
     @classmethod
     def of(cls, trace: Trace, include_last_profiler_step: bool = False) -> "TraceAnalysis":
-        """Return the same of a trace that is open."""
+        """Return the analysis of a trace that is open."""
         analysis = cls.__new__(cls)
         analysis._frames = Frames(trace, include_last_profiler_step)
         return analysis
@@ -238,7 +238,7 @@ class TraceAnalysis:
     def get_queue_length_summary_from_time_series(
         self, queue_length_dict: Tables
     ) -> pd.DataFrame | None:
-        """Return the same from given series."""
+        """Statistics of given queue lengths by rank and stream."""
         return counters.queue_summary(queue_length_dict)
 
     def get_queue_length_time_series(self, ranks: Ranks = None) -> Tables:

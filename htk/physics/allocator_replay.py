@@ -63,7 +63,7 @@ def replay(
 def replay_pure(
     before: Before, keys: Ints, sizes: Ints, capacity: int | None, max_split: int | None
 ) -> AllocatorFigures:
-    """Do the same in Python. A loop: each block depends on all that came before."""
+    """Replay in Python. A loop: each block depends on all that came before."""
     allocator = CachingAllocator(capacity, max_split)
     failed = _begin(allocator, before)
     blocks = len(allocator)

@@ -212,7 +212,7 @@ def next_of(lane: Ints, activity: int) -> int:
 
 
 def all_next_of(lane: Ints, activities: Ints) -> Ints:
-    """Return the same for several; of -1, of an activity on no stream, -1."""
+    """Return the activity behind each on its stream; -1 of one that is on no stream."""
     order = ordered(lane)
     row = np.minimum(np.searchsorted(lane[order], activities), len(lane) - 1)
     following = lane[np.minimum(order[row] + 1, len(lane) - 1)]

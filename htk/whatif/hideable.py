@@ -154,7 +154,7 @@ def _backward(model: StepModel, time: Ints, rows: Ints) -> tuple[int, int]:
 
 
 def _on_all_ranks(model: StepModel, calls: Ints, hideable: Ints) -> Ints:
-    """Return the same where a call hides as far as it does on the rank where it does least."""
+    """Limit what of a call can hide to what can on the rank where least of it can."""
     collectives = Groups.by_keys(model.graph.src[model.run_edge[calls]].astype(np.int64))
     least = collectives.min(hideable[calls])
     everywhere = np.zeros(len(hideable), np.int64)

@@ -53,7 +53,7 @@ def step_limits(
 def work_limits(
     before: TrainingJob, after: TrainingJob, names: Collection[str], measured: int, exposed: int
 ) -> Limits:
-    """Return the same by the work of a GPU, of edits that change nothing else.
+    """Return the least and the most ns by a GPU's work, of edits that change nothing else.
 
     `exposed`: ns of predicted communication that no compute hides.
     """

@@ -62,7 +62,7 @@ def copy_runs(
     run: Run,
     progress: Progress | None = None,
 ) -> Copied:
-    """Return the same with many events at a time; events that are no strict JSON are made so."""
+    """Write a file many events at a time; events that are no strict JSON are made so."""
 
     def alone(_: int, event: bytes) -> bytes | None:
         strict = event if _divide(event) else _strict_event(event)

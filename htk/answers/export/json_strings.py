@@ -58,7 +58,7 @@ def json_strings(text: bytes) -> JsonStrings:
 
 
 def json_strings_pure(text: bytes) -> JsonStrings:
-    """Return the same without the compiled core."""
+    """Return the strings of a text as `json_strings` does, without the compiled core."""
     letters = np.frombuffer(text, np.uint8)
     quotes = _quotes(letters)
     cuts = np.empty(len(quotes) + 2, np.int32)

@@ -102,7 +102,7 @@ def write(
 
 
 def write_runs(source: Source, target: Path, entry: Entry, run: Run) -> Written:
-    """Return the same with many events at a time, and a quicker compressor."""
+    """Return a compressed copy of a file, changed many events at a time, packed quicker."""
     with (
         source.open() as file,
         open_stream(file) as stream,

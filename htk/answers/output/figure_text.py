@@ -33,7 +33,7 @@ def _set_plain(owner: Any, properties: tuple[str, ...]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return the same object where there is nothing to change."""
+    """Return the value itself where there is nothing to change."""
     if isinstance(value, str):
         return _OPENS.sub("&lt;", value) if "<" in value else value
     if getattr(getattr(value, "dtype", None), "kind", "") in ("O", "U"):

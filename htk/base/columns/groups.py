@@ -171,7 +171,7 @@ def numbered(values: NDArray[np.integer[Any]]) -> tuple[Ints, Ints]:
 
 
 def _numbered_below(bound: int, values: Ints) -> tuple[Ints, Ints]:
-    """Do the same with values from 0 that are below a bound."""
+    """Number the distinct values, which lie from 0 to below a bound."""
     if bound > 4 * len(values) + 4096:
         return _sorted_apart(values)
     there = np.zeros(bound, bool)
@@ -180,7 +180,7 @@ def _numbered_below(bound: int, values: Ints) -> tuple[Ints, Ints]:
 
 
 def _sorted_apart(values: Ints) -> tuple[Ints, Ints]:
-    """Do the same by sorting."""
+    """Number the distinct values by sorting them."""
     order = ordered(values)
     in_order = values[order]
     begins = np.append(True, in_order[1:] != in_order[:-1])

@@ -69,7 +69,7 @@ def are_ordered(columns: Sequence[NDArray[Any]]) -> bool:
 
 
 def ordered_pure(*columns: NDArray[Any]) -> Ints:
-    """Do the same with NumPy alone."""
+    """Return the order of rows by these columns, with NumPy alone."""
     if len(columns) == 1:
         return np.argsort(columns[0], kind="stable")
     return np.lexsort(columns[::-1])

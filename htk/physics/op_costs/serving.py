@@ -41,7 +41,7 @@ def tokens_of(range_name: str) -> Tokens | None:
 
 
 def sides_of(range_name: str) -> tuple[Tokens, Tokens] | None:
-    """Return the same of requests that are read, and of those that are answered."""
+    """Return what the name of a range tells of requests that are read, and of those answered."""
     iteration = read_server_range(range_name)
     if iteration is None:
         return None

@@ -40,7 +40,10 @@ def rank_idle_times(idle_causes: pa.Table, rank_windows: pa.Table) -> pa.Table:
 
 
 def step_idle_times(idle_causes: pa.Table, step_windows: pa.Table) -> pa.Table:
-    """Return the same of each GPU step; what is of no step is one."""
+    """Return how long each device and stream is idle for each cause in each GPU step.
+
+    What is of no step counts as one.
+    """
     return _idle_times(idle_causes, step_windows)
 
 

@@ -82,7 +82,7 @@ def kind_times(activities: pa.Table, windows: pa.Table) -> KindTimes:
 
 
 def times_within(activities: pa.Table, filled: WindowedSpans) -> KindTimes:
-    """Return the same of activities that are cut to windows already."""
+    """Return how long each combination of kinds runs, of activities cut to windows already."""
     kinds = kinds_of(activities, filled.row)
     pieces = [kinds.equals(kind) for kind in KINDS]
     unions: list[Spans] = [filled.union(of_kind) for of_kind in pieces]

@@ -26,10 +26,10 @@ def busy(time: Ints, sets: tuple[Nodes, Nodes, Nodes]) -> tuple[int, int, int]:
 
 
 def busy_pure(time: Ints, sets: tuple[Nodes, Nodes, Nodes]) -> tuple[int, int, int]:
-    """Do the same with NumPy alone."""
-    first = _union(time, sets[: 0 + 1])
-    second = _union(time, sets[: 1 + 1])
-    third = _union(time, sets[: 2 + 1])
+    """Return how long the first set runs, any of two, and any of all, with NumPy alone."""
+    first = _union(time, sets[:1])
+    second = _union(time, sets[:2])
+    third = _union(time, sets[:3])
     return first, second, third
 
 
@@ -52,7 +52,7 @@ def beside(time: Ints, own: Nodes, others: Nodes) -> Floats:
 
 
 def beside_pure(time: Ints, own: Nodes, others: Nodes) -> Floats:
-    """Do the same with NumPy alone."""
+    """Return the share of each activity beside which another runs, with NumPy alone."""
     running = union(time[others.start], time[others.end])
     start = time[own.start]
     end = time[own.end]

@@ -157,7 +157,7 @@ class Told(Pooled):
         )
 
     def for_part(self, heard: Heard) -> "Told":
-        """Return the same, of the collectives alone that a part has told of."""
+        """Return these figures with the collectives alone that a part has told of."""
         own = np.isin(self.match, heard.match)
         return replace(self, match=self.match[own], last=self.last[own])
 

@@ -74,7 +74,7 @@ def periods_beside(graph: Graph, weight: Ints, more: Ints, wrap_weight: Ints) ->
 
 
 def _beside_pure(graph: Graph, weight: Ints, more: Ints, wrap_weight: Ints) -> tuple[int, int]:
-    """Do the same one after the other."""
+    """Return the periods with more and with less, replayed one after the other."""
     both = (weight + more, weight - more)
     plus, minus = (replayed_period(graph, moved, wrap_weight) for moved in both)
     return plus, minus
@@ -130,7 +130,7 @@ def _until(graph: Graph) -> tuple[int, int, float]:
 def repeated_pure(
     graph: Graph, weight: Ints, wraps: Ints, times: tuple[Ints, Ints]
 ) -> tuple[int, int, int]:
-    """Do the same step by step."""
+    """Repeat a step in Python until its period is steady."""
     first, again = times
     once(graph, weight, wraps, graph.wrap_seen, first)
     first_end = last = int(first[graph.end].max())
@@ -182,7 +182,7 @@ def longest(time: Ints, src: Ints, dst: Ints, weight: Ints) -> None:
 
 
 def longest_pure(time: Ints, src: Ints, dst: Ints, weight: Ints) -> None:
-    """Do the same in Python: each edge needs what the ones before it settled."""
+    """Raise each head in Python: an edge needs what the edges before it settled."""
     times = time.tolist()
     for tail, head, length in zip(src.tolist(), dst.tolist(), weight.tolist(), strict=True):
         reached = times[tail] + length
@@ -206,7 +206,7 @@ def critical(graph: Graph, time: Ints, weight: Ints | None = None) -> Ints:
 
 
 def critical_pure(time: Ints, src: Ints, dst: Ints, weight: Ints, node: int) -> Ints:
-    """Do the same in Python, from a node."""
+    """The edges that bound the step in Python, from a node back to the beginning."""
     path = []
     edge_into = edges_waited_for(time, src, dst, weight).data
     tail_of = src.data

@@ -44,12 +44,12 @@ def comm_split(calls: CollectiveCalls, activities: pa.Table) -> CommShares:
 def split_of(
     calls: CollectiveCalls, align: bool, collective_shares: Later, activities: Later
 ) -> CommShares:
-    """Return the same; for aligned clocks as it is kept."""
+    """Return wait and transfer beside compute; for aligned clocks as they are kept."""
     return kept_split(calls, collective_shares) if align else comm_split(calls, activities())
 
 
 def kept_split(calls: CollectiveCalls, collective_shares: Later) -> CommShares:
-    """Return the same, of calls that are matched on aligned clocks."""
+    """Return the kept shares of calls that are matched on aligned clocks."""
     kept = calls.rows_of(collective_shares())
     timed = calls.rows.timed
     return _shares(calls, *(numbers(kept[name])[timed] for name in COLLECTIVE_SHARES.names))

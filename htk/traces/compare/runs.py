@@ -86,7 +86,7 @@ def compare(base: Tables, new: Tables, by: tuple[By, ...] = EACH, n: int = 20) -
 
 
 def changes(base: RecordedBaseline, new: RecordedBaseline, by: tuple[By, ...], n: int) -> pa.Table:
-    """Return the same, of recordings that are known by what their steps cost."""
+    """Return what changed between recordings that are known by what their steps cost."""
     return _of_steps(base, new, by, n, [])
 
 

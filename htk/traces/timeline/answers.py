@@ -250,7 +250,7 @@ class TraceTimeline:
         return answer if isinstance(answer, bytes) else json.dumps(answer).encode()
 
     def answer(self, question: str, query: Mapping[str, str]) -> bytes:
-        """Return the same, compressed: what travels to the canvas."""
+        """Return the answer to a question compressed, as it travels to the canvas."""
         return gzip.compress(self.answer_text(question, query), 1)
 
     def _asked(self, question: str, query: Mapping[str, str]) -> Any:

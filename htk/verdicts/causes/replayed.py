@@ -172,7 +172,7 @@ class ReplayedRecording:
         return (self.without(before).window_ns - edited.window_ns) / self.steps
 
     def gain(self, changes: Sequence[CauseEdit], before: Sequence[CauseEdit] = ()) -> Gain | None:
-        """Return the same with its interval."""
+        """Return what a step gains by some edits, after those of `before`, with its interval."""
         gain = self.saved_ns(changes, before)
         if gain is None:
             return None

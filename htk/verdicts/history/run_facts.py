@@ -44,7 +44,7 @@ def run_facts(trace: Trace, name: str) -> RunFacts:
 
 
 def judged_facts(trace: Trace, name: str, judged: Verdict) -> RunFacts:
-    """Return the same of a recording whose verdict is there already."""
+    """Return the facts of a recording whose verdict is there already."""
     ranks = trace.tables["ranks"]
     spans = recorded_spans(trace)
     costs = baseline(trace.tables)
