@@ -60,9 +60,10 @@ def pills(visit: Visit) -> list[Any]:
 def _pill(name: str, label: str, value: str, everything: str, picker: Any) -> Any:
     if picker is None and not value:
         return None
+    class_name = "pill on" if value else "pill"
     target = html.Summary(
         [label, html.B(value or everything)],
-        className="pill on" if value else "pill",
+        className=class_name,
         title=f"{label}: {value or everything}",
     )
     body = html.Div("Nothing to choose from." if picker is None else picker, className="dropdown")
@@ -205,7 +206,8 @@ def changed(view: UrlState, name: str, value: Any, longest_ms: float | None = No
         step = (longest_ms or 0) * _STEP
         if max(abs(low - span[0]), abs(high - span[1])) <= 2 * step:
             return view  # the browser rounds what it is given, which is no choice of anybody
-        return view.with_filters(from_=time_text(low) if low > 0 else "", to=time_text(high))
+        from_ = time_text(low) if low > 0 else ""
+        return view.with_filters(from_=from_, to=time_text(high))
     return view.with_filters(**{name: (value or "").strip()})
 
 

@@ -83,7 +83,8 @@ def _scale(series: RunSeries) -> _Scale:
         largest = float(series.values.max())
         divisor, unit = next((u for u in _UNITS if largest >= u[0]), _UNITS[-1])
         return _Scale(divisor, unit)
-    return _Scale(1.0, "%" if series.metric == "mfu" else "times")
+    title = "%" if series.metric == "mfu" else "times"
+    return _Scale(1.0, title)
 
 
 def _hover(metric: str, run: KeptRun) -> str:
@@ -127,9 +128,10 @@ def _draw(fig: Any, change: Change, positions: Sequence[str], colours: dict[str,
         type="line", x0=x, x1=x, y0=0, y1=1, yref="paper",
         line={"color": colours["ink"], "width": 1.2, "dash": "dash"},
     )  # fmt: skip
+    xanchor = "right" if change.first > len(positions) / 2 else "left"
     fig.add_annotation(
         x=x, y=1, yref="paper", yanchor="bottom", showarrow=False,
-        xanchor="right" if change.first > len(positions) / 2 else "left",
+        xanchor=xanchor,
         text=f"<b>{share(change)}</b> · {confidence(change)} sure",
         font={"size": 12, "color": colours["ink"]},
     )  # fmt: skip

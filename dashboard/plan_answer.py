@@ -119,12 +119,13 @@ def _search(request: PlanRequest, here: SiteInUse | None) -> SearchedPlan:
     except UsageError:
         raise FieldErrors({"gpus": "too many layouts to search: fewer GPUs at once"}) from None
     drawn = _some(answer.plans, _MOST_DRAWN // len(request.jobs))
+    site = None if here is None else here.path
     return SearchedPlan(
         request,
         batch,
         replace(answer, plans=drawn, front=_front(drawn)),
         len(answer.plans),
-        None if here is None else here.path,
+        site,
     )
 
 

@@ -105,6 +105,7 @@ def _intervals(layouts: Layouts, front: Sequence[int], percent: int, colour: str
 
     steps = [layouts.plans[k].step_ns / 1e9 for k in front]
     ends = [layouts.plans[k].interval(percent) for k in front]
+    opacity = 0.28 if percent == 50 else 0.4
     return go.Scatter(
         x=steps,
         y=[layouts.values[k] for k in front],
@@ -121,7 +122,7 @@ def _intervals(layouts: Layouts, front: Sequence[int], percent: int, colour: str
             "thickness": 5 if percent == 50 else 1.2,
             "width": 0,
         },
-        opacity=0.28 if percent == 50 else 0.4,
+        opacity=opacity,
         hoverinfo="skip",
     )
 

@@ -66,7 +66,8 @@ class TableView:
         names = set(table.column_names)
         where = {n: m for n, m in self.where.items() if n in names and _is_for(table[n].type, m)}
         sort = tuple(pair for pair in self.sort if pair[0] in names)
-        return TableView(self.group if self.group in names else "", sort, where)
+        group = self.group if self.group in names else ""
+        return TableView(group, sort, where)
 
     def applied(self, table: pa.Table, origin: int = 0) -> pa.Table:
         """Return the rows that are seen, in their order; times of day are told from `origin` on."""

@@ -73,11 +73,13 @@ class UrlState:
         start = get("from")
         end = get("to")
         cycles = get("cycles")
+        from_ns = parse_duration(start) if start else None
+        to_ns = parse_duration(end) if end else None
         return Selection(
             frozenset(parse_int_ranges(ranks)) if ranks else None,
             frozenset(parse_int_ranges(steps)) if steps else None,
-            parse_duration(start) if start else None,
-            parse_duration(end) if end else None,
+            from_ns,
+            to_ns,
             get("annotation"),
             frozenset(parse_int_ranges(cycles)) if cycles else None,
         )

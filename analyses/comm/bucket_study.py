@@ -60,7 +60,8 @@ def bucket_study(
     rows: list[Fields] = []
     for own in of_trace(calls):
         model = measured.get((own.type, own.ranks), own)
-        curve = fit(model.moved, model.time_us, 1 if model is own else 3)
+        pieces = 1 if model is own else 3
+        curve = fit(model.moved, model.time_us, pieces)
         if curve:
             rows += _buckets(own, model, curve)
     answer = pa.Table.from_pylist(rows, schema=RETURNS)

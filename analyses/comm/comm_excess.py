@@ -256,7 +256,8 @@ def _most(groups: Groups, compared: TransferBaseline, collective: Ints, share: F
         (groups.group_ids, compared.basis[collective]),
         compared.expected_ns[collective] * share,
     )
-    return text(time.argmax(axis=1) if len(groups) else np.empty(0, int), pa.array(BASELINES))
+    codes = time.argmax(axis=1) if len(groups) else np.empty(0, int)
+    return text(codes, pa.array(BASELINES))
 
 
 def _names(

@@ -70,11 +70,12 @@ def comm_sources(collectives: pa.Table, collective_facts: pa.Table) -> pa.Table:
             "(NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,COLL,TUNING, NCCL Inspector or a plugin)"
         )
     ways = {n: int((by[ours] == k).sum()) for k, n in enumerate(by_names.to_pylist()) if n}
+    joined_pct = round(100 * len(chosen) / total, 1) if total else None
     return with_coverage(
         answer,
         profiler_collectives=total,
         joined=len(chosen),
-        joined_pct=round(100 * len(chosen) / total, 1) if total else None,
+        joined_pct=joined_pct,
         joined_by=ways,
         guessed=int(truths(collective_facts["guessed"]).sum()),
     )

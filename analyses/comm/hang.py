@@ -57,6 +57,7 @@ def hang(
     verdict = judge(evidence)
     rows = [finding.row(listed(finding.ranks)) for finding in verdict.findings]
     excluded = verdict.excluded
+    exclude_ranks = json.dumps(excluded, separators=(",", ":")) if excluded else None
     return with_coverage(
         pa.Table.from_pylist(rows, schema=RETURNS),
         verdict=verdict.words,
@@ -64,5 +65,5 @@ def hang(
         sources=evidence.sources,
         dumps=listed(evidence.history.dumped),
         dumps_missing=listed(verdict.undumped) or None,
-        exclude_ranks=json.dumps(excluded, separators=(",", ":")) if excluded else None,
+        exclude_ranks=exclude_ranks,
     )

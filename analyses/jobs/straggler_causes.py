@@ -98,9 +98,10 @@ def _worker(causes: Causes) -> _Cause:
     where = f"dp rank {job.replicas[replica]}, stage {job.stages[stage]}"
     where += f" (rank {rank})" if rank >= 0 else ""
     share = causes.worker_share
+    explains = share if causes.peers_share is None else causes.peers_share
     return _Cause(
         "worker",
-        share if causes.peers_share is None else causes.peers_share,
+        explains,
         "M_W",
         share,
         _HALF,

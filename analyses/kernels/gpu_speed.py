@@ -95,7 +95,8 @@ def gpu_speed(
         ],
         schema=RETURNS,
     )
-    return with_coverage(table, gpus=len(gpu), compared_over="gpus" if len(gpu) > 1 else "time")
+    compared_over = "gpus" if len(gpu) > 1 else "time"
+    return with_coverage(table, gpus=len(gpu), compared_over=compared_over)
 
 
 _WHO = ("rank", "device")

@@ -185,7 +185,8 @@ def _listed(text_: str | None) -> list[Fields]:
 def _gpu(properties: Fields) -> _Gpu:
     units = properties.get("numSms")
     is_counted = isinstance(units, int) and units > 0
-    return _Gpu(int(units or 0) if is_counted else 0, Multiprocessor.of(properties))
+    multiprocessors = int(units or 0) if is_counted else 0
+    return _Gpu(multiprocessors, Multiprocessor.of(properties))
 
 
 def _sizes(dims: pa.Array) -> Ints:

@@ -105,7 +105,8 @@ def flops(
     answer_row = _places(keys, kernels, kernel_links, per)
     tf32 = tf32_rows(kernels, work, cpu_ops.num_rows)
     added = _added(work, answer_row, len(keys), tf32)
-    gpus = _gpus(ranks, of_catalogue(gpu) if gpu else None)
+    chosen = of_catalogue(gpu) if gpu else None
+    gpus = _gpus(ranks, chosen)
     peaks = [
         peak_tflops or _peak(gpus.get(int(rank)), dtype)
         for rank, dtype in zip(keys[:, 0].tolist(), added.dtype, strict=True)

@@ -97,13 +97,14 @@ def moe_balance(
         ],
         schema=RETURNS,
     )
+    numbered_within = "steps" if has_steps else "the recording: no steps were recorded"
     return with_coverage(
         answer,
         all_to_alls=len(rows),
         ranks_recorded=len(np.unique(rank)),
         with_tokens=int((tokens != NONE).sum()),
         **size_facts(calls, rows, required=False),
-        numbered_within="steps" if has_steps else "the recording: no steps were recorded",
+        numbered_within=numbered_within,
         left_out=int((~common).sum()),  # some rank's recording does not hold them
     )
 

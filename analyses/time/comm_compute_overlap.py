@@ -155,6 +155,7 @@ def _split(
     by_key = Groups.by_keys(np.stack(keys, axis=1).astype(np.int64))
     incomplete = (~np.asarray(windows["complete"].to_numpy(), bool))[window]
     first = by_key.first_row
+    codes = kind[first] if single else np.full(len(first), -1)
     who = {
         "rank": number_or_null(rank[first], INT32),
         "device": number_or_null(device[first], INT32),
@@ -163,7 +164,7 @@ def _split(
         "complete": pa.array(by_key.max(incomplete.astype(np.int64)) == 0),
         "group": text(group[first], groups),
         "group_ranks": text(members[first], listed),
-        "type": text(kind[first] if single else np.full(len(first), -1), types),
+        "type": text(codes, types),
         "event": number(event[first], INT64, np.full(len(first), single)),
     }
     comm = by_key.sum(shared(start, end, None))

@@ -137,12 +137,13 @@ def _ranks(visit: Visit, name: str, run: str, label: str) -> Any:
     trace = visit.runs.trace(run)
     chosen = _parsed(visit.option(name, ""))
     there = sorted({*(trace.ranks if trace is not None else ()), *chosen})
+    placeholder = "" if chosen else "all"
     return dmc.MultiSelect(
         id={"type": "option", "name": name},
         label=label,
         data=[str(rank) for rank in there],
         value=[str(rank) for rank in chosen],
-        placeholder="" if chosen else "all",
+        placeholder=placeholder,
         searchable=True,
         clearable=True,
         debounce=700,
@@ -173,9 +174,8 @@ def _key(other: str) -> str | None:
 def _timelines(visit: Visit, key: str | None, values: dict[str, str]) -> Any:
     """Return the two timelines one above the other."""
     base = UrlState(filters=_only(values["base"]), run=visit.view.run).search()
-    new = UrlState(
-        filters=_only(values["new"]), run=visit.view.run if key is None else key
-    ).search()
+    run = visit.view.run if key is None else key
+    new = UrlState(filters=_only(values["new"]), run=run).search()
     rows = [
         html.Div([html.B(title), html.Div(className="twin", **attributes(data_query=query or "?"))])
         for title, query in (("base", base), ("new", new))

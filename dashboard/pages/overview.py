@@ -174,8 +174,9 @@ def _step_tile(visit: Visit, verdict: summary.Verdict) -> Any:
     more = ["one step, so no spread" if verdict.steps == 1 else spread]
     if on_gpu and verdict.cpu_step_ns is not None:
         more.append(f"on the host {format_duration(verdict.cpu_step_ns)}")
+    label = "GPU step" if on_gpu else "Step on the host"
     return tile(
-        "GPU step" if on_gpu else "Step on the host",
+        label,
         format_duration(verdict.step_ns),
         "; ".join(more),
         visit.view.link("step_times"),
@@ -224,8 +225,9 @@ def _bars(visit: Visit) -> Any:
     if not visit.trace.tables["rank_windows"].num_rows:
         return html.Div([_host_time(visit), _phases(visit)], className="stacked")
     verdict = _verdict(visit)
+    heading = "Where a step goes" if verdict.step_ns else "Where the time goes"
     return section(
-        "Where a step goes" if verdict.step_ns else "Where the time goes",
+        heading,
         html.P(f"mean over ranks, {format_duration(verdict.total_ns)}", className="hint"),
         *_where(verdict),
         html.H2("Each rank's time"),

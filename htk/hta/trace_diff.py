@@ -41,9 +41,8 @@ class LabeledTrace:
             raise UsageError("LabeledTrace: give t, a trace that is open, or trace_dir")
         if isinstance(t, TraceAnalysis):
             t = t.trace
-        frames = Frames(
-            t if t is not None else open_trace([str(Path(str(trace_dir)).expanduser())]), True
-        )
+        trace = t if t is not None else open_trace([str(Path(str(trace_dir)).expanduser())])
+        frames = Frames(trace, True)
         self.label = label or "trace"
         self._steps = frames.steps
         self._events = {rank: read_events(frames, rank) for rank in frames.ranks}

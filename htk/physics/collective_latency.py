@@ -22,7 +22,8 @@ def hops_ns(kind: str, ranks: int, per_node: int, ring_ns: float) -> float:
     if ranks < 2:
         return 0.0
     nodes = max(ranks // max(per_node, 1), 1)
-    ring = _ring_ns(ranks, nodes, 2 if kind == "all_reduce" else 1)
+    times = 2 if kind == "all_reduce" else 1
+    ring = _ring_ns(ranks, nodes, times)
     if kind != "all_reduce" or nodes < 2:
         return ring
     tree = 2 * ((per_node - 1) * _HOP_NS + log2(nodes) * _FAR_HOP_NS)

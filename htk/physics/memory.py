@@ -160,6 +160,7 @@ def model_size(model: Decoder) -> ModelSize:
         inner += space * (2 * model.state_space.projected + 3 * model.state_space.inner)
         inner -= (1 - model.mixers / model.layers) * (2 * model.query_width + 2 * model.kv_width)
         outer /= 2  # a norm for each layer
+    gate_width = ffn if model.gated else 0.0
     return ModelSize(
         model.layers,
         model.layer_parameters,
@@ -173,7 +174,7 @@ def model_size(model: Decoder) -> ModelSize:
         model.vocab,
         moe * model.experts * model.expert_parameters,
         ffn,
-        ffn if model.gated else 0.0,
+        gate_width,
     )
 
 

@@ -67,10 +67,12 @@ class Multiprocessor:
         parts = 2 if capability == (6, 0) else _PARTS
         most_blocks = _FEWER_BLOCKS.get(capability, 32)
         reserves = capability >= _RESERVED_FROM
+        shared_memory_step = 128 if reserves else 256
+        reserved = _RESERVED_BYTES if reserves else 0
         return cls(
             *(threads, warp, most_blocks, parts, registers // warp // parts, 8, memory),
-            shared_memory_step=128 if reserves else 256,
-            reserved=_RESERVED_BYTES if reserves else 0,
+            shared_memory_step=shared_memory_step,
+            reserved=reserved,
         )
 
     def count_blocks(self, threads: Ints, registers: Ints, shared: Ints) -> Ints:

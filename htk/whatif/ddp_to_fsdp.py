@@ -143,11 +143,12 @@ class _Rank:
         plan = self.plan
         gather = kind == "all_gather"
         part = size / plan.shards
+        before = (rest,) if rest >= 0 and rest not in after else ()
         work = Work(
             self.like,
             plan.length(size),
             tuple(after),
-            (rest,) if rest >= 0 and rest not in after else (),
+            before,
             collective=kind,
             in_bytes=round(part if gather else size),
             out_bytes=round(size if gather else part),
@@ -281,6 +282,8 @@ def _planned(
     gpu = model.device
     computing = model.is_compute & (model.lengths() > 0)
     call = host_ns(model, replicating(model), hooks=True)
+    copied = 0.0 if gpu is None else 2 / gpu.achievable_memory_gbps
+    shortest = float(model.lengths()[computing].min(initial=0)) if gpu else 0.0
     return _Plan(
         name,
         shards,
@@ -288,8 +291,8 @@ def _planned(
         data_network(model),
         unit,
         root,
-        0.0 if gpu is None else 2 / gpu.achievable_memory_gbps,
-        float(model.lengths()[computing].min(initial=0)) if gpu else 0.0,
+        copied,
+        shortest,
         _HOOK * call,
         call,
         operator_ns(model),

@@ -113,6 +113,7 @@ def _reductions(
             done = int(ready[-1])
             earlier = others[acts.start[others] <= acts.end[done]][-1:].tolist()
             later = others[acts.start[others] > acts.end[done]][:1].tolist()
+            joined = () if alone else (number, position.group, position.place % ranks)
             works.append(
                 Work(
                     int(others[0]),
@@ -124,7 +125,7 @@ def _reductions(
                     out_bytes=round(size / buckets),
                     group_size=world // ranks,
                     per_node=data_network(model).replicas_in_node(world, ranks),
-                    joined=() if alone else (number, position.group, position.place % ranks),
+                    joined=joined,
                 )
             )
     return works

@@ -118,12 +118,14 @@ def _reductions(model: StepModel, rank: int, first: int, group: tuple[int, int])
         held += size
         if not held or (held < BUCKET_BYTES and activity != last):
             continue
+        after = (activity, first + len(works) - 1) if works else (activity,)
+        before = (rest,) if rest != last else ()
         works.append(
             Work(
                 activity,
                 fixed + held * each,
-                (activity, first + len(works) - 1) if works else (activity,),
-                (rest,) if rest != last else (),
+                after,
+                before,
                 collective="all_reduce",
                 in_bytes=held,
                 out_bytes=held,

@@ -53,18 +53,20 @@ def to_replicas(model: StepModel, now: Sharded, copies: Mask) -> StepModel:
             calls.append(call)
             after = (ready, last) if last >= 0 else (ready,)
             last = len(acts.start) + len(works)
+            before = (rest,) if rest != ready else ()
+            joined = () if alone else (number, positions[rank].group)
             works.append(
                 Work(
                     int(reductions[-1]),
                     fixed + size * each,
                     after,
-                    (rest,) if rest != ready else (),
+                    before,
                     collective="all_reduce",
                     in_bytes=size,
                     out_bytes=size,
                     group_size=now.world,
                     per_node=net.in_node(now.world),
-                    joined=() if alone else (number, positions[rank].group),
+                    joined=joined,
                     call=call,
                     lag=lag,
                 )

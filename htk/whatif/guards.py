@@ -105,10 +105,11 @@ def _load(model: StepModel, carried: Carried, step: int, rates: Rates) -> _Load:
     # of sequences of another length FLOPs are not known
     mfu = 0.0 if isnan(each) else (rates.mfu_pct(each, step) or 0.0) / 100
     busiest = carried.compute * step
+    roofline = mfu * step / busiest if busiest else 0.0
     return _Load(
         stream=carried.stream,
         mfu=mfu,
-        roofline=mfu * step / busiest if busiest else 0.0,
+        roofline=roofline,
         links=carried.links,
     )
 

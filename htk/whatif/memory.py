@@ -158,15 +158,18 @@ def _change(before: Held, job: TrainingJob, then: Memory, kept: float) -> PeakCh
     share = before.activations / rest if rest else 0.0  # what is gathered does not grow
     several = (job.micro_batches or 1) > 1 or job.captured
     was = before.layout.micro_batches > 1
+    optimizer = then.optimizer / now.optimizer if now.optimizer else 1.0
+    casts = 0.0 if job.is_single_precision else 1.0
+    accumulates = None if several == was else several
     return PeakChange(
         state=then.state
         + _copied_alone(before.size, layout_of(job, before.layout))
         - now.state
         - _copied_alone(before.size, before.layout),
         growing=1 + share * (ratio - 1),
-        optimizer=then.optimizer / now.optimizer if now.optimizer else 1.0,
-        casts=0.0 if job.is_single_precision else 1.0,
-        accumulates=None if several == was else several,
+        optimizer=optimizer,
+        casts=casts,
+        accumulates=accumulates,
     )
 
 
@@ -186,6 +189,8 @@ def layout_of(job: TrainingJob, like: Layout, kept: float = 1.0) -> Layout:
     shards = job.shards or 1
     length = job.seq or like.seq
     element = _SINGLE if job.is_single_precision else _HALF
+    flash = like.flash if job.flash is None else job.flash
+    fused_loss = like.fused_loss if job.fused_loss is None else job.fused_loss
     return replace(
         like,
         strategy=job.strategy or "ddp",
@@ -206,8 +211,8 @@ def layout_of(job: TrainingJob, like: Layout, kept: float = 1.0) -> Layout:
         saved_bytes=element,
         parameter_bytes=element,
         gradient_bytes=element,
-        flash=like.flash if job.flash is None else job.flash,
-        fused_loss=like.fused_loss if job.fused_loss is None else job.fused_loss,
+        flash=flash,
+        fused_loss=fused_loss,
         optimizer_bytes=_optimizer_bytes(job),
     )
 

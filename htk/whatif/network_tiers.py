@@ -42,7 +42,8 @@ def _link_tier(model: StepModel, across: bool) -> LinkTier:
     if not 0 <= fixed <= middle.min() or slope <= 0:
         fixed = min(usual, float(middle.min()))
         slope = float(np.median((middle - fixed) / sizes))
-    return LinkTier(float(fixed), float(slope) if sizes[-1] >= LARGE and slope > 0 else None)
+    ns_per_byte = float(slope) if sizes[-1] >= LARGE and slope > 0 else None
+    return LinkTier(float(fixed), ns_per_byte)
 
 
 def network(model: StepModel) -> Network:

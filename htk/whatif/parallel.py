@@ -191,6 +191,7 @@ def each_layer(
                 for k, ns in enumerate(lengths):
                     here = _place(lane, region, (k + 1) / (len(lengths) + 1))
                     calls.append(int(model.graph.activities.call[lane[here + 1]]))
+                    joined = () if alone else (number, rank // ranks)
                     works.append(
                         Work(
                             int(lane[here]),
@@ -200,7 +201,7 @@ def each_layer(
                             collective="all_reduce",
                             group_size=ranks,
                             per_node=min(ranks, gpus_of_a_node(model)),
-                            joined=() if alone else (number, rank // ranks),
+                            joined=joined,
                         )
                     )
                     number += 1

@@ -85,13 +85,15 @@ def _sharded(model: StepModel) -> Sharded | None:
     times = max(synchronisations(model, reduces), 1)
     copies = replicating(model)
     again = backward.any() and (gathers & of_first).sum() > _TWICE * (reduces & of_first).sum()
+    strategy = "hybrid_shard" if copies.any() else "full_shard" if again else "shard_grad_op"
+    replicas = int(model.facts.group_size[copies].max()) if copies.any() else 1
     return Sharded(
-        "hybrid_shard" if copies.any() else "full_shard" if again else "shard_grad_op",
+        strategy,
         int(model.facts.group_size[gathers].max()),
         units,
         int(model.facts.in_bytes[reduces & of_first].sum()) // times,
         backward,
-        int(model.facts.group_size[copies].max()) if copies.any() else 1,
+        replicas,
         times,
     )
 

@@ -125,6 +125,9 @@ class _Outcome:
             verdict = f"{verdict}; the change is {INDISTINGUISHABLE}"
         trained = start.rates.tokens_per_s(edited.samples, step)
         peak = None if held is None else after(held, self.job, edited.activation_scale)
+        tokens_per_s = served.tokens_per_s(step) if served else trained
+        generated_per_s = served.generated_per_s(step) if served else None
+        tpot_ns = served.tpot_ns(step) if served else None
         return Answer(
             edits=self.asked,
             measured_ns=self.measured_ns,
@@ -133,9 +136,9 @@ class _Outcome:
             sigma_by_cause=sigmas,
             exposed_ns=exposed,
             idle_ns=idle,
-            tokens_per_s=served.tokens_per_s(step) if served else trained,
-            generated_per_s=served.generated_per_s(step) if served else None,
-            tpot_ns=served.tpot_ns(step) if served else None,
+            tokens_per_s=tokens_per_s,
+            generated_per_s=generated_per_s,
+            tpot_ns=tpot_ns,
             mfu_pct=mfu_pct,
             limits=self.find_limits(mfu_pct, exposed),
             is_bound=self.is_bound,

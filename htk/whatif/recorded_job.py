@@ -34,6 +34,8 @@ def _recorded_job(model: StepModel) -> TrainingJob:
     heads, kv_heads = _heads(model)
     tensor = tensor_degree(model)
     length = seen.tokens / seen.batch if seen.tokens and seen.batch else None
+    strategy = layout.strategy if layout else _lone_strategy(model, tensor * (pipeline or 1))
+    seq = length * context if length and context else None
     return TrainingJob(
         ranks=job_ranks(model),
         node=gpus_of_a_node(model),
@@ -42,11 +44,11 @@ def _recorded_job(model: StepModel) -> TrainingJob:
         context=context,
         expert=described_degree(model, "expert"),
         sequence_parallel=bool(shared_tokens(model).any()),
-        strategy=layout.strategy if layout else _lone_strategy(model, tensor * (pipeline or 1)),
+        strategy=strategy,
         shards=_shards(layout),
         micro_batch=seen.batch,
         micro_batches=micro_batches(model) or None,
-        seq=length * context if length and context else None,
+        seq=seq,
         precision=recorded_format(model),
         gpu=model.facts.device,
         heads=heads * tensor if heads else None,

@@ -59,9 +59,8 @@ def held(tables: NamedTables, model: StepModel) -> Held | None:
     like = replace(like, micro_batch=shapes.tokens / max(shapes.length, 1), seq=shapes.length or 1)
     layout = layout_of(job, like)
     capacity = _capacity(tables["ranks"])
-    peaks = recorded_peaks(
-        tables, inputs(model).tokens, parameters.unit_bytes if parameters else ()
-    )
+    units = parameters.unit_bytes if parameters else ()
+    peaks = recorded_peaks(tables, inputs(model).tokens, units)
     if peaks is not None:
         return Held(size, layout, capacity, peaks, job.gpu)
     if not size.layer_parameters or not shapes.tokens:

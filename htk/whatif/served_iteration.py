@@ -218,15 +218,18 @@ def _iteration(facts: ServerRange) -> ServedIteration:
     read = float(prompts.tokens or 0) if serves else 0.0
     lone = read + (prompts.products or read * read - read)  # without a cached prefix
     pairs = lone / 2 if prompts.pairs is None else float(prompts.pairs)
+    context = answers.keys / requests if answers.keys and requests else 0.0
+    captured = max(facts.computed - read, 0.0) if facts.computed else 0.0
+    verified = answers.tokens / requests if answers.tokens and requests else 1.0
     return ServedIteration(
         requests=requests,
-        context=answers.keys / requests if answers.keys and requests else 0.0,
+        context=context,
         prompt_tokens=read,
         prompt_pairs=pairs,
-        captured=max(facts.computed - read, 0.0) if facts.computed else 0.0,
+        captured=captured,
         generated=requests,
         read=read,
-        verified=answers.tokens / requests if answers.tokens and requests else 1.0,
+        verified=verified,
         untold=bool(prompts.requests and prompts.tokens is None),
     )
 

@@ -250,6 +250,7 @@ class StepModel:
             return np.append(values, np.append(values, none)[like])[order].astype(values.dtype)
 
         before = self.weight_before if len(self.weight_before) == many else self.weight
+        unexplained = carried(self.unexplained) if len(self.unexplained) else self.unexplained
         return replace(
             self,
             graph=graph,
@@ -257,7 +258,7 @@ class StepModel:
             weight_before=np.append(before, np.zeros(len(more), np.int64))[order],
             edge_sigma={key: carried(sigma) for key, sigma in self.edge_sigma.items()},
             touched={name: carried(mask) for name, mask in self.touched.items()},
-            unexplained=carried(self.unexplained) if len(self.unexplained) else self.unexplained,
+            unexplained=unexplained,
         )
 
     def with_groups(self, collectives: Mask, size: int, per_node: int) -> "StepModel":

@@ -158,11 +158,12 @@ class NcclLog:
         comm = self.comms.get(address)
         if comm is None or (match[9] == "START" and comm.rank != int(match[2])):
             above = self.comms.get((*message.process, parent)) if parent else None
+            device = int(match[4]) if match[4] else None
             comm = _Comm(
                 None,
                 int(match[2]),
                 int(match[3]),
-                int(match[4]) if match[4] else None,
+                device,
                 parent=above.hash if above else None,
                 message=message,
             )

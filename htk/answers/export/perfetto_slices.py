@@ -163,7 +163,8 @@ def gather_tracks(tables: NamedTables, moments: _Moments, flow: int) -> dict[Tra
         table = annotations.filter(pa.array(~on_gpu)) if name == "annotations" else tables[name]
         places = [Track(f"thread {tid}", str(tid)) for tid in table["thread"].to_pylist()]
         flows = arrows if name == "launches" else {}
-        _add(tracks, name, table, places, moments, flows, of_calls if name == "cpu_ops" else {})
+        more = of_calls if name == "cpu_ops" else {}
+        _add(tracks, name, table, places, moments, flows, more)
     _add(tracks, "kernels", tables["kernels"], _streams(tables["kernels"]), moments, ends, of_calls)
     ranges = annotations.filter(pa.array(on_gpu))
     _add(tracks, "annotations", ranges, _streams(ranges, ", ranges"), moments, {}, {})

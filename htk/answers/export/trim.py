@@ -34,7 +34,8 @@ def trimmed_file(trace: Trace, name: str) -> Trimmed:
     """Return what of a file the selection leaves, be it of several ranks and cycles."""
     cuts = _cuts(trace, name)
     event = partial(_kept_event, _kept_events(cuts))
-    return Trimmed(event, _told(cuts) if trace.selection.narrows else b"")
+    header = _told(cuts) if trace.selection.narrows else b""
+    return Trimmed(event, header)
 
 
 def kept_events(trace: Trace, name: str) -> Mask:

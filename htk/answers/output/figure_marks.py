@@ -55,13 +55,15 @@ def _bars(table: pa.Table, chart: Bar, palette: dict[str, str]) -> list[Any]:
         colour = palette["undetermined"] if nobody else colour_of(name, palette, number)
         again = used.count((colour, is_waiting(name)))
         used.append((colour, is_waiting(name)))
+        orientation = "h" if chart.horizontal else "v"
+        marker = {"color": by_kind} if by_kind else marker_of(name, colour, palette, again)
         traces.append(
             go.Bar(
                 x=values if chart.horizontal else along,
                 y=along if chart.horizontal else values,
-                orientation="h" if chart.horizontal else "v",
+                orientation=orientation,
                 name=name,
-                marker={"color": by_kind} if by_kind else marker_of(name, colour, palette, again),
+                marker=marker,
             )
         )
     return traces
@@ -100,11 +102,12 @@ def _lines(table: pa.Table, chart: Line, palette: dict[str, str]) -> list[Any]:
         colour = colour_of(line.name, palette, number)
         if line.owner is not None:  # a colour for each, a dash for each series of it
             colour = colour_of(line.owner, palette, owners.index(line.owner))
+        mode = "lines+markers" if min(map(len, pieces), default=0) < 3 else "lines"
         traces.append(
             go.Scatter(
                 x=_apart(pieces, partial(scaled, table, chart.x)),
                 y=_apart(pieces, partial(scaled, table, line.y)),
-                mode="lines+markers" if min(map(len, pieces), default=0) < 3 else "lines",
+                mode=mode,
                 name=_line_name(line, len(names)),
                 line={
                     "color": colour,
@@ -261,12 +264,13 @@ def _heat(table: pa.Table, chart: Heatmap, palette: dict[str, str]) -> list[Any]
     cells = scaled(table, chart.value, range(table.num_rows))
     x = categories(table, chart.x)
     y = categories(table, chart.y)
+    zmin = 0 if min((v for v in cells if v is not None), default=0) >= 0 else None
     return [
         go.Heatmap(
             x=x,
             y=y,
             z=cells,
-            zmin=0 if min((v for v in cells if v is not None), default=0) >= 0 else None,
+            zmin=zmin,
             colorscale=heat_scale(dark=palette is DARK),
             colorbar={
                 "title": {"text": title_of(table, chart.value), "side": "right"},

@@ -53,7 +53,8 @@ def figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
     # Each sign on its own side of zero: what saves does not hide what costs.
     mode = "relative" if isinstance(chart, Bar) and chart.stacked else "group"
     fig = framed(drawn, dark=dark, barmode=mode)
-    _label(fig, shown, chart, " (mean over ranks)" if mean else "")
+    note = " (mean over ranks)" if mean else ""
+    _label(fig, shown, chart, note)
     if isinstance(chart, Line) and chart.x in WITH_NUMBER:
         marks = sorted(v for v in shown[chart.x].unique().to_pylist() if v is not None)
         fig.update_xaxes(tickmode="array", tickvals=keep_marks_apart(marks, _MOST_MARKS))

@@ -75,7 +75,8 @@ def _stated(result: Result) -> str:
         case Heatmap(x=x, y=y, value=value):
             return _state_highest(table, value, [y, x])
         case Line(y=y):
-            return _state_spread(table, y if isinstance(y, str) else y[0])
+            column = y if isinstance(y, str) else y[0]
+            return _state_spread(table, column)
         case TimelineChart(start=start, end=end, lane=lane, color=color):
             return _state_longest(table, start, end, [c for c in (color, lane) if c])
 

@@ -58,6 +58,7 @@ def draw_rank_map(
     map_from = 1 - map_height / height
     for part in maps:
         part.colorbar.update(len=1 - map_from, y=(1 + map_from) / 2)
+    updatemenus = _menu(series, shown, words, height) if len(series) > 1 else []
     return framed(
         [*maps, *_spread(series, groups, unit, dark)],
         dark=dark,
@@ -77,7 +78,7 @@ def draw_rank_map(
         },
         margin={"l": 56, "r": 16, "t": _ABOVE, "b": _BELOW},
         title=title_above(words[shown], _WORDS_FROM / (height + _ABOVE + _BELOW)),
-        updatemenus=_menu(series, shown, words, height) if len(series) > 1 else [],
+        updatemenus=updatemenus,
     )
 
 
@@ -135,12 +136,13 @@ def _map_of(
     middle = float(np.nanmedian(part.values))
     low = min(float(np.nanmin(part.values)), middle * (1 - _LEAST_SCALE))
     high = max(float(np.nanmax(part.values)), middle * (1 + _LEAST_SCALE))
+    zmax = high if high > low else low + 1
     return go.Heatmap(
         z=[[None if np.isnan(v) else v for v in row] for row in cells.tolist()],
         customdata=whose.tolist(),
         visible=is_shown,
         zmin=low,
-        zmax=high if high > low else low + 1,
+        zmax=zmax,
         colorscale=heat_scale(dark=dark),
         colorbar={"title": unit, "thickness": 10, "nticks": 4},
         xgap=1,

@@ -228,7 +228,8 @@ def hosts(table: pa.Table) -> Ints:
     do not say whose they are, have one host."""
     held = table.column_names
     rank = numbers(table["rank"], NONE) if "rank" in held else np.zeros(table.num_rows, np.int64)
-    return paired(rank, numbers(table["cycle"], 0) if "cycle" in held else np.zeros_like(rank))
+    low = numbers(table["cycle"], 0) if "cycle" in held else np.zeros_like(rank)
+    return paired(rank, low)
 
 
 def paired(high: NDArray[np.integer[Any]], low: NDArray[np.integer[Any]]) -> Ints:

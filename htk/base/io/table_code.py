@@ -49,7 +49,8 @@ def package_code(name: str) -> str:
 def plugin_code(file: str) -> str:
     """Return the hash of a parser of another package: its module, or the folder it is."""
     folder, name = os.path.split(file)
-    return _digest(_files(folder) if name.startswith("__init__.") else [file], folder)
+    files = _files(folder) if name.startswith("__init__.") else [file]
+    return _digest(files, folder)
 
 
 def _digest_packages(root: Path, names: tuple[str, ...]) -> str:

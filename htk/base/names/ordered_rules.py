@@ -42,4 +42,5 @@ class OrderedRules(Generic[Value]):
 def _row(value: Value, patterns: list[str]) -> _Row[Value]:
     expressions = [pattern for pattern in patterns if _IS_EXPRESSION.search(pattern)]
     words = tuple(pattern for pattern in patterns if pattern not in expressions)
-    return _Row(value, words, re.compile("|".join(expressions)) if expressions else None)
+    expression = re.compile("|".join(expressions)) if expressions else None
+    return _Row(value, words, expression)

@@ -61,7 +61,8 @@ class Workplace:
         for."""
         in_small = sum(size for size in sizes if size < _SMALL_BYTES)
         in_turn = 2 * in_small >= sum(sizes) and not waited_for
-        return ThreadMapper(1 if in_turn else self.files_at_once(max(sizes, default=0)))
+        workers = 1 if in_turn else self.files_at_once(max(sizes, default=0))
+        return ThreadMapper(workers)
 
     @property
     def is_elsewhere(self) -> bool:

@@ -355,6 +355,7 @@ def open(
     >>> htk.open("sample")
     <htk trace: 2 files, ranks 0, 1, 1,808 GPU activities>
     """
+    memory_bytes = None if memory is None else parse_bytes(memory)
     options = OpenOptions(
         cache,
         strict,
@@ -366,7 +367,7 @@ def open(
         cache_by_content,
         time_unit,
         on=on,
-        memory_bytes=None if memory is None else parse_bytes(memory),
+        memory_bytes=memory_bytes,
     )
     trace = open_trace(inputs, options)
     return Session(

@@ -23,7 +23,8 @@ _FLASH_FORWARD = Places("tokens first", 8, lengths=(3, 4), longest=(5, 6), windo
 
 def _flash(call: OperatorCall) -> Cost:
     quantized = max(len(call.arguments), len(call.values)) >= _QUANTIZED_ARGUMENTS
-    return attention(call, Places("heads first", 7 if quantized else 4))
+    causal = 7 if quantized else 4
+    return attention(call, Places("heads first", causal))
 
 
 def _flash_forward(call: OperatorCall) -> Cost:

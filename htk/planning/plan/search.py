@@ -129,11 +129,12 @@ def layouts(job: PlannedJob, batch: int) -> Iterator[PlannedJob]:
                 if job.ranks % split or batch % (job.ranks // split):
                     continue
                 for expert in _experts(job, job.ranks // pipeline):
+                    schedule = "zero_bubble" if job.schedule == "zero_bubble" else "1f1b"
                     shape = replace(
                         job, tensor_parallel=tensor, context_parallel=context,
                         pipeline_parallel=pipeline, expert_parallel=expert, virtual_stages=1,
                         accumulation=1, checkpointing="none", strategy="zero1",
-                        schedule="zero_bubble" if job.schedule == "zero_bubble" else "1f1b",
+                        schedule=schedule,
                         expert_tensor_parallel=None, micro_batch=1,
                     )  # fmt: skip
                     yield from _dealt(shape, batch)

@@ -129,9 +129,12 @@ class Server:
         if own is not None:
             return replace(own, predictions=0)
         split = self.model.attention_layers is not None
+        layers = 2 if split else 1
+        attention_layers = 1 if split else None
+        ffn_layers = 1 if split else None
         return replace(
-            self.served, layers=2 if split else 1, dense_layers=0, windowed_layers=0,
-            attention_layers=1 if split else None, ffn_layers=1 if split else None,
+            self.served, layers=layers, dense_layers=0, windowed_layers=0,
+            attention_layers=attention_layers, ffn_layers=ffn_layers,
         )  # fmt: skip
 
     @cached_property

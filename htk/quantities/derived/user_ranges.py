@@ -47,7 +47,8 @@ def enclosing(
     held = np.flatnonzero(ranges != NONE)
     ranges = ranges[held]
     by_launch = "launch_start_ns" in links.column_names
-    moment = numbers(links["launch_start_ns"] if by_launch else rows["start_ns"], NO_TIME)[held]
+    column = links["launch_start_ns"] if by_launch else rows["start_ns"]
+    moment = numbers(column, NO_TIME)[held]
     moment = np.maximum(moment, start[ranges])  # where the call was not recorded
     while len(held):  # as often as ranges are deep
         is_open = moment < end[ranges]

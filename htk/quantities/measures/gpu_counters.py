@@ -132,7 +132,8 @@ def sampled_quantities(counters: pa.Table) -> Iterator[tuple[str, list[Sampled]]
             gpu = _GPU.search(process) or _GPU.search(name)
             rows = np.flatnonzero(groups.group_ids == counter)
             rows = rows[ordered(time[rows])]
-            sampled = Sampled(of_rank, int(gpu[1]) if gpu else None, time[rows], value[rows])
+            device = int(gpu[1]) if gpu else None
+            sampled = Sampled(of_rank, device, time[rows], value[rows])
             series[quantity].append((name, sampled))
     for quantity, named in series.items():
         pattern = next(p for p in _PATTERNS[quantity] if any(p.search(name) for name, _ in named))

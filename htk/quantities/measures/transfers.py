@@ -50,11 +50,12 @@ def of_benchmarks(points: pa.Table) -> list[Transfers]:
         times = times or _recorded_factor(points.filter(pa.array(of_curve)))
         if not times:
             continue
+        level = None if hosts < 1 else "node" if hosts == 1 else "across nodes"
         curves.append(
             Transfers(
                 source_names[source].as_py(),
                 type_names[kind].as_py(),
-                None if hosts < 1 else "node" if hosts == 1 else "across nodes",
+                level,
                 n,
                 None if where < 0 else bool(where),
                 size[of_curve],
@@ -87,11 +88,12 @@ def _of_matches(collectives: CompleteCollectives) -> list[Transfers]:
     size, _ = collectives.calls.moved
     for k, (kind, ranks, nodes) in enumerate(kinds.keys.tolist()):  # a few kinds
         of_kind = np.flatnonzero(kinds.group_ids == k)
+        level = None if nodes < 1 else "node" if nodes == 1 else "across nodes"
         curves.append(
             Transfers(
                 "matched",
                 collectives.calls.rows.types[kind],
-                None if nodes < 1 else "node" if nodes == 1 else "across nodes",
+                level,
                 ranks,
                 None,
                 size[collectives.row[of_kind]],

@@ -70,9 +70,10 @@ def fidelity(job: Job) -> Fidelity:
     off = 100 * np.abs(delayed - recorded) / np.maximum(recorded, 1)
     first = np.cumsum([0, *(len(each.steps) for each in job.overviews)])[:-1]
     others = np.delete(off, first)  # the first step of each block told its program
+    held_out_error_pct = float(others.mean()) if len(others) else None
     return Fidelity(
         float(off.mean()),
-        float(others.mean()) if len(others) else None,
+        held_out_error_pct,
         max(each.end_error_pct for each in job.overviews),
         float(100 * (1 - job.replayed.mean() / max(recorded.mean(), 1))),
     )

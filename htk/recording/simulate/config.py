@@ -190,6 +190,7 @@ class Config(Options):
     @property
     def layout(self) -> Layout:
         """The layout over GPUs, which decides the memory of a step."""
+        checkpointing = "full" if self.checkpointing else "none"
         return Layout(
             self.strategy,
             self.shards,
@@ -202,7 +203,7 @@ class Config(Options):
             seq=self.seq,
             micro_batches=self.accumulation,
             virtual=self.virtual_stages,
-            checkpointing="full" if self.checkpointing else "none",
+            checkpointing=checkpointing,
             sequence_parallel=self.sequence_parallel,
             element_bytes=self.element_bytes,
             saved_bytes=self.element_bytes,

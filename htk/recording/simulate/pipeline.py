@@ -130,8 +130,10 @@ class PipelineSchedule(NamedTuple):
 
 
 def _given(by: PipelinePass) -> PipelineMessage:
-    return PipelineMessage("send", 1 if by.way == FORWARD else -1, by)
+    shift = 1 if by.way == FORWARD else -1
+    return PipelineMessage("send", shift, by)
 
 
 def _taken(by: PipelinePass) -> PipelineMessage:
-    return PipelineMessage("recv", -1 if by.way == FORWARD else 1, by)
+    shift = -1 if by.way == FORWARD else 1
+    return PipelineMessage("recv", shift, by)

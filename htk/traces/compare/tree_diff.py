@@ -174,7 +174,8 @@ def _add_outside(costs: dict[_Place, _Cost], sides: tuple[CallForest, CallForest
     if any(cost.calls):
         cost.count = 1
         same = cost.calls[0] == cost.calls[1]
-        costs[_Place("same kernels" if same else "other kernels", OUTSIDE, (), ())] = cost
+        change = "same kernels" if same else "other kernels"
+        costs[_Place(change, OUTSIDE, (), ())] = cost
 
 
 def _paths(side: CallForest, tree: Forest) -> "tuple[Ints, _Texts]":

@@ -29,7 +29,8 @@ class RowsTimeline(TraceTimeline):
         self._files = np.empty((0, 3), np.int64)
         self.counters = {}
         self.nodes = {}
-        self.detail = Detail(assembled([source] if len(source) else [], origin))
+        parts = [source] if len(source) else []
+        self.detail = Detail(assembled(parts, origin))
         self.lanes = self.detail.lanes
         self.facts = Facts(nothing, self.lanes, table)
 

@@ -179,10 +179,11 @@ class TraceFile:
             name in registry.EXTENTS and self.entry.size_bytes("kernels") < _FEW_BYTES
         ):
             return self._made(name)
+        smallest_bytes = 0 if self.keeps_small else _SMALL_BYTES
         return self.entry.derived(
             name,
             lambda: self._made(name),
-            smallest_bytes=0 if self.keeps_small else _SMALL_BYTES,
+            smallest_bytes=smallest_bytes,
         )
 
     def _made(self, name: str) -> pa.Table:

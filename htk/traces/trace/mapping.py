@@ -117,7 +117,8 @@ def _named_by_content(source: Source) -> Source:
     except HtkError:  # said when it is read
         return source
     rank = rank_from_name(source.name)
-    return replace(source, identity=content if rank is None else f"{content}|{rank}")
+    identity = content if rank is None else f"{content}|{rank}"
+    return replace(source, identity=identity)
 
 
 def _put(

@@ -25,13 +25,14 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
             "(sharding within the node, lower precision)",
             "start transfers sooner, beside compute, on a stream of their own; fewer bytes",
         )
+        analysis = "hideable_comm" if recorded.replayed else "comm_compute_overlap"
         cause = Cause(
             FINDING,
             f"{recorded.spent(moved)} of transfers; of communication ({recorded.spent(comm)}) "
             f"{hidden:.0f} % is hidden",
             advice,
             moved,
-            "hideable_comm" if recorded.replayed else "comm_compute_overlap",
+            analysis,
             example=costliest_call(recorded, recorded.split.rows, recorded.split.exposed_transfer),
             change=whatif_change("overlap", "realistic"),
             is_lost=True,

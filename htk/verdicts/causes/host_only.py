@@ -199,10 +199,11 @@ def _operator(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
     name = str(names[worst].as_py())
     computes = _COMPUTES + recorded.program.advise(_IN_TORCH, "; how many threads it may use")
     rows = np.flatnonzero((codes == worst) & selected)
+    advice = _READS_BACK if name in _READING else computes
     yield Cause(
         "one operator takes much of the operators' time",
         f"{name} takes {share:.0f} % of it, in {len(rows):,} calls",
-        _READS_BACK if name in _READING else computes,
+        advice,
         None,
         "op_breakdown",
         [name],

@@ -35,12 +35,13 @@ def idle_cause(
     start = idle.longest_start[rows]
     if change is not None and change.option and not of_each_step:
         change = _of_its_step(recorded, cost, change)
+    analysis = "host_stalls" if of_calls else "idle_breakdown"
     cause = Cause(
         finding,
         f"GPU idle: {idle_in_words(recorded, cost)}{meanwhile}",
         advice,
         int(cost.sum()),
-        "host_stalls" if of_calls else "idle_breakdown",
+        analysis,
         events,
         longest(idle.rank[rows], start, start + idle.longest_ns[rows]),
         change=change,

@@ -107,12 +107,14 @@ def kernel_gap(
         kinds = kind[groups.first_row][chosen].tolist() if by == "shape" else []
         shown, replay = _replay_gains(shown, [work.costs[k] for k in kinds], recording)
     sums = {name: float(np.sum(answer[name].to_numpy())) for name in ("device_ns", "gap_ns")}
+    answered_pct_of_device_time = round(100 * sums["device_ns"] / total, 2) if total else None
+    gap_pct_of_device_time = round(100 * sums["gap_ns"] / total, 2) if total else None
     return with_coverage(
         shown,
         gpu="not recorded, or not in the catalogue" if gpu is None else gpu.name,
-        answered_pct_of_device_time=round(100 * sums["device_ns"] / total, 2) if total else None,
+        answered_pct_of_device_time=answered_pct_of_device_time,
         no_measured_neighbour_pct=_sum_unlike(work, measured, total),
-        gap_pct_of_device_time=round(100 * sums["gap_ns"] / total, 2) if total else None,
+        gap_pct_of_device_time=gap_pct_of_device_time,
         not_measured_ns=_tell_reasons(work, measured, is_answered),
         rows_left_out=answer.num_rows - shown.num_rows,
         **replay,

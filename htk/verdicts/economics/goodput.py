@@ -162,11 +162,12 @@ def fewest_spares(job: GoodputJob, middle: Mapping[str, float]) -> int | None:
 
 def _plan(job: GoodputJob, drawn: Mapping[str, float]) -> Checkpointing:
     memory = job.memory_checkpoint is not None
+    memory_every = (job.every or 1.0) if memory else None
     return Checkpointing(
         job.every or 1.0,
         drawn["checkpoint"],
         drawn["checkpoint_write"],
-        (job.every or 1.0) if memory else None,
+        memory_every,
         drawn.get("memory_checkpoint", 0.0),
         drawn.get("memory_share", 0.0),
     )

@@ -110,7 +110,8 @@ def job_time(job: TimedJob, changed: TimedJob | None = None) -> Result:
     draws, answers = evaluated(job.inputs, lambda drawn: _parts(job, drawn))
     expected = _parts(job, middle_of(job.inputs))
     after_answers, after = _after(job, changed, draws, answers, expected)
-    width = shares_of_width(draws, answers["whole"] if changed is None else after_answers["whole"])
+    answer = answers["whole"] if changed is None else after_answers["whole"]
+    width = shares_of_width(draws, answer)
     rows = []
     for name, words in (_PARTS | {"whole": "the job"}).items():
         if not np.any(answers[name]) and not np.any(after_answers[name]):

@@ -81,7 +81,8 @@ def logged_steps(path: Path) -> LoggedSteps:
         )
         if steps:
             ends = [_positive(match[1]) for match in _WHOLE.finditer(text)]
-            return LoggedSteps(steps[:_MOST_STEPS], ends[-1] if ends else None)
+            logged_ns = ends[-1] if ends else None
+            return LoggedSteps(steps[:_MOST_STEPS], logged_ns)
     raise MalformedTrace(
         f"{path}: no step times found; lines such as Megatron-LM's, litgpt's or step_time=1.62s "
         "were expected"

@@ -73,7 +73,8 @@ def remarks(notes: Iterable[tuple[str, Note]]) -> Remarks:
         tags |= note.tags
     marks: list[Mark] = [note.mark for note in ordered if note.mark]
     added = datetime.fromtimestamp(ordered[0].time_ns // 1_000_000_000, UTC)
-    return Remarks(f"{added:%Y-%m-%dT%H:%M:%SZ}", tags, marks[-1] if marks else "")
+    mark = marks[-1] if marks else ""
+    return Remarks(f"{added:%Y-%m-%dT%H:%M:%SZ}", tags, mark)
 
 
 def parse_tags(texts: Iterable[str]) -> dict[str, str]:

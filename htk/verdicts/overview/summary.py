@@ -294,11 +294,12 @@ def _steps(trace: Trace) -> _Steps:
         return _Steps(None, None, None, None, 0, covered)
     length = numbers(steps["duration_ns"])
     cpu = numbers(steps["cpu_ns"])[valid(steps["cpu_ns"])]
+    cpu_spread = int(cpu.max() - cpu.min()) if len(cpu) else None
     return _Steps(
         int(np.median(length)),
         int(length.max() - length.min()),
         int(np.median(cpu)) if len(cpu) else None,
-        int(cpu.max() - cpu.min()) if len(cpu) else None,
+        cpu_spread,
         len(np.unique(np.column_stack([numbers(steps[c]) for c in ("cycle", "step")]), axis=0)),
         covered,
     )

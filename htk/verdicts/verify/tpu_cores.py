@@ -118,8 +118,9 @@ def _read_operator(description: dict[int, list[Any]]) -> _Operator:
     half = _HALF.search(code) or _HALF.search(stem)
     operand = _OPERAND.search(text, opcode.end()) if opcode else None
     name, _, line = text.partition(" = ")
+    instruction = name.removeprefix("%") if line else shown
     return _Operator(
-        name.removeprefix("%") if line else shown,
+        instruction,
         half[1] if half else "",
         operand[1] if operand else "",
         code in ("while", "conditional", "call"),

@@ -86,17 +86,20 @@ def _with_each(model: StepModel, many: int) -> StepModel:
             sent = -1
             for k, (like, later) in enumerate(zip(reduces.tolist(), ready, strict=True)):
                 done = int(lane[min(max(begin + later, begin), end)])
+                after = (done, sent) if sent >= 0 else (done,)
+                before = (rest,) if rest != done else ()
+                joined = () if alone else (number, k, positions[rank].group)
                 work = Work(
                     like,
                     float(lengths[like]),
-                    (done, sent) if sent >= 0 else (done,),
-                    (rest,) if rest != done else (),
+                    after,
+                    before,
                     collective="all_reduce",
                     in_bytes=int(facts.in_bytes[like]),
                     out_bytes=int(facts.out_bytes[like]),
                     group_size=int(facts.group_size[like]),
                     per_node=int(facts.per_node[like]),
-                    joined=() if alone else (number, k, positions[rank].group),
+                    joined=joined,
                     call=int(acts.call[next_of(lane, done)]),
                     lag=lag,
                 )

@@ -118,4 +118,5 @@ def _judged(model: StepModel, changed: StepModel, chosen: Mask, claimed: float) 
     share = float(model.weight[path[runs]].sum()) / max(again.period_ns, 1)
     now = int(model.lengths()[chosen].sum())
     then = int(changed.lengths()[chosen].sum())
-    return guard(claimed, share, now / then if then else math.inf).words
+    faster = now / then if then else math.inf
+    return guard(claimed, share, faster).words

@@ -63,10 +63,11 @@ def apply(model: StepModel, value: str) -> StepModel:
     words = "sequences"
     if now is not None:
         words += f" of {wanted.tokens:.4g} tokens in the mean, padding included"
+    work = 1.0 if ratio == looked == 1 else float("nan")
     return replace(
         changed.with_uncertainty("compute", max(changed.spread.get("compute", 0.0), _SIGMA)),
         length_scale=model.length_scale * ratio,
-        work=1.0 if ratio == looked == 1 else float("nan"),
+        work=work,
         assumptions=(
             *model.assumptions,
             f"{words} {ratio:.3g} times as long as recorded; attention {looked:.3g} times",

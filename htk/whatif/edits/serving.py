@@ -193,7 +193,8 @@ def _in_chunks(new: ServedIteration, chunk: int) -> ServedIteration:
     cut_all = new.changed(cut)
     own = sum(i.read for i in cut_all.each)
     was = sum(i.read for i in new.each)
-    return replace(cut_all, read=new.read * own / was if was else cut_all.read)
+    read = new.read * own / was if was else cut_all.read
+    return replace(cut_all, read=read)
 
 
 def _drafting(new: ServedIteration, speculation: Speculation) -> ServedIteration:

@@ -280,7 +280,8 @@ def _regathered(model: StepModel, shards: int, host: float) -> StepModel:
         units = list(reversed(gathers))[: len(firsts)]
         sent = -1
         for k, (unit, first) in enumerate(zip(units[:-1], firsts, strict=False)):
-            freed = _before(lane, firsts[k - 2] if k > 1 else begin)
+            activity = firsts[k - 2] if k > 1 else begin
+            freed = _before(lane, activity)
             after = [freed] + [sent] * (sent >= 0) + reduces[k - 2 : k - 1] * (k > 1)
             copy = copies.get(unit)
             before = [first] * (copy is None) + reduces[k - 1 : k] * (k > 0)

@@ -84,9 +84,10 @@ def apply(model: StepModel, value: str) -> StepModel:
     later = _later(moved, growing, now, ranks, bool(partial(model)[growing].any()))
     lateness = float((later.lengths() - moved.lengths())[growing].sum())
     lateness /= len(model.graph.ranks) * max(model.graph.period_ns, 1)
+    gpus_per_node = node if mark else later.facts.gpus_per_node
     changed = replace(
         later,
-        facts=replace(later.facts, gpus_per_node=node if mark else later.facts.gpus_per_node),
+        facts=replace(later.facts, gpus_per_node=gpus_per_node),
         devices=model.devices * ranks / now,
         samples=model.samples * ranks / now,
         low_confidence=model.low_confidence or crossing,

@@ -157,12 +157,15 @@ def _described(arguments: Fields) -> "ClaimedJob | None":
         *("pipeline_parallel", "virtual_stages", "checkpointing", "gpus_per_node"),
         *("context_parallel", "expert_parallel", "strategy", "kernels", "attention"),
     )
+    active_parameters = (
+        None if parameters is None else exact(parse_value(parameters), "--parameters", parameters)
+    )
     return ClaimedJob(
         gpu,
         count,
         numbers,
         None if model is None else decoder(model, **sizes),
-        None if parameters is None else exact(parse_value(parameters), "--parameters", parameters),
+        active_parameters,
         **{name: arguments[name] for name in names},
     )
 

@@ -316,11 +316,13 @@ def opened(paths: Sequence[str], arguments: Facts) -> Trace:
     streams = None if (text := arguments.get("streams")) is None else parse_int_ranges(text)
     from_ = arguments.get("from_")
     to = arguments.get("to")
+    from_ns = None if from_ is None else parse_duration(from_)
+    to_ns = None if to is None else parse_duration(to)
     chosen = trace.sel(
         ranks=ranks,
         steps=arguments.get("steps"),
-        from_ns=None if from_ is None else parse_duration(from_),
-        to_ns=None if to is None else parse_duration(to),
+        from_ns=from_ns,
+        to_ns=to_ns,
         annotation=arguments.get("annotation"),
         cycles=cycles,
         name=arguments.get("name"),

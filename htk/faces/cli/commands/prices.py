@@ -58,7 +58,8 @@ def command(
     from htk.verdicts.economics.price_list import price_list
     from htk.whatif.api import WhatIf
 
-    listed = price_list(None if price_file is None else Path(price_file), prices, watts)
+    path = None if price_file is None else Path(price_file)
+    listed = price_list(path, prices, watts)
     answer = price_frontier(
         WhatIf(opened(paths, arguments)), listed,
         names=names, reference=reference, power_cap=power_cap,

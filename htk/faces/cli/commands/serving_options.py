@@ -111,7 +111,8 @@ def _speculation(arguments: Fields) -> Any:
         raise UsageError(f"--acceptance {share:g}: a share from 0 to 1 was expected")
     if tokens is None or share is None:
         raise UsageError("speculative decoding needs --draft-tokens and --acceptance, as measured")
-    return Speculation(tokens, share, decoder(name) if name else None)
+    draft = decoder(name) if name else None
+    return Speculation(tokens, share, draft)
 
 
 def described_loads(arguments: Fields) -> "list[Load]":
@@ -143,7 +144,9 @@ def described_objective(arguments: Fields) -> "Objective | None":
     token = arguments["slo_tpot"]
     if first is None and token is None:
         return None
+    ttft_ns = math.inf if first is None else parse_duration(first)
+    tpot_ns = math.inf if token is None else parse_duration(token)
     return Objective(
-        math.inf if first is None else parse_duration(first),
-        math.inf if token is None else parse_duration(token),
+        ttft_ns,
+        tpot_ns,
     )

@@ -59,6 +59,7 @@ def undecided(case: Case) -> list[Finding]:
             f"other{'s' if others > 1 else ''} came to {case.describe(site)}, where {waiting}: "
             f"{unheard} or the network"
         )
+        excluded = tuple(lost) if not (absent or is_open or others <= len(lost)) else ()
         findings.append(
             Finding(
                 "cannot_decide",
@@ -67,7 +68,7 @@ def undecided(case: Case) -> list[Finding]:
                 case.type_of(site),
                 f"{words}.",
                 decided=False,
-                excluded=tuple(lost) if not (absent or is_open or others <= len(lost)) else (),
+                excluded=excluded,
             )
         )
     return findings
