@@ -118,18 +118,18 @@ class Added(MenuEntry):
     def load(self, name: str) -> "Analysis[...]":
         from htk.base.core.analysis import Analysis
 
-        analysis = plugins.added("htk.analyses")[name].load()
+        analysis = plugins.list_added("htk.analyses")[name].load()
         if not isinstance(analysis, Analysis) or analysis.name != name:
             raise HtkError(f"{name!r} of {self.question} is not an analysis of that name")
         return analysis
 
 
-for _name, _one in plugins.added("htk.analyses").items():
+for _name, _one in plugins.list_added("htk.analyses").items():
     if _name not in ANALYSES:  # what htk answers stays its own
         ANALYSES[_name] = Added(f"plugins.{_name}", f"from the package {_one.package}")
 
 
-def find(name: str) -> "Analysis[...]":
+def find_analysis(name: str) -> "Analysis[...]":
     """Return the analysis of that name, with hyphens or underscores."""
     identifier = name.replace("-", "_")
     if identifier not in ANALYSES:
@@ -137,7 +137,7 @@ def find(name: str) -> "Analysis[...]":
     return ANALYSES[identifier].load(identifier)
 
 
-def loaded() -> Iterator[tuple[str, "Analysis[...]"]]:
+def load_analyses() -> Iterator[tuple[str, "Analysis[...]"]]:
     """Yield every question by name; one that cannot be imported is left out with a warning."""
     return _loaded(ANALYSES)
 

@@ -31,14 +31,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from htk.analyses import ANALYSES, find
-from htk.base.columns.arrow import build, number, text
+from htk.analyses import ANALYSES, find_analysis
+from htk.base.columns.arrow import build_numbers, build_table, decode_texts
 from htk.base.errors import HtkError
 from htk.base.schema import DERIVED, TABLES
-from htk.base.spread.memory import release
-from htk.quantities.derived.registry import maker
+from htk.base.spread.memory import release_free_memory
+from htk.quantities.derived.registry import find_maker
 from htk.traces.trace.opening import OpenOptions, open_trace
-from htk.verdicts.overview.summary import verdict
+from htk.verdicts.overview.summary import reach_verdict
 
 ROOT = Path(__file__).parents[1]
 DEFAULT = "traces/tracelens/mi300/google_owlv2-large-patch14-ensemble__1016001.json.gz"
@@ -72,7 +72,7 @@ def main() -> None:
 def of_summary(path: Path) -> dict[str, float]:
     """Seconds of the verdict, everything between it and the parsed tables included."""
     trace = open_trace(path, OpenOptions(cache=False))
-    times = {"htk_s": seconds(lambda: verdict(trace))}
+    times = {"htk_s": seconds(lambda: reach_verdict(trace))}
     try:
         from hta.trace_analysis import TraceAnalysis
     except ImportError:
@@ -111,7 +111,7 @@ def of_job(folder: Path) -> tuple[int, dict[str, Any]]:
 
 def of_analyses(job: "_Job") -> dict[str, Any]:
     """Seconds and memory of each analysis and of each table that is made for several."""
-    release()  # what is free since larger tables were gone
+    release_free_memory()  # what is free since larger tables were gone
     for name in ANALYSES:
         with contextlib.suppress(HtkError):  # these tables do not hold what it needs
             job.answer(name)
@@ -150,7 +150,7 @@ class _Job:
 
     def answer(self, name: str) -> pa.Table:
         if name not in self._answers:
-            analysis = find(name)
+            analysis = find_analysis(name)
             for need in analysis.needs:
                 if not self.table(need).num_rows:
                     raise HtkError(need)
@@ -182,14 +182,14 @@ class _MadeUp(_Job):
         if name in TABLES:
             self._made[name] = TABLES[name].empty_table()
             return
-        maker_ = maker(name)
+        maker_ = find_maker(name)
         reads = [self.table(read) for read in maker_.reads]
 
         def make() -> None:
             derived = maker_.function(*reads)
             columns = {f: derived[f] for f in derived.column_names}
             columns |= _who(derived.num_rows)
-            self._made[name] = build(DERIVED[name], columns, derived.num_rows)
+            self._made[name] = build_table(DERIVED[name], columns, derived.num_rows)
 
         self.shared[name], self.memory[name] = measured(make)
 
@@ -211,10 +211,12 @@ def made_up(events: int) -> dict[str, pa.Table]:
     kernels = {
         "event": _int(np.arange(count)),
         "stream": _int(np.where(comm, 20, 7)),
-        "name": text(kernel, pa.array([*(f"kernel_{k}" for k in range(300)), "ncclDevKernel_X"])),
-        "activity": text(np.zeros(count), pa.array(["kernel"])),
-        "kind": text(comm, pa.array(["compute", "comm"])),
-        "family": text(comm, pa.array(["gemm", "communication"])),
+        "name": decode_texts(
+            kernel, pa.array([*(f"kernel_{k}" for k in range(300)), "ncclDevKernel_X"])
+        ),
+        "activity": decode_texts(np.zeros(count), pa.array(["kernel"])),
+        "kind": decode_texts(comm, pa.array(["compute", "comm"])),
+        "family": decode_texts(comm, pa.array(["gemm", "communication"])),
         "correlation": _int(np.arange(1, count + 1)),
     }
     python = [f"model.py({k}): forward" for k in range(500)]
@@ -228,30 +230,32 @@ def made_up(events: int) -> dict[str, pa.Table]:
         "cpu_ops": _spans(
             "cpu_ops", outer, inner, many, _OPERATORS,
             sequence=_int(np.arange(3 * count)),
-            input_dims=text(np.arange(3 * count) % 50, pa.array(_SHAPES)),
-            input_types=text(np.zeros(3 * count), pa.array(['["float","float"]'])),
+            input_dims=decode_texts(np.arange(3 * count) % 50, pa.array(_SHAPES)),
+            input_types=decode_texts(np.zeros(3 * count), pa.array(['["float","float"]'])),
         ),
         "python_calls": _spans(
             "python_calls", outer - 50, inner + 50, many, python, python_id=_int(
                 np.arange(3 * count)
             )
         ),
-        "memory": build(TABLES["memory"], {
+        "memory": build_table(TABLES["memory"], {
             **_who(count),
-            "name": text(np.zeros(count), pa.array(["[memory]"])),
-            "process": text(np.zeros(count), pa.array(["1"])),
-            "thread": text(thread, pa.array(["1", "2"])),
-            "device_type": number(np.ones(count), pa.int32()),
+            "name": decode_texts(np.zeros(count), pa.array(["[memory]"])),
+            "process": decode_texts(np.zeros(count), pa.array(["1"])),
+            "thread": decode_texts(thread, pa.array(["1", "2"])),
+            "device_type": build_numbers(np.ones(count), pa.int32()),
             "event": _int(np.arange(count)),
             "time_ns": _int(call_start),
-            "address": text(np.arange(count) // 2 % 5000, pa.array([str(k) for k in range(5000)])),
+            "address": decode_texts(
+                np.arange(count) // 2 % 5000, pa.array([str(k) for k in range(5000)])
+            ),
             "size_bytes": _int(np.where(np.arange(count) % 2, -512, 512)),
             "allocated_bytes": _int(np.where(np.arange(count) % 2, 0, 512)),
             "reserved_bytes": _int(np.full(count, 4096)),
         }, count),
         "annotations": _spans(
             "annotations", steps, steps + length, np.zeros(STEPS), ["ProfilerStep#"],
-            step=number(np.arange(STEPS), pa.int32()),
+            step=build_numbers(np.arange(STEPS), pa.int32()),
         ),
     }  # fmt: skip
 
@@ -267,18 +271,20 @@ def _spans(
     count = len(start)
     values = {"start_ns": _int(start), "end_ns": _int(end), **_who(count), **columns}
     if names is not None:
-        values["name"] = text(np.arange(count) % len(names), pa.array(names))
-        values["process"] = text(np.zeros(count), pa.array(["1"]))
-        values["thread"] = text(thread, pa.array(["1", "2"]))
-    return build(TABLES[table], values, count)
+        values["name"] = decode_texts(np.arange(count) % len(names), pa.array(names))
+        values["process"] = decode_texts(np.zeros(count), pa.array(["1"]))
+        values["thread"] = decode_texts(thread, pa.array(["1", "2"]))
+    return build_table(TABLES[table], values, count)
 
 
 def _who(count: int) -> dict[str, pa.Array]:
-    return {name: number(np.zeros(count), pa.int32()) for name in ("rank", "cycle", "device")}
+    return {
+        name: build_numbers(np.zeros(count), pa.int32()) for name in ("rank", "cycle", "device")
+    }
 
 
 def _int(values: Any) -> pa.Array:
-    return number(values, pa.int64())
+    return build_numbers(values, pa.int64())
 
 
 def seconds(what: Callable[[], Any]) -> float:

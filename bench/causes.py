@@ -22,11 +22,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from htk.analyses import find
-from htk.answers.ask import ask
+from htk.analyses import find_analysis
+from htk.answers.ask import ask_trace
 from htk.answers.table import table_of_answer
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import open_trace
 
 NAMED = {  # what a planted fault is called, in any of these words
@@ -156,7 +156,7 @@ def saved_ns(before: Path, after: Path) -> float:
 
 
 def _whole_steps(folder: Path) -> dict[tuple[int, int], int]:
-    rows = ask(open_trace(folder), "step_times").to_pylist()
+    rows = ask_trace(open_trace(folder), "step_times").to_pylist()
     return {
         (row["rank"], row["step"]): row["gpu_period_ns"]
         for row in rows
@@ -168,13 +168,13 @@ def simulated(job: dict[str, Any], faults: list[str], folder: Path) -> Path:
     """Write a job's traces to a folder of its own below `folder`; return that."""
     with tempfile.NamedTemporaryFile(dir=folder) as unique:
         folder_of_job = Path(unique.name + ".job")
-    simulate(checked(Config(**job, plants=tuple(faults))), folder_of_job)
+    simulate_job(check_config(Config(**job, plants=tuple(faults))), folder_of_job)
     return folder_of_job
 
 
 def causes_of(folder: Path) -> list[dict[str, Any]]:
     """Return the recommendations on a recording, however small they are."""
-    answer = table_of_answer(open_trace(folder), find("recommendations"), {"min_pct": 0.0})
+    answer = table_of_answer(open_trace(folder), find_analysis("recommendations"), {"min_pct": 0.0})
     rows: list[dict[str, Any]] = answer.to_pylist()
     return [row for row in rows if row["step_gain_ns"] is not None]
 

@@ -26,15 +26,15 @@ from pathlib import Path
 
 import numpy as np
 
-from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.config import Config, check_config
 from htk.recording.simulate.groups import process_groups
-from htk.recording.simulate.job import simulate
-from htk.recording.simulate.program import programs
+from htk.recording.simulate.job import simulate_job
+from htk.recording.simulate.program import build_programs
 from htk.recording.simulate.schedule import Schedule
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 from htk.verdicts.comparison.causes import ChangeCause
-from htk.verdicts.comparison.compared import compared
+from htk.verdicts.comparison.compared import compare_work
 
 PLACES = ((1, 2), (1, 4), (1, 8), (2, 4), (2, 8), (4, 8), (8, 8))  # nodes, GPUs of each
 WEIGHTS = (3, 4, 4, 4, 2, 1, 1)  # small jobs are drawn more often: large ones take longer
@@ -151,7 +151,7 @@ def _drawn_plant(chance: random.Random, job: Config, kind: str) -> str:
 
 def step_ns(job: Config) -> float:
     """Return the median time of a step after the first, as the simulator has it."""
-    schedule = Schedule(checked(job), programs(job), process_groups(job))
+    schedule = Schedule(check_config(job), build_programs(job), process_groups(job))
     ends = []
     for number in range(job.first_step, job.first_step + job.steps):
         ends.append(max(int(stage.gpu_end.max()) for stage in schedule.step(number)))
@@ -183,7 +183,7 @@ def _shapley(plant: str, plants: tuple[str, ...], worth: dict[tuple[str, ...], f
 def recorded(folder: Path, job: Config) -> Trace:
     """Return a job's recording, written and read."""
     shutil.rmtree(folder, ignore_errors=True)
-    simulate(job, folder)
+    simulate_job(job, folder)
     return open_trace(folder, OpenOptions(cache=False))
 
 
@@ -208,7 +208,7 @@ def judge(folder: Path, pair: Pair, score: Score, verbose: bool) -> None:
     """Compare a pair, and add what was right to the score."""
     base = recorded(folder / "base", pair.job)
     new = recorded(folder / "new", replace(pair.job, run=1, plants=pair.plants))
-    causes = compared(base.tables, new.tables).causes
+    causes = compare_work(base.tables, new.tables).causes
     if not pair.plants:
         score.equal += 1
         score.alarms += bool(causes)
@@ -264,7 +264,7 @@ def measured_slight(pairs: int, seed: int = 100) -> dict[str, int]:
             for plant in named:
                 plants = (plant,) if plant else ()
                 new = recorded(folder / "new", replace(job, run=1, plants=plants))
-                causes = compared(base.tables, new.tables).causes
+                causes = compare_work(base.tables, new.tables).causes
                 named[plant] += bool(causes) and (not plant or names_it(causes[0], plant, job))
     return named
 

@@ -14,7 +14,7 @@ import time
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import build, number, text
+from htk.base.columns.arrow import build_numbers, build_table, decode_texts
 from htk.base.schema import DERIVED, TABLES
 from htk.quantities.derived.clocks import rank_clocks
 
@@ -43,20 +43,20 @@ def recorded(
     length = len(process)
     group, code = np.unique(name, return_inverse=True)
     rows = {
-        "rank": number(process, pa.int32()),
-        "cycle": number(np.zeros(length), pa.int32()),
-        "source": text(np.zeros(length), pa.array(["kineto"])),
-        "timing": text(np.zeros(length), pa.array(["gpu"])),
-        "group": text(code, pa.array([str(n) for n in group.tolist()])),
-        "type": text(np.zeros(length), pa.array(["all_reduce"])),
-        "start_ns": number(end - 100_000, pa.int64()),
-        "end_ns": number(end, pa.int64()),
+        "rank": build_numbers(process, pa.int32()),
+        "cycle": build_numbers(np.zeros(length), pa.int32()),
+        "source": decode_texts(np.zeros(length), pa.array(["kineto"])),
+        "timing": decode_texts(np.zeros(length), pa.array(["gpu"])),
+        "group": decode_texts(code, pa.array([str(n) for n in group.tolist()])),
+        "type": decode_texts(np.zeros(length), pa.array(["all_reduce"])),
+        "start_ns": build_numbers(end - 100_000, pa.int64()),
+        "end_ns": build_numbers(end, pa.int64()),
     }
     match = np.unique(np.column_stack([call, name]), axis=0, return_inverse=True)[1].ravel()
-    matches = {"match": number(match, pa.int64())}
+    matches = {"match": build_numbers(match, pa.int64())}
     return (
-        build(TABLES["collectives"], rows, length),
-        build(DERIVED["collective_matches"], matches, length),
+        build_table(TABLES["collectives"], rows, length),
+        build_table(DERIVED["collective_matches"], matches, length),
         offset,
     )
 
@@ -70,8 +70,11 @@ def main() -> None:
     collectives, matches, offset = recorded(chosen.ranks, chosen.per_host, chosen.calls)
     rank = np.arange(chosen.ranks)
     hosts = pa.array([f"host{k}" for k in range(int(rank[-1]) // chosen.per_host + 1)])
-    columns = {"rank": number(rank, pa.int32()), "host": text(rank // chosen.per_host, hosts)}
-    ranks = build(TABLES["ranks"], columns, chosen.ranks)
+    columns = {
+        "rank": build_numbers(rank, pa.int32()),
+        "host": decode_texts(rank // chosen.per_host, hosts),
+    }
+    ranks = build_table(TABLES["ranks"], columns, chosen.ranks)
     before = time.process_time()
     clocks = rank_clocks(collectives, matches, ranks)
     seconds = time.process_time() - before

@@ -22,7 +22,7 @@ from bench.comm_reference import (
     members_short,
     sent_between,
 )
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 
@@ -59,7 +59,7 @@ def compare_job(seed: int, folder: Path) -> Comparison:
     compared = Comparison()
     rows = {
         (r["rank"], r["start_ns"]): r
-        for r in ask(trace, "collective_times", align=False).to_pylist()
+        for r in ask_trace(trace, "collective_times", align=False).to_pylist()
     }
     compared.same(f"seed {seed}: calls", len(rows), len(kernels))
     of_match: dict[int, set[tuple[int, int]]] = {}
@@ -119,7 +119,7 @@ def _compare_matrix(compared: Comparison, seed: int, trace: Trace, kernels: list
     sent = sent_between(kernels)
     if not sent:
         return
-    rows = ask(trace, "comm_matrix").to_pylist()
+    rows = ask_trace(trace, "comm_matrix").to_pylist()
     answered = {(row["from_rank"], row["to_rank"]): row["sent_bytes"] for row in rows}
     for pair, size in sent.items():
         if pair[0] not in trace.ranks or pair[1] not in trace.ranks:
@@ -130,7 +130,7 @@ def _compare_matrix(compared: Comparison, seed: int, trace: Trace, kernels: list
 def _compare_aligned(compared: Comparison, seed: int, trace: Trace, job: Job) -> None:
     """Hold waits on aligned clocks, and bounds where members are missing, to the truth."""
     true = {(c.rank, BASE_NS + c.start + job.clock[c.rank]): c for c in job.calls}
-    for row in ask(trace, "collective_times").to_pylist():
+    for row in ask_trace(trace, "collective_times").to_pylist():
         call = true[row["rank"], row["start_ns"]]
         what = f"seed {seed}: aligned {row['type']} of rank {row['rank']} at {row['start_ns']}"
         if row["wait_ns"] is None:

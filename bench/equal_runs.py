@@ -17,10 +17,10 @@ from collections import Counter
 from pathlib import Path
 
 from htk.recording.simulate.config import Config
-from htk.recording.simulate.job import simulate
-from htk.traces.compare.baseline import RecordedBaseline, baseline
+from htk.recording.simulate.job import simulate_job
+from htk.traces.compare.baseline import RecordedBaseline, build_cost_baseline
 from htk.traces.compare.items import EACH
-from htk.traces.compare.runs import changes
+from htk.traces.compare.runs import list_cost_changes
 from htk.traces.trace.opening import OpenOptions, open_trace
 
 JOBS = (
@@ -36,8 +36,8 @@ def run(folder: Path, config: Config, number: int, *plants: str) -> RecordedBase
     """The costs of one run, read from its traces."""
     target = folder / "run"
     shutil.rmtree(target, ignore_errors=True)
-    simulate(Config(**{**config.__dict__, "run": number, "plants": plants}), target)
-    return baseline(open_trace(target, OpenOptions(cache=False)).tables)
+    simulate_job(Config(**{**config.__dict__, "run": number, "plants": plants}), target)
+    return build_cost_baseline(open_trace(target, OpenOptions(cache=False)).tables)
 
 
 def measure(folder: Path, pairs: int) -> tuple[Counter[str], Counter[str], int, int]:
@@ -49,10 +49,12 @@ def measure(folder: Path, pairs: int) -> tuple[Counter[str], Counter[str], int, 
         config = JOBS[number % len(JOBS)]
         config = Config(**{**config.__dict__, "seed": number})
         base = run(folder, config, 0)
-        for row in changes(base, run(folder, config, 1), EACH, 10).to_pylist():
+        for row in list_cost_changes(base, run(folder, config, 1), EACH, 10).to_pylist():
             shown[row["by"]] += 1
             called[row["by"]] += bool(row["significant"])
-        slower = changes(base, run(folder, config, 2, SLOWER), ("kernel",), 10).to_pylist()
+        slower = list_cost_changes(
+            base, run(folder, config, 2, SLOWER), ("kernel",), 10
+        ).to_pylist()
         named = [r for r in slower if "silu" in r["name"] or "gelu" in r["name"]]
         planted += 1
         detected += any(r["change"] == "slower" and r["significant"] for r in named)

@@ -198,11 +198,11 @@ def _write_parquet(case: Case, target: Path) -> None:
 
 def ask_questions(path: Path) -> None:
     """Open the file and ask what reads most tables. Raises what is no answer and no refusal."""
-    from htk.answers.ask import ask
+    from htk.answers.ask import ask_trace
     from htk.base.errors import HtkError
     from htk.traces.trace.opening import OpenOptions, open_trace
-    from htk.verdicts.overview.doctor import doctor
-    from htk.verdicts.overview.summary import summary
+    from htk.verdicts.overview.doctor import check_recording
+    from htk.verdicts.overview.summary import summarise_trace
 
     try:
         trace = open_trace(path, OpenOptions(cache=False))
@@ -211,9 +211,12 @@ def ask_questions(path: Path) -> None:
         return
     for failed, why in trace.failed:
         refuse_internal_error(f"{failed}: {why}")
-    questions: list[Callable[[], Any]] = [lambda: doctor(trace), lambda: summary(trace)]
+    questions: list[Callable[[], Any]] = [
+        lambda: check_recording(trace),
+        lambda: summarise_trace(trace),
+    ]
     for name in ("kernel_top", "hang", "comm_summary", "slow_links", "time_breakdown"):
-        questions.append(lambda name=name: ask(trace, name))
+        questions.append(lambda name=name: ask_trace(trace, name))
     for question in questions:
         try:
             question()

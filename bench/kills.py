@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from htk.base.io.store import Store
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 
 ROOT = Path(__file__).parents[1]
 JOB = Config("gpt3-126m", layers=2, gpus_per_node=2, seq=128, steps=2, stacks=False)
@@ -37,10 +37,10 @@ JOB = Config("gpt3-126m", layers=2, gpus_per_node=2, seq=128, steps=2, stacks=Fa
 READER = """
 import hashlib, json, os, sys
 import htk.parsers.kineto.native
-from htk.quantities.derived.registry import NAMES, maker
+from htk.quantities.derived.registry import NAMES, find_maker
 from htk.traces.trace.opening import OpenOptions, open_trace
 for name in NAMES:
-    maker(name)
+    find_maker(name)
 
 def digest(folder, cache):
     trace = open_trace(folder, OpenOptions(cache=cache))
@@ -142,7 +142,7 @@ def main() -> int:
 def run(folder: Path, kills: int, stalls: int, dice: random.Random) -> dict[str, Any]:
     """Return how many were killed, while they wrote what, and how many answers were wrong."""
     job, cache = folder / "job", folder / "cache"
-    simulate(checked(JOB), job)
+    simulate_job(check_config(JOB), job)
     readers = [Reader(code, cache) for code in (ROOT, other_version(folder / "other"))]
     fresh = [reader.answer(job, cache=False) for reader in readers]
     assert None not in fresh

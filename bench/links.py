@@ -22,7 +22,7 @@ from htk.base.schema import DERIVED, TABLES
 from htk.quantities.derived.match import collective_matches
 from htk.quantities.measures.collective_calls import CollectiveCalls
 from htk.quantities.measures.link_paces import link_paces
-from htk.quantities.measures.slow_links import Alike, suspected
+from htk.quantities.measures.slow_links import Alike, find_slow_links
 from htk.quantities.measures.transfer_times import LinkRates
 from htk.recording.simulate.config import Config
 from htk.recording.simulate.network import ClusterNetwork
@@ -152,7 +152,7 @@ def _table(name: str, rows: list[Row]) -> pa.Table:
 def judged(job: MadeJob) -> tuple[list[Alike], float]:
     """Return what may be slow in a job, the likeliest first, and the probability of nothing."""
     calls = made_calls(job)
-    return suspected(link_paces(calls, LinkRates.of(calls, None, None)), calls.hosts.of_rank)
+    return find_slow_links(link_paces(calls, LinkRates.of(calls, None, None)), calls.hosts.of_rank)
 
 
 def healthy_job(seed: int, world: int) -> MadeJob:

@@ -15,7 +15,7 @@ import time
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import build, number, numbers, text
+from htk.base.columns.arrow import build_numbers, build_table, decode_texts, read_numbers
 from htk.base.columns.types import NONE
 from htk.base.schema import DERIVED, TABLES
 from htk.quantities.derived.match import collective_matches
@@ -42,23 +42,23 @@ def collectives(ranks: int, each: int, by: str, seed: int = 0) -> pa.Table:
     rank, call, start, stop_ = (np.concatenate(column) for column in zip(*parts, strict=True))
     length = len(rank)
     values = {
-        "rank": number(rank, pa.int32()),
-        "cycle": number(np.zeros(length), pa.int32()),
-        "source": text(np.zeros(length), pa.array(["kineto"])),
-        "timing": text(np.zeros(length), pa.array(["gpu"])),
-        "group": text(np.zeros(length), pa.array(["0"])),
-        "group_size": number(np.full(length, ranks), pa.int32()),
-        "type": text(kind[call], pa.array(TYPES)),
-        "in_bytes": number(size[call], pa.int64()),
-        "start_ns": number(start, pa.int64()),
-        "end_ns": number(stop_, pa.int64()),
+        "rank": build_numbers(rank, pa.int32()),
+        "cycle": build_numbers(np.zeros(length), pa.int32()),
+        "source": decode_texts(np.zeros(length), pa.array(["kineto"])),
+        "timing": decode_texts(np.zeros(length), pa.array(["gpu"])),
+        "group": decode_texts(np.zeros(length), pa.array(["0"])),
+        "group_size": build_numbers(np.full(length, ranks), pa.int32()),
+        "type": decode_texts(kind[call], pa.array(TYPES)),
+        "in_bytes": build_numbers(size[call], pa.int64()),
+        "start_ns": build_numbers(start, pa.int64()),
+        "end_ns": build_numbers(stop_, pa.int64()),
     }
     if by == "sequence":
-        values["seq"] = number(call, pa.int64())
-        values["seq_kind"] = text(np.zeros(length), pa.array(["collective"]))
+        values["seq"] = build_numbers(call, pa.int64())
+        values["seq_kind"] = decode_texts(np.zeros(length), pa.array(["collective"]))
     if by == "comms_id":
-        values["comms_id"] = text(call, pa.array([str(2**63 + k) for k in range(each)]))
-    return build(TABLES["collectives"], values, length)
+        values["comms_id"] = decode_texts(call, pa.array([str(2**63 + k) for k in range(each)]))
+    return build_table(TABLES["collectives"], values, length)
 
 
 def by_partition(groups: int, ranks: int, each: int, by: str) -> None:
@@ -70,7 +70,7 @@ def by_partition(groups: int, ranks: int, each: int, by: str) -> None:
         before = time.process_time()
         part = collectives(ranks, each, by, seed=group)
         length = part.num_rows
-        row = number(rows + np.arange(length), pa.int64())
+        row = build_numbers(rows + np.arange(length), pa.int64())
         part = part.append_column("row", row)
         making += time.process_time() - before
         answer = match_part(
@@ -79,7 +79,7 @@ def by_partition(groups: int, ranks: int, each: int, by: str) -> None:
             DERIVED["rank_windows"].empty_table(),
             TABLES["ranks"].empty_table(),
         )
-        matched += int((numbers(answer.table["match"], NONE) != NONE).sum())
+        matched += int((read_numbers(answer.table["match"], NONE) != NONE).sum())
         rows += length
         parts.append(
             MatchedPart(

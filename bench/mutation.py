@@ -276,7 +276,7 @@ def _spellings(path: str) -> set[str]:
     """How others name a module: its import, the tables that it makes, its analysis."""
     parts = Path(path).with_suffix("").parts
     module = ".".join(parts if parts[0] == "htk" else ("htk", *parts)).removesuffix(".__init__")
-    tables = {t for t in registry.NAMES if registry.maker(t).function.__module__ == module}
+    tables = {t for t in registry.NAMES if registry.find_maker(t).function.__module__ == module}
     return {module} | tables | ({parts[-1]} & ANALYSES.keys() if parts[0] == "analyses" else set())
 
 

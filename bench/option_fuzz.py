@@ -177,9 +177,9 @@ def _run_in_child(argv: list[str], folder: Path, printed: Path) -> None:
         os.dup2(target, 2)
         signal.alarm(5 * MOST_SECONDS)
         resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
-        from htk.faces.cli.main import run
+        from htk.faces.cli.main import run_command_line
 
-        code = run(argv)
+        code = run_command_line(argv)
         sys.stdout.flush()
     except BaseException:
         import traceback
@@ -221,9 +221,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         work = prepare_folder(Path(name))
         run_argv(["summary", str(SAMPLES / TRACES[1])], work)
-        from htk.faces.cli.main import run
+        from htk.faces.cli.main import run_command_line
 
-        run(["kernel-top", str(SAMPLES / TRACES[1]), "-o", f"{name}/first.csv"])  # imports most
+        run_command_line(
+            ["kernel-top", str(SAMPLES / TRACES[1]), "-o", f"{name}/first.csv"]
+        )  # imports most
         commands = list(list_commands())
         for _ in range(arguments.runs):
             outcome = run_argv(draw_argv(dice, *dice.choice(commands)), work)

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 from bench.reach import measured
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import open_trace
-from htk.whatif.baseline import baseline
-from htk.whatif.predict import predict
-from htk.whatif.representatives import representatives
+from htk.whatif.baseline import build_baseline
+from htk.whatif.predict import predict_answer
+from htk.whatif.representatives import choose_representatives
 
 _Z90 = 1.645
 BASE: dict[str, Any] = {
@@ -93,7 +93,7 @@ def main() -> None:
             job = folder / f"{name.replace(' ', '-')}-{chosen.nodes}"
             if not job.exists():
                 config = Config(**BASE | {"nodes": chosen.nodes, "seed": seed} | change)
-                simulate(checked(config), job)
+                simulate_job(check_config(config), job)
                 (job / "truth.json").unlink()
             rows += compared(name, str(job))
     for edit in dict.fromkeys(row["edit"] for row in rows):
@@ -119,11 +119,11 @@ def commands(job: str) -> None:
 def compared(name: str, job: str) -> list[dict[str, Any]]:
     """Answer all edits from all ranks and from representatives."""
     trace = open_trace(job)
-    chosen = representatives(trace)
-    few, every = baseline(chosen.tables), baseline(trace.tables)
+    chosen = choose_representatives(trace)
+    few, every = build_baseline(chosen.tables), build_baseline(trace.tables)
     rows = []
     for edit in () if few.refused or every.refused else EDITS:
-        exact, near = predict(every, [edit]), predict(few, [edit])
+        exact, near = predict_answer(every, [edit]), predict_answer(few, [edit])
         if exact.step_ns is None or near.step_ns is None:  # a guard refused it
             continue
         off = float(np.log(near.step_ns / exact.step_ns))

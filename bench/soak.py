@@ -25,8 +25,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 
 ROOT = Path(__file__).parents[1]
 JOB = Config("gpt3-126m", layers=2, gpus_per_node=2, seq=128, steps=2, stacks=False)
@@ -202,7 +202,7 @@ def main() -> int:
 def soak(folder: Path, minutes: float, clients: int) -> dict[str, Any]:
     """Return what was answered, what went wrong and what the servers held."""
     store, runs = folder / "job", folder / FOLDER
-    simulate(checked(JOB), store)
+    simulate_job(check_config(JOB), store)
     names = [f"run{k}" for k in range(5)]
     for name in names[:3]:
         shutil.copytree(store, runs / name)

@@ -30,7 +30,7 @@ import numpy as np
 
 from htk.traces.timeline.answers import TraceTimeline
 from htk.traces.timeline.detail import Detail
-from htk.traces.timeline.lanes import assembled
+from htk.traces.timeline.lanes import assemble_lanes
 from htk.traces.timeline.page import Events, written
 from htk.traces.timeline.sources import KINDS, SpanSource
 from htk.traces.trace.opening import OpenOptions, open_trace
@@ -58,7 +58,7 @@ def of_events(count: int, browser: bool) -> dict[str, Any]:
     timeline = TraceTimeline(open_trace("sample", OpenOptions(cache=False)))
     events = made_up(count)
     begun = time.process_time()
-    timeline.lanes = assembled(events, 0)
+    timeline.lanes = assemble_lanes(events, 0)
     timeline.detail = detail = Detail(timeline.lanes)
     detail.view(0, detail.lanes.high, WIDTH, range(ROWS))
     built = time.process_time() - begun

@@ -16,7 +16,7 @@ from htk.base.errors import HtkError, MissingTable, UnknownFormat, UsageError
 from htk.traces.trace.opening import open_trace
 from htk.traces.trace.trace import Trace
 from htk.whatif.answer import Answer
-from htk.whatif.baseline import baseline
+from htk.whatif.baseline import build_baseline
 from htk.whatif.recorded_step import Baseline
 from htk.whatif.sweep import BOUNDS, tried
 
@@ -125,7 +125,7 @@ def judged(name: str, trace: Trace) -> Row:
 def verdict_on(trace: Trace) -> tuple[str, str, Baseline | None]:
     """Return the verdict on a recording, the reason, and its step; None: there is none."""
     try:
-        start = baseline(trace.tables)
+        start = build_baseline(trace.tables)
     except (MissingTable, UsageError) as refusal:  # one side alone, or captures alone
         return "none", str(refusal).partition(";")[0], None
     verdict, _, why = start.gate.verdict.partition(": ")

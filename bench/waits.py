@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from htk.answers.ask import ask
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.answers.ask import ask_trace
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import OpenOptions, open_trace
 
 _PER_NODE = 8
@@ -43,7 +43,7 @@ def row(ranks: int, clocks: str, seed: int, folder: Path) -> str:
         "gpus_per_node": min(ranks, _PER_NODE),
     }
     config = Config(**_MODEL, **_JOB, **_CLOCKS, **nodes, clocks=clocks, seed=seed)
-    simulate(checked(config), folder)
+    simulate_job(check_config(config), folder)
     truth = {
         (rank, call["group"], call["type"], call["seq"]): wait
         for call in json.loads((folder / "truth.json").read_text())["collectives"]
@@ -52,11 +52,11 @@ def row(ranks: int, clocks: str, seed: int, folder: Path) -> str:
     trace = open_trace(folder, OpenOptions(cache=False))
     trace.tables["collectives"]
     start = time.process_time()
-    ask(trace, "clock_alignment")
+    ask_trace(trace, "clock_alignment")
     solving = time.process_time() - start
     calls = [
         call
-        for call in ask(trace, "collective_times").to_pylist()
+        for call in ask_trace(trace, "collective_times").to_pylist()
         if call["match"] is not None and call["members_present"] == call["members_expected"]
     ]
     keys = [(call["rank"], call["group"], call["type"], call["seq"]) for call in calls]

@@ -24,16 +24,16 @@ import numpy as np
 import pyarrow as pa
 
 from bench.repeated_step import repeated
-from htk.quantities.graph.build import READS, build
-from htk.quantities.graph.replay import replay
+from htk.quantities.graph.build import READS, build_graph
+from htk.quantities.graph.replay import replay_graph
 from htk.traces.trace.opening import open_trace
-from htk.whatif.baseline import baseline
-from htk.whatif.contention import settled
+from htk.whatif.baseline import build_baseline
+from htk.whatif.contention import settle_contention
 from htk.whatif.edited_step import apply_edits
-from htk.whatif.edits import edit
-from htk.whatif.predict import predict
+from htk.whatif.edits import find_edit
+from htk.whatif.predict import predict_answer
 from htk.whatif.recorded_step import Baseline
-from htk.whatif.sweep import swept
+from htk.whatif.sweep import sweep_edits
 from htk.whatif.uncertainty import SITE
 
 LIMITS_MS = {"graph": 2000.0, "replay": 150.0, "answer": 300.0, "sweep of 40": 1000.0}
@@ -75,16 +75,18 @@ def timed(folder: Path) -> tuple[Baseline, list[dict[str, object]]]:
     tables = open_trace(str(folder)).tables
     for name in READS:
         tables[name]
-    graph = best(lambda: build(tables), 3)
-    start = baseline(tables)
-    predict(start, [EDITS[0]])  # the first one also finds contention, memory and work
-    changed = edit("batch").apply(start.model, "2x")
+    graph = best(lambda: build_graph(tables), 3)
+    start = build_baseline(tables)
+    predict_answer(start, [EDITS[0]])  # the first one also finds contention, memory and work
+    changed = find_edit("batch").apply(start.model, "2x")
     values = [f"{k / 10:g}x" for k in range(5, 45)]
     times = {
         "graph": graph,
-        "replay": best(lambda: settled(changed, start.contention, start.concurrent_share), 5),
-        "answer": max(best(lambda e=asked: predict(start, [e]), 3) for asked in EDITS),  # type: ignore[misc]
-        "sweep of 40": best(lambda: swept(start, [], [("batch", values)]), 2),
+        "replay": best(
+            lambda: settle_contention(changed, start.contention, start.concurrent_share), 5
+        ),
+        "answer": max(best(lambda e=asked: predict_answer(start, [e]), 3) for asked in EDITS),  # type: ignore[misc]
+        "sweep of 40": best(lambda: sweep_edits(start, [], [("batch", values)]), 2),
     }
     return start, _lines(start, times, LIMITS_MS)
 
@@ -94,15 +96,17 @@ def timed_long(tables: Mapping[str, pa.Table]) -> list[dict[str, object]]:
     for name in READS:
         tables[name]
     began = time.process_time()
-    start = baseline(tables)
+    start = build_baseline(tables)
     gated = 1e3 * (time.process_time() - began)
-    predict(start, [EDITS[0]])
-    changed = edit("batch").apply(start.model, "2x")
+    predict_answer(start, [EDITS[0]])
+    changed = find_edit("batch").apply(start.model, "2x")
     times = {
         "graph and gate": gated,
-        "replay": best(lambda: settled(changed, start.contention, start.concurrent_share), 3),
-        "answer": max(best(lambda e=asked: predict(start, [e]), 2) for asked in EDITS),  # type: ignore[misc]
-        "slider": best(lambda: predict(start, [("batch", "1.5x")]), 3),
+        "replay": best(
+            lambda: settle_contention(changed, start.contention, start.concurrent_share), 3
+        ),
+        "answer": max(best(lambda e=asked: predict_answer(start, [e]), 2) for asked in EDITS),  # type: ignore[misc]
+        "slider": best(lambda: predict_answer(start, [("batch", "1.5x")]), 3),
     }
     return _lines(start, times, LONG_LIMITS_MS)
 
@@ -135,7 +139,7 @@ def best(function: Callable[[], object], runs: int) -> float:
 
 def drawn(start: Baseline, asked: tuple[str, str], draws: int) -> dict[str, object]:
     """One sigma of the logarithm of the step: as answered, and when every cause is drawn anew."""
-    answer = predict(start, [asked])
+    answer = predict_answer(start, [asked])
     edited, after = apply_edits(start, [asked])
     rng = np.random.default_rng(1)
     drawn_causes = {cause for cause, _ in edited.edge_sigma}
@@ -145,7 +149,7 @@ def drawn(start: Baseline, asked: tuple[str, str], draws: int) -> dict[str, obje
         weight = edited.weight.copy()
         for change in edited.edge_sigma.values():
             weight += np.rint(change * rng.standard_normal()).astype(np.int64)
-        moved = replay(edited.graph, weight, edited.wrap_weight).period_ns - after.period_ns
+        moved = replay_graph(edited.graph, weight, edited.wrap_weight).period_ns - after.period_ns
         step = max((answer.step_ns or 1) + moved, 1)
         steps.append(math.log(step) + sum(s * rng.standard_normal() for s in fixed))
     sigma = float(np.std(steps))

@@ -23,11 +23,11 @@ from bench.scorecard.jobs import Job
 from htk.base.errors import UsageError
 from htk.planning.plan.job import PlannedJob
 from htk.planning.plan.step import plan
-from htk.recording.simulate.config import checked
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.config import check_config
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import OpenOptions, open_trace
-from htk.whatif.baseline import baseline
-from htk.whatif.predict import predict
+from htk.whatif.baseline import build_baseline
+from htk.whatif.predict import predict_answer
 from htk.whatif.recorded_step import Baseline
 
 PAGE = Path(__file__).parents[1] / "docs/whatif_scorecard.md"
@@ -247,8 +247,8 @@ def percent_off(predicted: float | None, truth: float | None) -> float | None:
 def start_from(name: str) -> Baseline:
     """Return what predictions from a simulated job start from."""
     with TemporaryDirectory() as folder:
-        simulate(checked(replace(BASE, **JOBS[name])), Path(folder))
-        return baseline(open_trace(folder, OpenOptions(cache=False)).tables)
+        simulate_job(check_config(replace(BASE, **JOBS[name])), Path(folder))
+        return build_baseline(open_trace(folder, OpenOptions(cache=False)).tables)
 
 
 def planned_gib(name: str) -> float | None:
@@ -306,7 +306,7 @@ def simulated_rows(pairs: Sequence[str] = PAIRS) -> Iterator[Row]:
             planned_gib=planned_gib(after),
         )  # fmt: skip
         try:
-            answer = predict(start_from(before), edits)
+            answer = predict_answer(start_from(before), edits)
         except UsageError as error:
             yield replace(row, refusal=str(error))
             continue

@@ -23,11 +23,11 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from htk.base.errors import HtkError, UsageError
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import OpenOptions, open_trace
-from htk.whatif.baseline import baseline
-from htk.whatif.predict import predict
+from htk.whatif.baseline import build_baseline
+from htk.whatif.predict import predict_answer
 from htk.whatif.recorded_step import Baseline
 
 MOST_MISSED = 0.12  # of intervals that say they hold nine in ten
@@ -109,7 +109,7 @@ def draw_job(rng: random.Random) -> Config:
         if config.ranks == 1:  # which shows no strategy
             config = replace(config, strategy="ddp")
         try:
-            return checked(config)
+            return check_config(config)
         except UsageError:
             continue
 
@@ -259,8 +259,8 @@ def _change(job: Config, name: str, value: str) -> dict[str, Any]:
 def recorded(job: Config) -> Baseline:
     """Return what predictions from a simulated job start from."""
     with TemporaryDirectory() as folder:
-        simulate(job, Path(folder))
-        return baseline(open_trace(folder, OpenOptions(cache=False)).tables)
+        simulate_job(job, Path(folder))
+        return build_baseline(open_trace(folder, OpenOptions(cache=False)).tables)
 
 
 def cases(seed: int) -> Iterator[Case]:
@@ -281,7 +281,7 @@ def judged(job: Config, edits: tuple[Drawn, ...]) -> Case:
     twin, impossible, out_of_memory = None, "", False
     try:
         twin = edited_config(job, edits)
-        checked(twin)
+        check_config(twin)
     except Impossible as error:
         impossible = str(error)
     except Unsimulated:
@@ -295,7 +295,7 @@ def judged(job: Config, edits: tuple[Drawn, ...]) -> Case:
     if None in (start.job.pipeline, start.job.context):  # groups without a description
         impossible = ""
     try:
-        answer = predict(start, [tuple(edit) for edit in edits])
+        answer = predict_answer(start, [tuple(edit) for edit in edits])
     except UsageError as error:
         kind = "refused an impossible job" if impossible else "refused"
         return replace(case, outcome=kind, words=str(error))
@@ -317,7 +317,7 @@ def judged(job: Config, edits: tuple[Drawn, ...]) -> Case:
     if twin is None:
         return replace(case, outcome="answered without a twin")
     if twin == job:
-        plain = predict(start, [])
+        plain = predict_answer(start, [])
         is_same = (plain.step_ns, plain.intervals) == (answer.step_ns, answer.intervals)
         kind = "no change" if is_same else "changed by no change"
         return replace(case, outcome=kind, words=f"{plain.intervals} to {answer.intervals} ns")

@@ -3,6 +3,6 @@
 In: recordings, what is clicked. Out: pages. May import all but faces and hta.
 """
 
-from htk.base.core.extras import require
+from htk.base.core.extras import require_extra
 
-require("dashboard", "the dashboard")  # before the modules that import it
+require_extra("dashboard", "the dashboard")  # before the modules that import it

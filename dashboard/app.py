@@ -8,7 +8,7 @@ from typing import Any
 from dash import ALL, MATCH, Dash, Input, Output, State, ctx, dcc, html, no_update
 from flask import Response, request
 
-from htk.analyses import ANALYSES, find
+from htk.analyses import ANALYSES, find_analysis
 from htk.answers.output.plotting_library import packed_library
 from htk.answers.output.tokens import FONT, MONO, css_classes, css_variables
 from htk.base.core.defer_imports import spare_pandas
@@ -16,17 +16,17 @@ from htk.base.core.humanize import format_int_ranges
 from htk.base.errors import HtkError
 from htk.base.mappings import Fields
 from htk.dashboard import compressed, derived, filters, grids, start
-from htk.dashboard.components import attributes, problem, safely
+from htk.dashboard.components import draw_part_safely, draw_problem, spell_attributes
 from htk.dashboard.files import add_routes as add_file_routes
-from htk.dashboard.filters import IDS, pills
-from htk.dashboard.frame import about, frame, menu, plain_menu, trust
+from htk.dashboard.filters import IDS, draw_filter_pills
+from htk.dashboard.frame import describe_run, draw_frame, draw_menu, draw_trust, plain_menu
 from htk.dashboard.grids import rows_and_columns
-from htk.dashboard.guard import protect
-from htk.dashboard.markup import compact
+from htk.dashboard.guard import install_guard
+from htk.dashboard.markup import compact_components
 from htk.dashboard.page import NAMED, Page, Visit, fill_drawn
-from htk.dashboard.pages import answer, composed, needs_no_run
+from htk.dashboard.pages import answer_on_page, load_pages, needs_no_run
 from htk.dashboard.runs import Runs
-from htk.dashboard.table_view import grouped
+from htk.dashboard.table_view import group_rows
 from htk.dashboard.timeline.routes import add_routes
 from htk.dashboard.url_state import UrlState
 
@@ -44,7 +44,7 @@ def create_app(runs: Runs, *, token: str | None = None) -> Dash:
         update_title="",
     )
     app.index_string = _document()
-    app.layout = compact(frame())
+    app.layout = compact_components(draw_frame())
     _serve_library(app)
     grids.defer_script()
     _show(app, runs)
@@ -53,13 +53,13 @@ def create_app(runs: Runs, *, token: str | None = None) -> Dash:
     _colours(app)
     _follow(app, runs)
     start.add_callbacks(app, runs)
-    for page in composed().values():
+    for page in load_pages().values():
         if page.register:
             page.register(app, runs)
     add_routes(app.server, runs)
     add_file_routes(app.server, runs)
     compressed.serve(app)
-    protect(app, token)
+    install_guard(app, token)
     return app
 
 
@@ -110,7 +110,7 @@ def _show(app: Dash, runs: Runs) -> None:
         Input("followed", "data"),
     )
     def show(pathname: str, search: str, dark: bool, _again: Any, _followed: Any) -> Sequence[Any]:
-        return [compact(content) for content in _places(runs, pathname, search, dark)]
+        return [compact_components(content) for content in _places(runs, pathname, search, dark)]
 
     @app.callback(
         Output({"type": "part", "page": MATCH, "part": MATCH}, "children"),
@@ -131,11 +131,11 @@ def _show(app: Dash, runs: Runs) -> None:
 
 def _part(visit: Visit, page_name: str, name: str) -> Any:
     """Return a part of a page."""
-    page = composed().get("" if page_name == "overview" else page_name)
+    page = load_pages().get("" if page_name == "overview" else page_name)
     if page is None or name not in page.parts:
-        return problem("There is no such part of the page.", "Not found")
+        return draw_problem("There is no such part of the page.", "Not found")
     make = page.parts[name]
-    return safely(lambda v: v.drawn(name, lambda: compact(make(v))), visit)
+    return draw_part_safely(lambda v: v.drawn(name, lambda: compact_components(make(v))), visit)
 
 
 def _places(runs: Runs, pathname: str, search: str, dark: bool) -> Sequence[Any]:
@@ -143,19 +143,25 @@ def _places(runs: Runs, pathname: str, search: str, dark: bool) -> Sequence[Any]
     view = UrlState.of(pathname, search)
     visit = Visit(runs, view, bool(dark))
     # Whose page it is; made anew, so that no chart of the last one becomes another of this one.
-    here = {**attributes(data_view=_address(pathname, search)), "key": f"view {next(_views)}"}
+    here = {**spell_attributes(data_view=_address(pathname, search)), "key": f"view {next(_views)}"}
     if needs_no_run(view.page):
-        shown = html.Div(safely(_page, visit), **here)
+        shown = html.Div(draw_part_safely(_page, visit), **here)
         if runs.trace(view.run) is None:
-            return [shown, plain_menu(view, runs), [], about(visit), []]
-        return [shown, menu(visit), [], about(visit), trust(visit)]
+            return [shown, plain_menu(view, runs), [], describe_run(visit), []]
+        return [shown, draw_menu(visit), [], describe_run(visit), draw_trust(visit)]
     if view.page == "runs" or (not view.run and not runs.has_initial):
-        return [start.page(runs), plain_menu(view, runs), [], "", []]
+        return [start.draw_start_page(runs), plain_menu(view, runs), [], "", []]
     waiting = _opened(runs, view)
     if waiting is not None:
-        return [waiting, plain_menu(view, runs), [], about(visit), []]
-    shown = html.Div(safely(_page, visit), **here)
-    return [shown, menu(visit), pills(visit), about(visit), trust(visit)]
+        return [waiting, plain_menu(view, runs), [], describe_run(visit), []]
+    shown = html.Div(draw_part_safely(_page, visit), **here)
+    return [
+        shown,
+        draw_menu(visit),
+        draw_filter_pills(visit),
+        describe_run(visit),
+        draw_trust(visit),
+    ]
 
 
 def _opened(runs: Runs, view: UrlState) -> Any:
@@ -163,28 +169,30 @@ def _opened(runs: Runs, view: UrlState) -> Any:
     if runs.trace(view.run) is not None:
         return None
     try:
-        return start.opening(runs, view.run)
+        return start.draw_opening(runs, view.run)
     except HtkError as error:
-        return problem(str(error), "Not opened")
+        return draw_problem(str(error), "Not opened")
 
 
 def _page(visit: Visit) -> Any:
     """Return what the address asks for."""
-    page = composed().get(visit.view.page)
+    page = load_pages().get(visit.view.page)
     if page is not None and not page.needs_run:
         return html.Div(_laid_out(page, visit), className="composed")
     if page is not None:
-        left = html.Div(safely(_whether_anything_is_left, visit))
+        left = html.Div(draw_part_safely(_whether_anything_is_left, visit))
         if left.children is not None:  # said before any part
             return html.Div([html.H1(page.title), left, _unfiltered(visit)])
         return html.Div(_laid_out(page, visit), className="composed")
     if visit.view.page in ANALYSES:
-        return visit.drawn("page", lambda: compact(derived.page(visit, visit.view.page)))
-    return problem(f"There is no page {visit.view.page!r}.", "Not found")
+        return visit.drawn(
+            "page", lambda: compact_components(derived.draw_question_page(visit, visit.view.page))
+        )
+    return draw_problem(f"There is no page {visit.view.page!r}.", "Not found")
 
 
 def _laid_out(page: Page, visit: Visit) -> Any:
-    return fill_drawn(safely(page.layout, visit, html.H1(page.title)), visit)
+    return fill_drawn(draw_part_safely(page.layout, visit, html.H1(page.title)), visit)
 
 
 def _whether_anything_is_left(visit: Visit) -> Any:
@@ -221,7 +229,9 @@ def _change(app: Dash) -> None:
                 value = {i["name"]: v for i, v in zip(ids, options, strict=True)}[trigger["name"]]
             changed = _changed(view, trigger, value)
         else:
-            changed = filters.changed(view, str(trigger).removeprefix("filter-"), value, longest)
+            changed = filters.change_filter(
+                view, str(trigger).removeprefix("filter-"), value, longest
+            )
         query = changed.search()
         if query == (search or ""):
             return no_update
@@ -253,7 +263,7 @@ def _changed(view: UrlState, trigger: dict[str, str], value: Any) -> UrlState:
     if not value:
         return view
     if trigger["type"] == "chip":
-        return filters.cleared(view, trigger["name"])
+        return filters.clear_filter(view, trigger["name"])
     if trigger["type"] == "brush":
         drawn = value.get("range", {})  # on the axis of one recording: x, x2, …
         low, high = sorted(next((drawn[axis] for axis in drawn if axis.startswith("x")), [0, 0]))
@@ -271,9 +281,9 @@ def _changed(view: UrlState, trigger: dict[str, str], value: Any) -> UrlState:
 
 
 def _default(page: str, name: str) -> Any:
-    if page in composed():
-        return composed()[page].options.get(name)
-    return find(page).options[name].default if page in ANALYSES else None
+    if page in load_pages():
+        return load_pages()[page].options.get(name)
+    return find_analysis(page).options[name].default if page in ANALYSES else None
 
 
 def _tables(app: Dash, runs: Runs) -> None:
@@ -287,8 +297,8 @@ def _tables(app: Dash, runs: Runs) -> None:
     )
     def group(by: str | None, asked: Fields, search: str) -> Any:
         visit = Visit(runs, UrlState.of("", search))
-        result = answer(visit, asked["analysis"], asked["options"])
-        table = grouped(result.table, by) if by else result.table
+        result = answer_on_page(visit, asked["analysis"], asked["options"])
+        table = group_rows(result.table, by) if by else result.table
         grid = rows_and_columns(table, int(result.coverage.get("origin_ns") or 0))
         return grid["rowData"], grid["columnDefs"]
 

@@ -13,7 +13,7 @@ from dash import dcc, html
 
 from htk.answers.output.coverage_text import coverage_lines
 from htk.answers.output.figure_text import with_plain_names
-from htk.answers.output.figures import figure
+from htk.answers.output.figures import draw_figure
 from htk.answers.output.rank_map import META as POPULATION
 from htk.answers.output.result import Result
 from htk.answers.output.tokens import palette_of
@@ -21,7 +21,7 @@ from htk.base.core.analysis import Option
 from htk.base.errors import HtkError, MissingTable
 from htk.base.mappings import Fields
 from htk.dashboard.page import Visit
-from htk.dashboard.url_state import shown
+from htk.dashboard.url_state import spell_option
 
 _FILES = re.compile(r"^.*?: (?=no )")  # the page is of these files alone
 _COMMANDS = re.compile(r" \(htk [^)]*\)|; choose with --.*")  # said of the command line
@@ -35,31 +35,31 @@ _HIGHEST, _ROW, _AROUND_ROWS = 380, 44, 130
 MADE_ON_OPENING: Any = {"keepMounted": False}
 
 
-def problem(text: str, title: str = "No answer") -> Any:
+def draw_problem(text: str, title: str = "No answer") -> Any:
     return html.Div([html.B(title), html.P(text)], className="problem", role="alert")
 
 
-def attributes(**values: str) -> Fields:
+def spell_attributes(**values: str) -> Fields:
     """Return keyword arguments as attributes: aria_label=… becomes aria-label."""
     return {name.replace("_", "-"): value for name, value in values.items()}
 
 
-def empty(text: str) -> Any:
+def draw_empty_panel(text: str) -> Any:
     """Return a panel that says why there is nothing to show, which is no fault."""
     return html.Div(text, className="empty")
 
 
-def section(heading: Any, *children: Any, note: str = "") -> Any:
+def draw_section(heading: Any, *children: Any, note: str = "") -> Any:
     """Return a panel of a page: what it shows, in what way, and the thing itself."""
-    return html.Section([html.H2(heading), *hint(note), *children])
+    return html.Section([html.H2(heading), *draw_hint(note), *children])
 
 
-def hint(words: str) -> list[Any]:
+def draw_hint(words: str) -> list[Any]:
     """Return small words below a heading; nothing of none."""
     return [html.P(words, className="hint")] if words else []
 
 
-def headed(
+def add_heading(
     heading: str | Callable[[Visit], Any],
 ) -> Callable[[Callable[[Visit], list[Any]]], Callable[[Visit], Any]]:
     """Make a panel of what a function returns; it keeps its heading where a table is missing."""
@@ -70,8 +70,8 @@ def headed(
             try:
                 children = make(visit)
             except MissingTable as error:
-                children = [empty(not_there(str(error)))]
-            return section(heading if isinstance(heading, str) else heading(visit), *children)
+                children = [draw_empty_panel(not_there(str(error)))]
+            return draw_section(heading if isinstance(heading, str) else heading(visit), *children)
 
         return part
 
@@ -84,18 +84,18 @@ def of_all_steps(visit: Visit) -> str:
     return f"Added up over the recording: {steps} steps." if steps > 1 else ""
 
 
-def safely(make: Callable[[Visit], Any], visit: Visit, heading: Any = None) -> Any:
+def draw_part_safely(make: Callable[[Visit], Any], visit: Visit, heading: Any = None) -> Any:
     """Return a part of a page, or what went wrong in its place; missing data keeps the heading."""
     try:
         return make(visit)
     except MissingTable as error:
-        return html.Div([heading, empty(not_there(str(error)))])
+        return html.Div([heading, draw_empty_panel(not_there(str(error)))])
     except HtkError as error:
-        return problem(str(error))
+        return draw_problem(str(error))
     except Exception as error:  # one part that fails leaves the others standing
         logging.getLogger("htk").exception("a part of the page %r failed", visit.view.page)
         words = f"Internal error; please report it. {type(error).__name__}: {error}"
-        return problem(words, "This part failed")
+        return draw_problem(words, "This part failed")
 
 
 def without_commands(text: str) -> str:
@@ -111,7 +111,7 @@ def not_there(message: str) -> str:
     return f"Not recorded: {reason}."
 
 
-def tile(
+def draw_tile(
     label: str, value: str, more: str = "", href: str = "", *, kind: str = "", drawn: Any = None
 ) -> Any:
     """Return a headline number: what it is, how much, and what stands beside it. Its unit is small;
@@ -129,13 +129,13 @@ def tile(
     return dcc.Link(inside, href=href, className=name) if href else html.Div(inside, className=name)
 
 
-def meter(pct: float, kind: str) -> Any:
+def draw_meter(pct: float, kind: str) -> Any:
     """Return a share as a bar in the colour of what it is of."""
     width = {"width": f"{max(0.0, min(pct, 100.0)):.2f}%"}
     return html.Div(html.I(className=f"k-{kind}", style=width), className="meter")
 
 
-def spark(values: Sequence[float], *, dark: bool) -> Any:
+def draw_spark(values: Sequence[float], *, dark: bool) -> Any:
     """Return a few values as a small line, the last with a dot; from zero where they stand."""
     if len(values) < 2:
         return None
@@ -154,7 +154,7 @@ def spark(values: Sequence[float], *, dark: bool) -> Any:
     return html.Img(src=drawn, className="spark", alt="")
 
 
-def control(option: Option, value: Any) -> Any:
+def draw_control(option: Option, value: Any) -> Any:
     """Return a control for an option; its id says which."""
     choices = [str(c) for c in typing.get_args(option.type) if c is not type(None)]
     optional = type(None) in typing.get_args(option.type)
@@ -165,16 +165,16 @@ def control(option: Option, value: Any) -> Any:
         choices = ["true", "false"]
     words: Fields = {"label": option.name.replace("_", " "), "description": option.doc}
     if option.type is bool or literals:
-        return select(option.name, choices, shown(value), clearable=optional, **words)
+        return draw_select(option.name, choices, spell_option(value), clearable=optional, **words)
     control_id = {"type": "option", "name": option.name}
-    return dmc.TextInput(id=control_id, value=shown(value), debounce=400, w=220, **words)
+    return dmc.TextInput(id=control_id, value=spell_option(value), debounce=400, w=220, **words)
 
 
 def _is_literal(kind: Any) -> bool:
     return typing.get_origin(kind) is typing.Literal
 
 
-def select(name: str, choices: list[str], value: str, **more: Any) -> Any:
+def draw_select(name: str, choices: list[str], value: str, **more: Any) -> Any:
     """Return a choice that the address keeps."""
     control_id = {"type": "option", "name": name}
     shared: Fields = {"w": 220, "allowDeselect": False, "label": name, **more}
@@ -182,7 +182,7 @@ def select(name: str, choices: list[str], value: str, **more: Any) -> Any:
     return dmc.Select(id=control_id, data=choices, value=value or None, **shared)
 
 
-def slider(name: str, value: int, low: int, high: int, label: str) -> Any:
+def draw_slider(name: str, value: int, low: int, high: int, label: str) -> Any:
     """Return a number that the address keeps."""
     control_id = {"type": "option", "name": name}
     marks: Any = [{"value": v, "label": str(v)} for v in (low, (low + high) // 2, high)]
@@ -200,18 +200,18 @@ def slider(name: str, value: int, low: int, high: int, label: str) -> Any:
     return html.Div([html.Div(label, className="control-label"), bar])
 
 
-def picture(result: Result, *, dark: bool) -> Any:
+def draw_answer(result: Result, *, dark: bool) -> Any:
     """Return an answer as it likes to be drawn."""
     chart = result.analysis.chart
     if chart is None or not len(result):
         return html.Div()
-    drawn = figure(result.table, chart, dark=dark)
+    drawn = draw_figure(result.table, chart, dark=dark)
     if not any(_has_values(trace) for trace in drawn.data):
         return html.Div()  # the table says what there is: axes without a mark say nothing
     if drawn.layout.meta != POPULATION:
-        return plot(drawn, result.analysis.question, height=_height(drawn))
+        return draw_plot(drawn, result.analysis.question, height=_height(drawn))
     chosen = {"type": "by-rank", "name": result.analysis.name}
-    map_of_ranks = plot(drawn, result.analysis.question, chosen, drawn.layout.height)
+    map_of_ranks = draw_plot(drawn, result.analysis.question, chosen, drawn.layout.height)
     map_of_ranks.className += " population"
     map_of_ranks.tabIndex = 0  # arrows go from rank to rank
     return map_of_ranks
@@ -232,7 +232,7 @@ def _has_values(trace: Any) -> bool:
     return values is not None and any(value is not None for value in values)
 
 
-def plot(fig: Any, label: str, plot_id: Any = None, height: int = _HIGHEST) -> Any:
+def draw_plot(fig: Any, label: str, plot_id: Any = None, height: int = _HIGHEST) -> Any:
     """Return a figure that can be saved; its id, where it has one, makes clicks into filters."""
     config: Any = {"displaylogo": False, "displayModeBar": False, "responsive": True}
     identity = {"id": plot_id} if plot_id is not None else {}
@@ -241,18 +241,21 @@ def plot(fig: Any, label: str, plot_id: Any = None, height: int = _HIGHEST) -> A
     )
     saves = [
         html.Button(
-            kind.upper(), className="save", title=f"save as {kind}", **attributes(data_save=kind)
+            kind.upper(),
+            className="save",
+            title=f"save as {kind}",
+            **spell_attributes(data_save=kind),
         )
         for kind in ("png", "svg")
     ]
     return html.Figure(
         [graph, html.Div(saves, className="saves")],
         className="plot",
-        **attributes(aria_label=label),
+        **spell_attributes(aria_label=label),
     )
 
 
-def coverage(result: Result) -> list[Any]:
+def draw_coverage(result: Result) -> list[Any]:
     """Return what an answer rests on in a line; facts of its analysis unfold from another."""
     lines = [_COMMANDS.sub("", line) for line in coverage_lines(result.coverage)]
     own = "; ".join(line.strip() for line in lines[1:])

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from htk.dashboard import plots
-from htk.dashboard.components import empty, plot, section
+from htk.dashboard.components import draw_empty_panel, draw_plot, draw_section
 from htk.dashboard.page import Visit
 from htk.quantities.measures.gpu_counters import Sampled, sampled_quantities
 from htk.traces.timeline.counters import Counter
@@ -21,16 +21,18 @@ _TITLES = {
 }
 
 
-def counters(visit: Visit) -> Any:
+def draw_counters(visit: Visit) -> Any:
     """Return the panel: a strip for each quantity, a line for each GPU."""
     heading = "Clock, power, temperature and traffic over time"
     strips = visit.kept("counter strips", lambda: _strips(visit))
     if not strips:
         text = "No counters of the GPU were recorded: Kineto's, Nsight's --gpu-metrics-devices."
-        return section(heading, empty(text))
-    fig = plots.strips(strips, visit.dark)
+        return draw_section(heading, draw_empty_panel(text))
+    fig = plots.draw_strips(strips, visit.dark)
     note = "A value holds until the next sample. The timeline has the same counters as rows."
-    return section(heading, plot(fig, heading, None, 90 + _HEIGHT * len(strips)), note=note)
+    return draw_section(
+        heading, draw_plot(fig, heading, None, 90 + _HEIGHT * len(strips)), note=note
+    )
 
 
 def _strips(visit: Visit) -> list[plots.Strip]:

@@ -5,38 +5,47 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import html
 
-from htk.analyses import ANALYSES, find
+from htk.analyses import ANALYSES, find_analysis
 from htk.answers.output.one_sentence import state_answer
 from htk.base.errors import HtkError, MissingTable
-from htk.dashboard.components import control, coverage, empty, not_there, picture, problem
-from htk.dashboard.grids import grid
+from htk.dashboard.components import (
+    draw_answer,
+    draw_control,
+    draw_coverage,
+    draw_empty_panel,
+    draw_problem,
+    not_there,
+)
+from htk.dashboard.grids import draw_grid
 from htk.dashboard.page import Visit
 
 
-def names() -> set[str]:
+def list_page_names() -> set[str]:
     """Return every question's page."""
     return set(ANALYSES)
 
 
-def page(visit: Visit, name: str) -> Any:
+def draw_question_page(visit: Visit, name: str) -> Any:
     """Return the page of an analysis: its answer in a sentence, its question, controls, picture,
     table and coverage."""
-    analysis = find(name)
+    analysis = find_analysis(name)
     head: list[Any] = [html.H1(analysis.question)]
     method = _method(analysis.doc.partition("\n")[2].strip())
     try:
         options = visit.view.values(analysis.options)
-        controls = [control(o, options.get(o.name, o.default)) for o in analysis.options.values()]
+        controls = [
+            draw_control(o, options.get(o.name, o.default)) for o in analysis.options.values()
+        ]
         result = visit.ask(name, **options)
         if answered := state_answer(result):
             head = [html.H1(answered), html.P(analysis.question, className="lead")]
         head += [*method, dmc.Group(controls, align="end", mb="sm")]
     except MissingTable as error:
-        return html.Div([*head, *method, empty(not_there(str(error)))])
+        return html.Div([*head, *method, draw_empty_panel(not_there(str(error)))])
     except HtkError as error:
-        return html.Div([*head, *method, problem(str(error))])
-    table = grid(result, visit, options)
-    body = html.Section([picture(result, dark=visit.dark), *coverage(result), table])
+        return html.Div([*head, *method, draw_problem(str(error))])
+    table = draw_grid(result, visit, options)
+    body = html.Section([draw_answer(result, dark=visit.dark), *draw_coverage(result), table])
     return html.Div([*head, body])
 
 

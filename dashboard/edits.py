@@ -13,10 +13,10 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 
 from htk.base.mappings import NamedTables
-from htk.dashboard.components import MADE_ON_OPENING, attributes
+from htk.dashboard.components import MADE_ON_OPENING, spell_attributes
 from htk.dashboard.page import Visit
 from htk.dashboard.url_state import UrlState
-from htk.physics.hardware import catalogue
+from htk.physics.hardware import load_catalogue
 from htk.whatif.edits import all_edits
 from htk.whatif.label import SHARDINGS
 from htk.whatif.served_iteration import ServedIteration
@@ -44,7 +44,7 @@ SAVED = "saved"
 Edits = tuple[tuple[str, str], ...]
 
 
-def controls(visit: Visit) -> list[Any]:
+def draw_edit_controls(visit: Visit) -> list[Any]:
     """Sliders and choices as the address has them, and what saves them: those that can apply."""
     edits = _parted(dict(edits_of(visit.view)))
     served = is_of_server(visit)
@@ -52,7 +52,7 @@ def controls(visit: Visit) -> list[Any]:
     offered = [name for name in KNOWN if name not in senseless]
     sliders = {**(SERVED_FACTORS if served else {}), **_SLIDERS}
     choices = {**(SERVED_CHOICES if served else {}), **_CHOICES}
-    choices["hardware"] = ("hardware", tuple(sorted(catalogue())))
+    choices["hardware"] = ("hardware", tuple(sorted(load_catalogue())))
     first = [n for n in (*sliders, *choices, *_TEXTS) if n in offered or "." in n]
     more = [_text(n, label_of(n), "", edits) for n in offered if n not in first]
     fields = [
@@ -72,7 +72,7 @@ def controls(visit: Visit) -> list[Any]:
                     placeholder="name",
                     size="xs",
                     w=130,
-                    **attributes(aria_label="name of the scenario"),
+                    **spell_attributes(aria_label="name of the scenario"),
                 ),
                 html.Button("Save scenario", id="scenario-save", className="chip"),
                 html.A(
@@ -146,7 +146,7 @@ _OF_SERVERS = (
 _ANSWERING = ("requests", "kv", "draft")
 
 
-def presets(visit: Visit, served: ServedIteration | None) -> list[Any]:
+def draw_presets(visit: Visit, served: ServedIteration | None) -> list[Any]:
     """Questions that people ask first, as links: those that the recording can answer."""
     tables = _tables_of(visit)
     sizes = tables["ranks"]["world_size"].to_pylist() if tables else []
@@ -157,12 +157,12 @@ def presets(visit: Visit, served: ServedIteration | None) -> list[Any]:
     offered = [
         preset
         for preset in offered
-        if (preset[1] != "hardware" or preset[2] in catalogue())
+        if (preset[1] != "hardware" or preset[2] in load_catalogue())
         and not (lone and preset[1] in _OF_SEVERAL)
         and (preset[1] != "serving" or served is None or _serves(served, preset[2]))
     ]
     return [
-        dcc.Link(words, href=opening(visit.view, ((name, value),)))
+        dcc.Link(words, href=build_whatif_address(visit.view, ((name, value),)))
         for words, name, value in offered
     ]
 
@@ -252,19 +252,21 @@ def edits_of(view: UrlState) -> Edits:
     return tuple((name, view.options[name]) for name in KNOWN if view.options.get(name))
 
 
-def chosen(ids: list[dict[str, str]], values: list[Any]) -> dict[str, str]:
+def read_chosen_edits(ids: list[dict[str, str]], values: list[Any]) -> dict[str, str]:
     """Return what the controls say."""
     by_control = {i["name"]: _value(i["name"], v) for i, v in zip(ids, values, strict=True)}
     return join_settings(by_control)
 
 
-def moved(search: str, ids: list[dict[str, str]], values: list[Any], saved: str) -> UrlState:
+def build_moved_view(
+    search: str, ids: list[dict[str, str]], values: list[Any], saved: str
+) -> UrlState:
     """Return the view that the controls and the saved scenarios make of the address."""
-    options = {**chosen(ids, values), SAVED: saved}
+    options = {**read_chosen_edits(ids, values), SAVED: saved}
     return replace(UrlState.of("whatif", search), options={k: v for k, v in options.items() if v})
 
 
-def plain(name: str | None) -> str:
+def strip_separators(name: str | None) -> str:
     """Return a name without the signs that part scenarios."""
     return " ".join((name or "").replace("~", " ").replace("|", " ").split())[:40]
 
@@ -279,10 +281,10 @@ def saved_of(text: str) -> list[tuple[str, Edits]]:
     return scenarios
 
 
-def written(saved: Sequence[tuple[str, Edits]]) -> str:
+def write_scenarios(saved: Sequence[tuple[str, Edits]]) -> str:
     return "|".join("~".join([name, *(f"{k}={v}" for k, v in edits)]) for name, edits in saved)
 
 
-def opening(view: UrlState, edits: Edits) -> str:
+def build_whatif_address(view: UrlState, edits: Edits) -> str:
     kept = {k: v for k, v in view.options.items() if k in (SAVED, PRICE)}
     return "/whatif" + UrlState("whatif", view.filters, {**kept, **dict(edits)}, view.run).search()

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, numbers, read_times
+from htk.base.columns.arrow import match_texts, read_numbers, read_times
 from htk.base.columns.groups import Groups
-from htk.base.columns.intervals import union
-from htk.base.columns.order import ordered
+from htk.base.columns.intervals import merge_spans
+from htk.base.columns.order import order_by
 from htk.base.errors import HtkError
 from htk.dashboard.page import Visit
 
@@ -25,7 +25,7 @@ class Instance:
     gpu: int | None = None  # of a rank with several
 
 
-def link(visit: Visit, example: Instance) -> str:
+def link_to_timeline(visit: Visit, example: Instance) -> str:
     """Return the timeline there, with a margin on both sides."""
     margin = max((example.to_ns - example.from_ns) // 4, 1000)
     low = max(example.from_ns - margin, 0)
@@ -35,7 +35,7 @@ def link(visit: Visit, example: Instance) -> str:
     return visit.view.link("timeline", **times, **whose)
 
 
-def instance(visit: Visit, analysis: str) -> Instance | None:
+def find_worst_instance(visit: Visit, analysis: str) -> Instance | None:
     """Return the worst instance of what an analysis shows; None where none can be told."""
     try:
         find = _FINDERS.get(analysis, step)
@@ -73,15 +73,15 @@ def exposed(visit: Visit) -> Instance | None:
     if row is None:
         return None
     activities = visit.trace.tables["activities"]
-    chosen = numbers(activities["rank"], -1) == row["rank"]
-    chosen &= numbers(activities["event"], -1) == row["event"]
+    chosen = read_numbers(activities["rank"], -1) == row["rank"]
+    chosen &= read_numbers(activities["event"], -1) == row["event"]
     return _span(visit, activities, chosen, f"the most exposed {row['type']}")
 
 
 def kernel(visit: Visit) -> Instance | None:
     """Return the longest kernel that computes."""
     activities = visit.trace.tables["activities"]
-    computes = matching(activities["kind"], "compute".__eq__)
+    computes = match_texts(activities["kind"], "compute".__eq__)
     return _span(visit, activities, computes, "the longest kernel")
 
 
@@ -89,30 +89,30 @@ def copy(visit: Visit) -> Instance | None:
     """Return the longest copy."""
     activities = visit.trace.tables["activities"]
     return _span(
-        visit, activities, matching(activities["kind"], "memory".__eq__), "the longest copy"
+        visit, activities, match_texts(activities["kind"], "memory".__eq__), "the longest copy"
     )
 
 
 def gap(visit: Visit) -> Instance | None:
     """Return the longest time that a GPU stood still."""
-    longest = gaps(visit, 1)
+    longest = find_longest_gaps(visit, 1)
     return longest[0] if longest else None
 
 
-def gaps(visit: Visit, most: int) -> list[Instance]:
+def find_longest_gaps(visit: Visit, most: int) -> list[Instance]:
     """Return the longest times that a GPU stood still between activities."""
     table = visit.trace.tables["activities"]
     start, end = read_times(table)
     low, high = _window(visit)
     rows = np.flatnonzero((end > low) & (start < high))
-    gpus = Groups.by_keys([numbers(table[column], -1)[rows] for column in ("rank", "device")])
+    gpus = Groups.by_keys([read_numbers(table[column], -1)[rows] for column in ("rank", "device")])
     several = len(gpus) > len(np.unique(gpus.keys[:, 0]))
-    rows = rows[ordered(gpus.group_ids)]
+    rows = rows[order_by(gpus.group_ids)]
     last = np.cumsum(gpus.count).tolist()
     instances: list[Instance] = []
     for who, count, after in zip(gpus.keys.tolist(), gpus.count.tolist(), last, strict=True):
         on_gpu = rows[after - count : after]
-        spans = union(start[on_gpu], end[on_gpu])
+        spans = merge_spans(start[on_gpu], end[on_gpu])
         length = spans.start[1:] - spans.end[:-1]
         for k in np.argsort(-length)[:most].tolist():
             a = int(spans.end[k]) - visit.trace.origin_ns
@@ -136,13 +136,13 @@ def _window(visit: Visit) -> tuple[int, int]:
     windows = visit.trace.tables["rank_windows"]
     if not windows.num_rows:
         return 0, np.iinfo(np.int64).max
-    return int(numbers(windows["start_ns"]).min()), int(numbers(windows["end_ns"]).max())
+    return int(read_numbers(windows["start_ns"]).min()), int(read_numbers(windows["end_ns"]).max())
 
 
 def _longest(table: pa.Table, column: str) -> dict[str, int] | None:
     if not table.num_rows:
         return None
-    index = int(np.argmax(numbers(table[column], -1)))
+    index = int(np.argmax(read_numbers(table[column], -1)))
     row: dict[str, int] = table.slice(index, 1).to_pylist()[0]
     return row
 
@@ -155,7 +155,7 @@ def _span(visit: Visit, table: pa.Table, chosen: np.ndarray, what: str) -> Insta
         return None
     index = int(np.argmax(np.where(chosen, end - start, -1)))
     origin = visit.trace.origin_ns
-    rank = int(numbers(table["rank"], -1)[index])
+    rank = int(read_numbers(table["rank"], -1)[index])
     what = f"{what} (rank {rank})"
     return Instance(what, int(start[index]) - origin, int(end[index]) - origin, rank)
 

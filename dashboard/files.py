@@ -5,13 +5,13 @@ from typing import Any
 
 from flask import Response, request
 
-from htk.analyses import ANALYSES, find
+from htk.analyses import ANALYSES, find_analysis
 from htk.answers.output.render import to_bytes
 from htk.answers.output.result import Result
 from htk.base.errors import HtkError, UnknownAnalysis, UsageError
 from htk.base.mappings import Facts
 from htk.dashboard.page import Visit
-from htk.dashboard.pages import answer
+from htk.dashboard.pages import answer_on_page
 from htk.dashboard.run_name import run_name
 from htk.dashboard.runs import Runs
 from htk.dashboard.table_view import TableView
@@ -33,8 +33,8 @@ def add_routes(server: Any, runs: Runs) -> None:
         options: Facts = view.options
         try:
             if name in ANALYSES:
-                options = view.values(find(name).options)
-            result = answer(Visit(runs, view), name, options)
+                options = view.values(find_analysis(name).options)
+            result = answer_on_page(Visit(runs, view), name, options)
         except UnknownAnalysis:
             return Response("no such export", 404, mimetype=_PLAIN)
         except HtkError as error:

@@ -8,9 +8,14 @@ import numpy as np
 from dash import html
 
 from htk.base.columns.arrow import codes_of
-from htk.base.core.humanize import format_duration, format_int_ranges, parse_int_ranges, shorten
+from htk.base.core.humanize import (
+    format_duration,
+    format_int_ranges,
+    parse_int_ranges,
+    shorten_text,
+)
 from htk.base.errors import HtkError
-from htk.dashboard.components import MADE_ON_OPENING, attributes
+from htk.dashboard.components import MADE_ON_OPENING, spell_attributes
 from htk.dashboard.page import Visit
 from htk.dashboard.url_state import UrlState
 from htk.traces.trace.trace import Trace
@@ -22,7 +27,7 @@ _MOST_NAMES = 400  # suggested
 _IN_PLACE: Any = {**MADE_ON_OPENING, "withinPortal": False}
 
 
-def pills(visit: Visit) -> list[Any]:
+def draw_filter_pills(visit: Visit) -> list[Any]:
     """Return a pill for each filter."""
     trace = visit.runs.trace(visit.view.run)
     if trace is None:
@@ -73,7 +78,7 @@ def _pill(name: str, label: str, value: str, everything: str, picker: Any) -> An
         id={"type": "chip", "name": name},
         className="clear",
         title=f"remove the filter {label.lower()}",
-        **attributes(aria_label=f"remove the filter {label.lower()}"),
+        **spell_attributes(aria_label=f"remove the filter {label.lower()}"),
     )
     return html.Span([menu, clear] if value else [menu], className="pill-group")
 
@@ -169,7 +174,9 @@ def _names(name: str, visit: Visit, trace: Trace) -> Any:
     what = "part of a name" if name == "name" else "name of a range, or a regular expression"
     return dmc.Autocomplete(
         id=f"filter-{name}",
-        data=list(dict.fromkeys(shorten(text, 120) for text in names)),  # the browser wants no two
+        data=list(
+            dict.fromkeys(shorten_text(text, 120) for text in names)
+        ),  # the browser wants no two
         value=visit.view.filters.get(name, ""),
         label=what,
         limit=12,
@@ -194,7 +201,9 @@ def _time_words(chosen: Mapping[str, str]) -> str:
     return f"{chosen.get('from', 'start')} – {chosen.get('to', 'end')}"
 
 
-def changed(view: UrlState, name: str, value: Any, longest_ms: float | None = None) -> UrlState:
+def change_filter(
+    view: UrlState, name: str, value: Any, longest_ms: float | None = None
+) -> UrlState:
     """The view after a picker was used; `longest_ms` is the end of the picker of times."""
     if name in ("ranks", "cycles", "steps"):
         return view.with_filters(
@@ -211,7 +220,7 @@ def changed(view: UrlState, name: str, value: Any, longest_ms: float | None = No
     return view.with_filters(**{name: (value or "").strip()})
 
 
-def cleared(view: UrlState, name: str) -> UrlState:
+def clear_filter(view: UrlState, name: str) -> UrlState:
     """Return the view without a filter."""
     return view.with_filters(from_="", to="") if name == "time" else view.without(name)
 

@@ -4,21 +4,21 @@ from typing import Any
 
 from dash import html
 
-from htk.base.core.humanize import shorten
+from htk.base.core.humanize import shorten_text
 from htk.base.mappings import Fields
-from htk.dashboard.components import section
+from htk.dashboard.components import draw_section
 from htk.dashboard.page import Visit
-from htk.verdicts.overview.doctor import doctor
+from htk.verdicts.overview.doctor import check_recording
 
 _MARKS = {"ok": "✓", "note": "i", "warning": "!", "missing": "–"}
 
 
-def footing(visit: Visit) -> Any:
+def draw_footing(visit: Visit) -> Any:
     """Return what the numbers rest on, in a strip of marks."""
-    rows = visit.kept("doctor", lambda: doctor(visit.trace)).to_pylist()
+    rows = visit.kept("doctor", lambda: check_recording(visit.trace)).to_pylist()
     marks = [
         html.Span(
-            [html.B(_MARKS[r["state"]]), f" {r['item']}: {shorten(r['finding'], 90)}"],
+            [html.B(_MARKS[r["state"]]), f" {r['item']}: {shorten_text(r['finding'], 90)}"],
             className=f"mark {r['state']}",
             title=r["finding"] + (f" — {r['advice']}" if r["advice"] else ""),
         )
@@ -31,7 +31,7 @@ def footing(visit: Visit) -> Any:
         marks.append(
             html.Span(text, className="mark missing", title="each page says how to record it")
         )
-    return section("What the numbers rest on", html.Div(marks, className="trust"))
+    return draw_section("What the numbers rest on", html.Div(marks, className="trust"))
 
 
 def _telling(row: Fields) -> bool:

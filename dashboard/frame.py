@@ -9,9 +9,9 @@ from dash import dcc, html
 from htk.base.errors import HtkError
 from htk.base.mappings import Fields
 from htk.dashboard import derived
-from htk.dashboard.components import attributes
+from htk.dashboard.components import spell_attributes
 from htk.dashboard.page import WAITING, Page, Visit
-from htk.dashboard.pages import composed
+from htk.dashboard.pages import load_pages
 from htk.dashboard.questions import menu_of
 from htk.dashboard.run_name import run_name
 from htk.dashboard.runs import Runs
@@ -23,7 +23,7 @@ FOLLOW_MS = 2000  # between two looks at the files of a run that is followed
 GROUPS = ("", "Dig into", "Ask")
 
 
-def frame() -> Any:
+def draw_frame() -> Any:
     """Return the page around the page."""
     return dmc.MantineProvider(
         id="theme",
@@ -53,16 +53,16 @@ def _side() -> Any:
                         "Menu",
                         id="menu-toggle",
                         className="pill",
-                        **attributes(aria_controls="menu", aria_expanded="false"),
+                        **spell_attributes(aria_controls="menu", aria_expanded="false"),
                     ),
                 ],
                 className="brand",
             ),
-            html.Nav(id="menu", **attributes(aria_label="pages")),
+            html.Nav(id="menu", **spell_attributes(aria_label="pages")),
             html.Div(id="trust"),
         ],
         className="side",
-        **attributes(aria_label="the run and its pages"),
+        **spell_attributes(aria_label="the run and its pages"),
     )
 
 
@@ -102,14 +102,16 @@ def _content() -> Any:
     )
 
 
-def menu(visit: Visit) -> list[Any]:
+def draw_menu(visit: Visit) -> list[Any]:
     """Return the links to the pages that the recording can fill, and to every question that it can
     answer."""
     view = visit.view
     trace = visit.runs.trace(visit.view.run)
     entries: list[Any] = []
     for group in GROUPS:
-        pages = [p for p in composed().values() if p.group == group and _fits(p, trace, visit.runs)]
+        pages = [
+            p for p in load_pages().values() if p.group == group and _fits(p, trace, visit.runs)
+        ]
         if group and pages:
             entries.append(html.Div(group, className="heading"))
         entries += [_link(view, page.path, page.title) for page in pages]
@@ -128,7 +130,7 @@ def menu(visit: Visit) -> list[Any]:
     ]
     every = html.Details(
         [html.Summary("Every question"), *subjects],
-        open=view.page in derived.names(),
+        open=view.page in derived.list_page_names(),
         className="every",
     )
     return [*entries, every]
@@ -136,7 +138,7 @@ def menu(visit: Visit) -> list[Any]:
 
 def plain_menu(view: UrlState, runs: Runs) -> list[Any]:
     """Return the links to what there is with no recording open."""
-    pages = [p for p in composed().values() if not p.needs_run and _fits(p, None, runs)]
+    pages = [p for p in load_pages().values() if not p.needs_run and _fits(p, None, runs)]
     here = "" if view.page in {page.path for page in pages} else "here"
     start = dcc.Link("Runs", href="/runs", className=here)
     bare = UrlState(view.page, run=view.run)
@@ -156,7 +158,7 @@ def _link(view: UrlState, page: str, title: str, question: str = "") -> Any:
     return dcc.Link(title, href=href, className=here, title=question)
 
 
-def trust(visit: Visit) -> list[Any]:
+def draw_trust(visit: Visit) -> list[Any]:
     """Return what the numbers rest on, in the corner of every page; amber where it is not whole."""
     try:
         rows = visit.footing
@@ -187,7 +189,7 @@ _ITEMS: Fields = {
 }
 
 
-def about(visit: Visit) -> str:
+def describe_run(visit: Visit) -> str:
     """Return which run the page speaks of."""
     trace = visit.runs.trace(visit.view.run)
     if trace is None:

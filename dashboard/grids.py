@@ -11,15 +11,21 @@ from dash import dcc, html
 
 from htk.answers.output.render import CHANGES, PROSE
 from htk.answers.output.result import Result
-from htk.base.core.humanize import shorten, shorten_apart
+from htk.base.core.humanize import shorten_apart, shorten_text
 from htk.base.mappings import Facts, Fields
 from htk.base.schema import ABSOLUTE_TIMES, doc_of
-from htk.base.schema.columns import headings, unit_of
-from htk.dashboard.components import MADE_ON_OPENING, attributes, coverage, empty, picture
+from htk.base.schema.columns import build_headings, unit_of
+from htk.dashboard.components import (
+    MADE_ON_OPENING,
+    draw_answer,
+    draw_coverage,
+    draw_empty_panel,
+    spell_attributes,
+)
 from htk.dashboard.markup import Nearby
 from htk.dashboard.page import NAMED, Visit
-from htk.dashboard.table_view import TableView, grouped
-from htk.dashboard.url_state import UrlState, shown
+from htk.dashboard.table_view import TableView, group_rows
+from htk.dashboard.url_state import UrlState, spell_option
 
 _ROW_HEIGHT = 34  # of a table, in pixels
 ROWS = 5000  # more is for files, not for a page
@@ -47,17 +53,17 @@ def defer_script() -> None:
             script["dynamic"] = True
 
 
-def answered(visit: Visit, name: str, *, rows: int = 12, **options: Any) -> list[Any]:
+def draw_question(visit: Visit, name: str, *, rows: int = 12, **options: Any) -> list[Any]:
     """Return the picture, table and coverage of an analysis, for use within a page."""
     result = visit.ask(name, **options)
     return [
-        picture(result, dark=visit.dark),
-        grid(result, visit, options, rows=rows),
-        *coverage(result)[1:],
+        draw_answer(result, dark=visit.dark),
+        draw_grid(result, visit, options, rows=rows),
+        *draw_coverage(result)[1:],
     ]
 
 
-def grid(
+def draw_grid(
     result: Result,
     visit: Visit,
     asked: Facts,
@@ -73,7 +79,7 @@ def grid(
     key = key or name
     if not len(result):
         where = "under the filters that are set" if visit.view.filters else "was recorded"
-        return empty(f"No rows: nothing of this kind {where}.")
+        return draw_empty_panel(f"No rows: nothing of this kind {where}.")
     texts = [f.name for f in result.table.schema if _groups(f) and _used(result.table, f)]
     note = f"first {ROWS:,} of {len(result):,} rows" if len(result) > ROWS else ""
     theme = "ag-theme-quartz" + ("-dark" if visit.dark else "")
@@ -82,7 +88,7 @@ def grid(
     view = TableView.of(visit.view, key)
     by = view.group if view.group in texts else ""
     shown_table = result.table.select(list(only)) if only else result.table
-    shown_table = grouped(result.table, by) if by else shown_table
+    shown_table = group_rows(result.table, by) if by else shown_table
     view = view.of_table(shown_table)
     return html.Div(
         [
@@ -98,7 +104,7 @@ def grid(
                         size="xs",
                         w=150,
                         comboboxProps=MADE_ON_OPENING,
-                        **attributes(aria_label="group by"),
+                        **spell_attributes(aria_label="group by"),
                     ),
                     dcc.Store(
                         id={"type": "asked", "name": key},
@@ -148,7 +154,7 @@ def grid(
 
 def exports(name: str, view: UrlState, asked: Facts, key: str) -> list[Any]:
     """Return the links to the answer as a file: with the rows that are seen, in their order."""
-    options = {k: shown(v) for k, v in asked.items() if v is not None}
+    options = {k: spell_option(v) for k, v in asked.items() if v is not None}
     search = UrlState(name, view.filters, options, view.run).search()
     kinds = (("csv", "CSV"), ("parquet", "Parquet"), ("md", "Markdown"))
     return [
@@ -157,7 +163,7 @@ def exports(name: str, view: UrlState, asked: Facts, key: str) -> list[Any]:
             href=f"/export/{name}.{form}{search}",
             className="export",
             title="the rows as they are filtered, grouped and sorted here",
-            **attributes(data_table=key),
+            **spell_attributes(data_table=key),
         )
         for form, title in kinds
     ]
@@ -183,7 +189,7 @@ def rows_and_columns(
         elif _is_text(field) and field.name not in PROSE:
             _cut_long(some, field.name)
     used = [field for field in table.schema if _used(table, field)]
-    words = headings(field.name for field in used)
+    words = build_headings(field.name for field in used)
     columns = [_column(table, field, words[field.name]) for field in used]
     drawn = next((n for n in _ON_TIMELINE if n in table.column_names), None)
     by_name = {column["field"]: column for column in columns}
@@ -208,7 +214,7 @@ def _add_short(rows: list[Fields], name: str) -> None:
 def _cut_long(rows: list[Fields], name: str) -> None:
     """Leave out the middle of what is too long for a page; files have it whole."""
     values = {row[name] for row in rows}
-    cut = {v: shorten(v, _MOST_LETTERS) for v in values if v and len(v) > _MOST_LETTERS}
+    cut = {v: shorten_text(v, _MOST_LETTERS) for v in values if v and len(v) > _MOST_LETTERS}
     for row in rows if cut else []:  # JSON wants rows
         row[name] = cut.get(row[name], row[name])
 

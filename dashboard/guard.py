@@ -15,7 +15,7 @@ _PLAIN = "text/plain"
 _LONGEST_PATH = 2000
 
 
-def protect(app: Dash, token: str | None) -> None:
+def install_guard(app: Dash, token: str | None) -> None:
     """Ask for the token where there is one; allow nothing from outside in any case."""
     server: Any = app.server
 

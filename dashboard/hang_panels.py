@@ -4,21 +4,21 @@ from typing import Any
 
 from dash import html
 
-from htk.base.columns.arrow import matching
-from htk.dashboard.components import section
-from htk.dashboard.grids import grid
+from htk.base.columns.arrow import match_texts
+from htk.dashboard.components import draw_section
+from htk.dashboard.grids import draw_grid
 from htk.dashboard.page import Visit
 
 _CAUSES = ("missing_rank", "wrong_group", "cycle", "not_completed")
 
 
-def recorded(visit: Visit) -> bool:
+def has_flight_dumps(visit: Visit) -> bool:
     """Return whether there are flight recorder dumps among the files."""
     sources = visit.trace.tables["collectives"]["source"]
-    return bool(matching(sources, "flight_recorder".__eq__).any())
+    return bool(match_texts(sources, "flight_recorder".__eq__).any())
 
 
-def verdict(visit: Visit) -> Any:
+def draw_hang_verdict(visit: Visit) -> Any:
     """Return who never came, who made another call, who only waits."""
     result = visit.ask("hang")
     cards = [
@@ -32,7 +32,7 @@ def verdict(visit: Visit) -> Any:
         )
         for row in result.to_pylist()[:20]
     ]
-    return section("Why does the job hang?", *cards, grid(result, visit, {}))
+    return draw_section("Why does the job hang?", *cards, draw_grid(result, visit, {}))
 
 
 def _is_cause(finding: str) -> bool:

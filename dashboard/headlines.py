@@ -9,12 +9,12 @@ import pyarrow.compute as pc
 from dash import dcc, html
 
 from htk.answers.output.one_sentence import REST_OF_NAMES
-from htk.base.columns.arrow import numbers
-from htk.base.core.humanize import format_bytes, format_duration, pluralize, shorten
+from htk.base.columns.arrow import read_numbers
+from htk.base.core.humanize import format_bytes, format_duration, pluralize_count, shorten_text
 from htk.base.errors import HtkError
 from htk.base.mappings import Fields
 from htk.dashboard import hang_panels
-from htk.dashboard.example_ranges import gaps
+from htk.dashboard.example_ranges import find_longest_gaps
 from htk.dashboard.markup import PagePart
 from htk.dashboard.page import Visit
 from htk.verdicts.causes.stragglers import find_most_waited_for
@@ -32,7 +32,7 @@ _WITH_UNIT = re.compile(r"(\d) (?=(?:%|[nµm]?s|[KMGT]iB|GB/s)(?:\W|$))")
 PART = "headline"  # of a page that has one
 
 
-def heading(page: str, question: str) -> Any:
+def draw_heading(page: str, question: str) -> Any:
     """Return the place of a page's heading: its question, until the answer is there."""
     return PagePart(page, PART, html.H1(question))
 
@@ -47,7 +47,9 @@ def not_named(visit: Visit) -> list[Any]:
     return [html.P([words, link, "."], className="hint", role="status")]
 
 
-def answering(question: str, find: Callable[[Visit], _Sentences | None]) -> Callable[[Visit], Any]:
+def fill_heading(
+    question: str, find: Callable[[Visit], _Sentences | None]
+) -> Callable[[Visit], Any]:
     """Return the part that fills the heading; the question stays where nothing answers it."""
 
     def part(visit: Visit) -> Any:
@@ -69,13 +71,13 @@ def _unbroken(words: str) -> str:
 
 def of_timeline(visit: Visit) -> _Sentences | None:
     """Return how long GPUs had work, and how much of that they were busy."""
-    if hang_panels.recorded(visit):
+    if hang_panels.has_flight_dumps(visit):
         return of_hang(visit)
     if not visit.trace.tables["kernels"].num_rows:
         return _of_host(visit)
     times = visit.ask("time_breakdown").table
-    total = int(numbers(times["total_ns"], 0).sum())
-    busy = int(numbers(times["busy_ns"], 0).sum())
+    total = int(read_numbers(times["total_ns"], 0).sum())
+    busy = int(read_numbers(times["busy_ns"], 0).sum())
     if not total:
         return None
     ranks = times["rank"].unique().to_pylist()
@@ -102,7 +104,7 @@ def _of_host(visit: Visit) -> _Sentences | None:
         return None
     begin = min(pc.min(table["start_ns"]).as_py() for table in recorded.values())
     end = max(pc.max(table["end_ns"]).as_py() for table in recorded.values())
-    counts = [pluralize(table.num_rows, words) for words, table in recorded.items()]
+    counts = [pluralize_count(table.num_rows, words) for words, table in recorded.items()]
     return f"The host ran {' and '.join(counts)} in {format_duration(end - begin)}", _NO_GPU
 
 
@@ -131,9 +133,9 @@ def of_kernels(visit: Visit) -> _Sentences | None:
     if not top:
         return first, ""
     row = max(top, key=lambda r: r["total_ns"])
-    calls = pluralize(row["count"], "call")
+    calls = pluralize_count(row["count"], "call")
     return first, (
-        f"Costliest: {shorten(row['name'], _OF_A_NAME)}, {row['kernel_time_pct']:.1f} % "
+        f"Costliest: {shorten_text(row['name'], _OF_A_NAME)}, {row['kernel_time_pct']:.1f} % "
         f"in {calls} of {format_duration(row['duration_ns_mean'])}"
     )
 
@@ -143,7 +145,7 @@ def _of_names(visit: Visit, name: str, share: str, what: str) -> _Sentences | No
     rows = [r for r in visit.ask(name, n=MOST_NAMES).to_pylist() if r["name"] != REST_OF_NAMES]
     if not rows:
         return f"There are no {what}", ""
-    calls = pluralize(sum(r["count"] for r in rows), "call")
+    calls = pluralize_count(sum(r["count"] for r in rows), "call")
     total = f"{sum(r[share] or 0 for r in rows):.1f} %"
     return f"{_capital(what)} take {total} of the time of GPU activities, in {calls}", ""
 
@@ -158,16 +160,16 @@ def of_operators(visit: Visit) -> _Sentences | None:
     )
     if not on_gpu:
         return _of_operators_on_the_host(rows)
-    names = [f"{shorten(r['op'], 40)} {r['device_time_pct']:.1f} %" for r in on_gpu[:4]]
+    names = [f"{shorten_text(r['op'], 40)} {r['device_time_pct']:.1f} %" for r in on_gpu[:4]]
     outside_pct = sum(r["device_time_pct"] for r in outside)
     if outside_pct > _MOSTLY_PCT:
         largest = max(outside, key=lambda r: r["device_time_pct"])["op"].strip("()")
         first = f"{outside_pct:.1f} % of GPU time is of no operator; the largest part: {largest}"
         return first, f"Then {', '.join(names)}"
     row = on_gpu[0]
-    calls = pluralize(row["count"], "call")
+    calls = pluralize_count(row["count"], "call")
     share = f"{row['device_time_pct']:.1f} % of GPU time by itself"
-    first = f"{shorten(row['op'], _OF_A_NAME)} takes {share}, in {calls}"
+    first = f"{shorten_text(row['op'], _OF_A_NAME)} takes {share}, in {calls}"
     return first, f"Then {', '.join(names[1:])}" if names[1:] else ""
 
 
@@ -177,41 +179,43 @@ def _of_operators_on_the_host(rows: list[Fields]) -> _Sentences | None:
     if not taking:
         return None
     row = taking[0]
-    calls = pluralize(row["count"], "call")
+    calls = pluralize_count(row["count"], "call")
     time = format_duration(row["cpu_self_ns"])
-    first = f"{shorten(row['op'], _OF_A_NAME)} takes most CPU time: {time}, in {calls}"
-    names = [f"{shorten(r['op'], 40)} {format_duration(r['cpu_self_ns'])}" for r in taking[1:4]]
+    first = f"{shorten_text(row['op'], _OF_A_NAME)} takes most CPU time: {time}, in {calls}"
+    names = [
+        f"{shorten_text(r['op'], 40)} {format_duration(r['cpu_self_ns'])}" for r in taking[1:4]
+    ]
     return first, f"Then {', '.join(names)}" if names else ""
 
 
 def of_communication(visit: Visit) -> _Sentences | None:
     """Return what a hang came from, else how much communication is exposed, and who is waited
     for."""
-    if hang_panels.recorded(visit):
+    if hang_panels.has_flight_dumps(visit):
         return of_hang(visit)
     if not visit.trace.tables["kernels"].num_rows:
         return _of_calls(visit)
     times = visit.ask("time_breakdown").table
-    total = int(numbers(times["total_ns"], 0).sum())
-    comm = int(numbers(times["comm_ns"], 0).sum())
-    exposed = int(numbers(times["exposed_comm_ns"], 0).sum())
+    total = int(read_numbers(times["total_ns"], 0).sum())
+    comm = int(read_numbers(times["comm_ns"], 0).sum())
+    exposed = int(read_numbers(times["exposed_comm_ns"], 0).sum())
     if not total or not comm:
         return None
     first = f"Exposed communication takes {100 * exposed / total:.1f} % of the GPUs' time"
     waits = visit.ask("comm_wait").table
-    wait = int(numbers(waits["exposed_wait_ns"], 0).sum())
-    unknown = int(numbers(waits["exposed_undetermined_ns"], 0).sum())
+    wait = int(read_numbers(waits["exposed_wait_ns"], 0).sum())
+    unknown = int(read_numbers(waits["exposed_undetermined_ns"], 0).sum())
     parts = ((wait, "waiting for other ranks"), (unknown, "undetermined: wait or transfer"))
     part, words = max(parts)
     if part and exposed:
         first += f", {100 * min(part / exposed, 1):.0f} % of it {words}"
-    if not numbers(waits["matched"], 0).any():
+    if not read_numbers(waits["matched"], 0).any():
         return first, ""  # of one rank: no other waits for it here
     worst = find_most_waited_for(visit.ask("stragglers").to_pylist())
     if worst is None:
         return first, ""
     behind = f", late in {worst['late_in']}" if worst["late_in"] else ""
-    of = pluralize(worst["collectives"], "collective")
+    of = pluralize_count(worst["collectives"], "collective")
     return first, (
         f"Rank {worst['rank']} is waited for most, in {worst['times_blamed']:,} of {of}{behind}"
     )
@@ -223,7 +227,7 @@ def _of_calls(visit: Visit) -> _Sentences | None:
     if not rows:
         return None
     top = max(rows, key=lambda row: row["comm_ns"] or 0)
-    calls = pluralize(sum(row["count"] for row in rows), "collective call")
+    calls = pluralize_count(sum(row["count"] for row in rows), "collective call")
     sizes = [row["in_bytes"] for row in rows if row["in_bytes"]]
     handed = f" of {format_bytes(sum(sizes))} in all" if sizes else ""
     longest = f"; most time in {top['type']}" if len(rows) > 1 else f", each of {top['type']}"
@@ -258,14 +262,14 @@ def of_memory(visit: Visit) -> _Sentences | None:
         return first, second
     holder = str(top["holder"]).strip("()")
     held = f"{format_bytes(top['held_bytes'])}, {top['held_pct']:.0f} %"
-    return first, f"{second}. Its largest holder: {shorten(holder, _OF_A_NAME)}, {held}"
+    return first, f"{second}. Its largest holder: {shorten_text(holder, _OF_A_NAME)}, {held}"
 
 
 def of_idle(visit: Visit) -> _Sentences | None:
     """Return how long GPUs are idle, for what most, and the longest gap."""
     times = visit.ask("time_breakdown").table
-    total = int(numbers(times["total_ns"], 0).sum())
-    idle = int(numbers(times["idle_ns"], 0).sum())
+    total = int(read_numbers(times["total_ns"], 0).sum())
+    idle = int(read_numbers(times["idle_ns"], 0).sum())
     if not total:
         return None
     first = f"GPUs are idle {100 * idle / total:.1f} % of the time"
@@ -274,7 +278,7 @@ def of_idle(visit: Visit) -> _Sentences | None:
         cause, ns = _largest(causes, "cause", "idle_ns")
         words = IDLE_WORDS.get(cause, cause).removeprefix("idle: ")
         first += f"; the largest part: {words}, {100 * ns / total:.1f} %"
-    longest = visit.kept("gaps", lambda: gaps(visit, GAPS))[:1]
+    longest = visit.kept("gaps", lambda: find_longest_gaps(visit, GAPS))[:1]
     late = _late_start(visit)
     if not longest or late:
         return first, late
@@ -287,7 +291,7 @@ def of_idle(visit: Visit) -> _Sentences | None:
 def longest_wait(visit: Visit) -> str:
     """Return which rank waits longest, in what, as a heading; nothing where nobody waits."""
     table = visit.ask("collective_times").table
-    if not int(numbers(table["wait_ns"], 0).sum()):
+    if not int(read_numbers(table["wait_ns"], 0).sum()):
         return ""
     rank, total = _largest(table, "rank", "wait_ns")
     own = table.filter(pc.equal(table["rank"], int(rank)))

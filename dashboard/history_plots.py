@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from htk.answers.output.figure_frame import framed
+from htk.answers.output.figure_frame import frame_figure
 from htk.answers.output.tokens import palette_of
 from htk.base.mappings import Fields
 from htk.verdicts.history.archive import KeptRun
 from htk.verdicts.history.changes import METRICS, Change, RunSeries
-from htk.verdicts.history.wording import confidence, metric_value, share
+from htk.verdicts.history.wording import describe_confidence, describe_share, metric_value
 
 HEADINGS = {
     "step_time": "Step time",
@@ -65,7 +65,7 @@ def over_runs(
         showlegend=False,
     )
     levels = [_level(series, changes, k, positions, scale, colour) for k in range(len(changes) + 1)]
-    fig = framed(
+    fig = frame_figure(
         [points, *(go.Scatter(**level) for level in levels if changes)],
         dark=dark,
         margin={"l": 64, "r": 16, "t": 46, "b": 40},
@@ -132,6 +132,6 @@ def _draw(fig: Any, change: Change, positions: Sequence[str], colours: dict[str,
     fig.add_annotation(
         x=x, y=1, yref="paper", yanchor="bottom", showarrow=False,
         xanchor=xanchor,
-        text=f"<b>{share(change)}</b> · {confidence(change)} sure",
+        text=f"<b>{describe_share(change)}</b> · {describe_confidence(change)} sure",
         font={"size": 12, "color": colours["ink"]},
     )  # fmt: skip

@@ -5,7 +5,7 @@ from typing import Any
 from htk.base.core.humanize import format_duration
 from htk.base.errors import HtkError
 from htk.base.mappings import Facts
-from htk.dashboard.components import tile
+from htk.dashboard.components import draw_tile
 from htk.dashboard.page import Visit
 from htk.verdicts.causes.stragglers import find_most_waited_for
 from htk.verdicts.overview.summary import Verdict
@@ -33,11 +33,11 @@ def late_tile(visit: Visit, verdict: Verdict) -> Any:
         cost = worst["cost_to_others_ns"] / ranks / max(verdict.steps, 1)
     if verdict.step_ns and cost < _LEAST_LATE * verdict.step_ns:
         words = f"the costliest, rank {worst['rank']}: {format_duration(cost)} a step"
-        return tile("Late ranks", "none", words, link)
+        return draw_tile("Late ranks", "none", words, link)
     late_in = f", late in {worst['late_in']}" if worst["late_in"] else ""
     of_what = f"costs {format_duration(cost)} a step" if verdict.step_ns else "waited for most"
     others = sum(cause.analysis in ("stragglers", "gpu_speed") for cause in verdict.causes)
-    return tile(
+    return draw_tile(
         "Late rank",
         f"rank {worst['rank']}",
         f"{of_what}{late_in}",

@@ -59,7 +59,7 @@ class PagePart(Component):
         super().__init__(children=children, id=part_id, className=self.kind, height=height)
 
 
-def compact(tree: Any) -> Any:
+def compact_components(tree: Any) -> Any:
     """Return the same page of as few components as can be: elements that no callback knows, and
     links, become data; what has an id or a behaviour stays, in its place among them."""
     live: list[Any] = []
@@ -91,5 +91,5 @@ def _with_compact_children(component: Component) -> Component:
     if isinstance(component, Markup) or not isinstance(children, list | tuple | Component):
         return component
     own = copy.copy(component)  # the given one may be kept for another visit
-    own.children = compact(children)
+    own.children = compact_components(children)
     return own

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from dash import Dash, Input, Output, html
 from dash.development.base_component import Component
 
-from htk.analyses import find
+from htk.analyses import find_analysis
 from htk.answers.output.result import Result
 from htk.base.mappings import Fields
 from htk.dashboard.markup import PagePart
@@ -46,8 +46,8 @@ class Visit:
     def ask(self, name: str, **options: Any) -> Result:
         """Return an analysis of it; rows that do not match the name filter are left out."""
         wanted = self.view.filters.get("name")
-        has = find(name).options
-        if not wanted or not set(NAMED) & set(find(name).returns.names):
+        has = find_analysis(name).options
+        if not wanted or not set(NAMED) & set(find_analysis(name).returns.names):
             return self.runs.ask(self.view.run, self.view.selection, name, **options)
         most = options.get("n", has["n"].default) if "n" in has else None
         if "n" in has:
@@ -118,7 +118,7 @@ class Page:
         return not self.needs or any(trace.tables[name].num_rows for name in self.needs)
 
 
-def panel(path: str, name: str, height: int = 120) -> Any:
+def draw_panel(path: str, name: str, height: int = 120) -> Any:
     """Return the place of a part; a callback of the app fills it."""
     return PagePart(path, name, height=height)
 

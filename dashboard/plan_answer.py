@@ -9,11 +9,17 @@ from typing import Any
 from dash import Patch, html
 
 from htk.answers.output.result import Result
-from htk.base.core.humanize import format_bytes, format_duration, pluralize
+from htk.base.core.humanize import format_bytes, format_duration, pluralize_count
 from htk.base.errors import HtkError, UsageError
 from htk.dashboard import plan_plots
-from htk.dashboard.components import empty, plot, problem, section, tile
-from htk.dashboard.grids import grid
+from htk.dashboard.components import (
+    draw_empty_panel,
+    draw_plot,
+    draw_problem,
+    draw_section,
+    draw_tile,
+)
+from htk.dashboard.grids import draw_grid
 from htk.dashboard.memo import SingleFlightCache
 from htk.dashboard.page import Visit
 from htk.dashboard.plan_fields import FieldErrors, PlanRequest, read_request
@@ -22,16 +28,16 @@ from htk.planning.plan.search import (
     APART,
     SEARCH_LABEL,
     SearchAnswer,
-    joined,
+    join_searches,
     layout_words,
     pareto_front,
-    search,
+    search_plans,
     search_table,
     usual_batch,
 )
 from htk.planning.plan.step import Plan
 from htk.planning.plan.table import MFU
-from htk.planning.sites.own_site import SiteInUse, planner, site_in_use
+from htk.planning.sites.own_site import SiteInUse, choose_planner, site_in_use
 
 LAYOUT = "layout"
 AGAINST = "against"
@@ -103,7 +109,7 @@ def key_of(planned: Plan) -> str:
 _SEARCHES: SingleFlightCache[SearchedPlan] = SingleFlightCache(12)
 
 
-def searched(options: Mapping[str, str]) -> SearchedPlan:
+def search_layouts(options: Mapping[str, str]) -> SearchedPlan:
     """Return the layouts for an address, searched once for a site's file as it is."""
     request = read_request(options)
     here = site_in_use()
@@ -113,9 +119,9 @@ def searched(options: Mapping[str, str]) -> SearchedPlan:
 
 def _search(request: PlanRequest, here: SiteInUse | None) -> SearchedPlan:
     batch = request.batch or usual_batch(request.jobs[0])
-    planned = planner(here)
+    planned = choose_planner(here)
     try:
-        answer = joined([search(job, batch, planned) for job in request.jobs])
+        answer = join_searches([search_plans(job, batch, planned) for job in request.jobs])
     except UsageError:
         raise FieldErrors({"gpus": "too many layouts to search: fewer GPUs at once"}) from None
     drawn = _some(answer.plans, _MOST_DRAWN // len(request.jobs))
@@ -149,9 +155,9 @@ def _front(plans: Sequence[Plan]) -> frozenset[int]:
     return pareto_front([planned.memory.total for planned in plans])
 
 
-def result(visit: Visit) -> Result:
+def build_plan_table(visit: Visit) -> Result:
     """Return the fastest layouts, and those that none beats in time and memory, as a table."""
-    plan = searched(read_plan_fields(visit))
+    plan = search_layouts(read_plan_fields(visit))
     return _result(plan)
 
 
@@ -166,23 +172,25 @@ def _rows(plan: SearchedPlan) -> tuple[Plan, ...]:
     return _some(plan.answer.plans, _MOST_ROWS // len(plan.request.jobs))
 
 
-def answer(visit: Visit) -> Any:
+def draw_plan_answer(visit: Visit) -> Any:
     """Return the picture and the table of layouts."""
     try:
-        plan = searched(read_plan_fields(visit))
+        plan = search_layouts(read_plan_fields(visit))
     except FieldErrors as error:
-        return problem(str(error), "The fields cannot be planned")
+        return draw_problem(str(error), "The fields cannot be planned")
     if not plan.answer.plans:
-        return section("No layout fits", empty(_nothing_fits(plan)))
+        return draw_section("No layout fits", draw_empty_panel(_nothing_fits(plan)))
     return html.Div(
         [
             html.P(_lead(plan), className="lead", id="plan-lead"),
-            section(
+            draw_section(
                 "Layouts by step time", _picture(visit, plan),
                 note=f"{_drawn(plan)} Bars: where nine of ten, and half, of such steps lie. "
                 "A click opens a layout below.",
             ),
-            section("Best layouts", _table(visit, plan), note="A click on a row opens it below."),
+            draw_section(
+                "Best layouts", _table(visit, plan), note="A click on a row opens it below."
+            ),
         ]
     )  # fmt: skip
 
@@ -200,8 +208,8 @@ def _lead(plan: SearchedPlan) -> str:
     low, high = best.interval(90)
     near = sum(p.step_ns <= (1 + APART) * best.step_ns for p in plan.answer.plans)
     cannot = (
-        f" {pluralize(near, 'layout')} within {100 * APART:.0f} % of it cannot be told apart by"
-        " plans: run those first."
+        f" {pluralize_count(near, 'layout')} within {100 * APART:.0f} % of it cannot be told apart "
+        "by plans: run those first."
         if near > 1
         else ""
     )
@@ -230,18 +238,20 @@ def _picture(visit: Visit, plan: SearchedPlan) -> Any:
     values = [objective.value(p) for p in plan.answer.plans]
     numbers = [v for v in values if v is not None]
     if len(numbers) < len(values):
-        return empty(objective.lacking)
+        return draw_empty_panel(objective.lacking)
     layouts = plan_plots.Layouts(
         plan.answer.plans, plan.keys, numbers, pareto_front(numbers),
         plan.order_of(visit.option(LAYOUT, "")), objective.title,
         plan.answer.plans[0].job.gpu.memory_bytes / _GIB if objective.words == "memory" else None,
     )  # fmt: skip
-    return plot(plan_plots.pareto(layouts, visit.dark), "layouts by step time", PICTURE, 400)
+    return draw_plot(
+        plan_plots.draw_pareto(layouts, visit.dark), "layouts by step time", PICTURE, 400
+    )
 
 
 def ring_at(visit: Visit) -> Patch:
     """Return the change of the picture that puts its ring around the layout of the address."""
-    plan = searched(read_plan_fields(visit))
+    plan = search_layouts(read_plan_fields(visit))
     objective = _objective(visit)
     order = plan.order_of(visit.option(LAYOUT, ""))
     chosen = plan.answer.plans[order]
@@ -260,7 +270,7 @@ def _table(visit: Visit, plan: SearchedPlan) -> Any:
     some = {name for name in _COLUMNS if rows.table[name].null_count < len(rows.table)}
     several = len({p.job.ranks for p in plan.answer.plans}) > 1
     columns = tuple(n for n in _COLUMNS if n in some and (several or n != "gpu_count"))
-    return grid(rows, visit, read_plan_fields(visit), rows=10, only=columns)
+    return draw_grid(rows, visit, read_plan_fields(visit), rows=10, only=columns)
 
 
 def layout_of_row(plan: SearchedPlan, row: int) -> str:
@@ -269,23 +279,25 @@ def layout_of_row(plan: SearchedPlan, row: int) -> str:
     return key_of(rows[row]) if 0 <= row < len(rows) else ""
 
 
-def opened(visit: Visit) -> Any:
+def draw_opened_layout(visit: Visit) -> Any:
     """The layout that was chosen, else the fastest: what its step and its memory consist of."""
     try:
-        plan = searched(read_plan_fields(visit))
+        plan = search_layouts(read_plan_fields(visit))
     except HtkError:
         return html.Div()  # said above
     if not plan.answer.plans:
         return html.Div()
     planned = plan.answer.plans[plan.order_of(visit.option(LAYOUT, ""))]
     halves = [
-        section(
+        draw_section(
             "What the step consists of",
-            plot(plan_plots.parts(planned, visit.dark), "parts of the step", None, 300),
+            draw_plot(
+                plan_plots.draw_step_parts(planned, visit.dark), "parts of the step", None, 300
+            ),
         ),
-        section(
+        draw_section(
             "Memory by stage",
-            plot(plan_plots.stages(planned, visit.dark), "memory by stage", None,
+            draw_plot(plan_plots.draw_stage_memory(planned, visit.dark), "memory by stage", None,
                  max(220, min(160 + 26 * planned.job.pipeline_parallel, 700))),
             note="Memory of a GPU at its peak; dashed: its capacity.",
         ),
@@ -295,7 +307,7 @@ def opened(visit: Visit) -> Any:
             html.H2(layout_words(planned.job), className="opened", id="plan-opened"),
             html.Div(_tiles(planned), className="tiles"),
             html.Div(halves, className="halves"),
-            section(
+            draw_section(
                 "What a GPU sends in a step",
                 _ledger(planned),
                 note="The sum of all transfers, exposed or not.",
@@ -309,35 +321,35 @@ def _tiles(planned: Plan) -> list[Any]:
     low, high = planned.interval(90)
     parts = planned.parts
     shown = [
-        tile(
+        draw_tile(
             "step time",
             format_duration(planned.step_ns),
             f"{format_duration(low)} to {format_duration(high)} (90 %)",
         ),
-        tile(
+        draw_tile(
             "tokens/s",
             f"{planned.tokens_per_s:,.0f}",
             f"{planned.tokens_per_s / planned.job.ranks:,.0f} a GPU",
         ),
-        tile("MFU", f"{100 * planned.mfu:.1f} %", "of the dense 16-bit peak"),
-        tile(
+        draw_tile("MFU", f"{100 * planned.mfu:.1f} %", "of the dense 16-bit peak"),
+        draw_tile(
             "peak memory",
             format_bytes(planned.memory.total),
             f"out of memory: {100 * planned.p_oom:.0f} %",
             kind="alert" if planned.p_oom > _RISKY else "",
         ),
-        tile(
+        draw_tile(
             "exposed communication",
             format_duration(parts.exposed),
             f"{100 * parts.exposed / planned.step_ns:.1f} % of the step",
         ),
     ]
     if planned.cost_per_million_tokens is not None:
-        shown.append(tile("a million tokens", f"{planned.cost_per_million_tokens:.3g}"))
+        shown.append(draw_tile("a million tokens", f"{planned.cost_per_million_tokens:.3g}"))
     if planned.joules_per_token is not None:
-        shown.append(tile("energy", f"{planned.joules_per_token:.3g} J", "a token"))
+        shown.append(draw_tile("energy", f"{planned.joules_per_token:.3g} J", "a token"))
     if planned.run_days is not None:
-        shown.append(tile("the run", f"{planned.run_days:,.1f} days", "without failures"))
+        shown.append(draw_tile("the run", f"{planned.run_days:,.1f} days", "without failures"))
     return shown
 
 
@@ -346,7 +358,7 @@ _RISKY = 0.2
 
 def _ledger(planned: Plan) -> Any:
     if not planned.transfers:
-        return empty("Nothing: a single GPU sends nothing.")
+        return draw_empty_panel("Nothing: a single GPU sends nothing.")
     heads = ("parallelism", "pass", "collective", "GPUs", "handed in", "sent", "time")
     rows = [
         (

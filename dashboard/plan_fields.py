@@ -14,7 +14,7 @@ import dash_mantine_components as dmc
 from htk.base.errors import UsageError
 from htk.base.mappings import Facts, Fields
 from htk.dashboard.components import MADE_ON_OPENING
-from htk.physics.hardware import catalogue, gpu
+from htk.physics.hardware import gpu, load_catalogue
 from htk.physics.memory import OPTIMIZERS
 from htk.physics.network import NETWORKS, named_network
 from htk.physics.presets import PRESETS, decoder
@@ -37,7 +37,7 @@ class PlanField:
 
 FIELDS: Mapping[str, PlanField] = {
     "model": PlanField("model", "llama3-70b", choices=tuple(sorted(PRESETS))),
-    "gpu": PlanField("GPU", "h100", choices=tuple(catalogue())),
+    "gpu": PlanField("GPU", "h100", choices=tuple(load_catalogue())),
     "gpus": PlanField("number of GPUs", "64", "64, or 64, 128, 256"),
     "node": PlanField("GPUs of a node", "8"),
     "network": PlanField("network between nodes", USUAL, choices=(USUAL, *NETWORKS)),
@@ -68,7 +68,7 @@ class FieldErrors(UsageError):
         super().__init__("; ".join(labels))
 
 
-def inputs(options: Mapping[str, str]) -> list[Any]:
+def draw_plan_inputs(options: Mapping[str, str]) -> list[Any]:
     """Return a control for each field, as the address has it, with what is wrong with it."""
     wrong = errors_of(options)
     return [_input(name, options, wrong.get(name)) for name in FIELDS]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from htk.answers.output.figure_colours import colour_of
-from htk.answers.output.figure_frame import framed
+from htk.answers.output.figure_frame import frame_figure
 from htk.answers.output.tokens import palette_of
 from htk.base.core.humanize import format_duration
 from htk.planning.plan.step import Plan
@@ -56,7 +56,7 @@ class Layouts:
     limit: float | None = None  # of the values
 
 
-def pareto(layouts: Layouts, dark: bool) -> Any:
+def draw_pareto(layouts: Layouts, dark: bool) -> Any:
     """Draw layouts by step time, those that none beats in both with their 50 and 90 % intervals."""
     import plotly.graph_objects as go
 
@@ -86,7 +86,7 @@ def pareto(layouts: Layouts, dark: bool) -> Any:
                marker={"size": 17, "symbol": "circle-open", "color": own["ink"],
                        "line": {"width": 2}}),
     ]  # fmt: skip
-    fig = framed(
+    fig = frame_figure(
         data, dark=dark, xaxis={"title": {"text": "step, s"}, "rangemode": "tozero"},
         yaxis={"title": {"text": layouts.title}, "rangemode": "tozero"}, hovermode="closest",
     )  # fmt: skip
@@ -137,7 +137,7 @@ def _hover(layouts: Layouts, order: int) -> str:
     )
 
 
-def parts(planned: Plan, dark: bool) -> Any:
+def draw_step_parts(planned: Plan, dark: bool) -> Any:
     """Draw what a step consists of, the longest first; parts that take nothing are left out."""
     import plotly.graph_objects as go
 
@@ -159,14 +159,14 @@ def parts(planned: Plan, dark: bool) -> Any:
         cliponaxis=False,
         hovertemplate="%{y}: %{text}<extra></extra>",
     )
-    return framed(
+    return frame_figure(
         [bars], dark=dark,
         xaxis={"title": {"text": "s of the step"}, "range": [0, 1.35 * taken[names[0]] / 1e9]},
         yaxis={"autorange": "reversed"}, margin={"l": 8, "r": 16, "t": 8, "b": 40}, bargap=0.3,
     )  # fmt: skip
 
 
-def stages(planned: Plan, dark: bool) -> Any:
+def draw_stage_memory(planned: Plan, dark: bool) -> Any:
     """Draw what a GPU of each stage holds at its peak, under what there is."""
     import plotly.graph_objects as go
 
@@ -190,7 +190,7 @@ def stages(planned: Plan, dark: bool) -> Any:
         if any(values)
     ]
     most = planned.job.gpu.memory_bytes / _GIB
-    fig = framed(
+    fig = frame_figure(
         bars, dark=dark, barmode="stack", xaxis={"title": {"text": "GiB at the peak"}},
         yaxis={"autorange": "reversed"}, margin={"l": 8, "r": 16, "t": 60, "b": 40}, bargap=0.3,
     )  # fmt: skip

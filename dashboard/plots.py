@@ -7,11 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from htk.answers.output.figure_colours import colour_of, hatch, heat_scale, marker_of, place_of
+from htk.answers.output.figure_colours import (
+    build_hatch,
+    colour_of,
+    heat_scale,
+    marker_of,
+    place_of,
+)
 from htk.answers.output.figure_columns import scale_of_lengths, written_out
-from htk.answers.output.figure_frame import framed
+from htk.answers.output.figure_frame import frame_figure
 from htk.answers.output.tokens import palette_of
-from htk.base.core.humanize import shorten, shorten_apart
+from htk.base.core.humanize import shorten_apart, shorten_text
 from htk.base.mappings import Fields
 
 _BETWEEN = 0.02  # of the width: between recordings
@@ -35,7 +41,7 @@ class Layer:
     texts: Sequence[str]
 
 
-def shares(
+def draw_time_shares(
     ranks: Sequence[int],
     labels: Sequence[str],
     layers: Sequence[Layer],
@@ -67,7 +73,7 @@ def shares(
     axis: Fields = {"ticksuffix": " %", "title": {"text": "of the recorded window"}}
     if axis_end is not None:
         axis |= {"range": [0, axis_end], "dtick": axis_end / 5}
-    return framed(
+    return frame_figure(
         bars,
         dark=dark,
         barmode="stack",
@@ -78,7 +84,9 @@ def shares(
     )
 
 
-def heat(x: Sequence[Any], y: Sequence[Any], z: Any, *, dark: bool, title: str, **axes: Any) -> Any:
+def draw_heat_map(
+    x: Sequence[Any], y: Sequence[Any], z: Any, *, dark: bool, title: str, **axes: Any
+) -> Any:
     """Return a map of cells; the scale reads the same to colour-blind eyes."""
     import plotly.graph_objects as go
 
@@ -92,10 +100,10 @@ def heat(x: Sequence[Any], y: Sequence[Any], z: Any, *, dark: bool, title: str, 
         hovertemplate=axes.pop("hover", "%{y} · %{x}: %{z:.3g}<extra></extra>"),
         text=axes.pop("text", None),
     )
-    return framed([cells], dark=dark, **axes)
+    return frame_figure([cells], dark=dark, **axes)
 
 
-def tree(rows: Sequence[Fields], value: str, dark: bool) -> Any:
+def draw_call_tree(rows: Sequence[Fields], value: str, dark: bool) -> Any:
     """Return a call tree as a flame chart that hangs from its roots; a click zooms."""
     import plotly.graph_objects as go
 
@@ -107,7 +115,7 @@ def tree(rows: Sequence[Fields], value: str, dark: bool) -> Any:
     chart = go.Icicle(
         ids=["all", *ids],
         parents=["", *("all" if r["parent"] is None else str(r["parent"]) for r in rows)],
-        labels=["all operators", *(shorten(r["op"], 60) for r in rows)],
+        labels=["all operators", *(shorten_text(r["op"], 60) for r in rows)],
         values=[total, *((r[value] or 0) for r in rows)],
         branchvalues="total",
         customdata=[
@@ -128,7 +136,7 @@ def tree(rows: Sequence[Fields], value: str, dark: bool) -> Any:
     )
     margin = {"l": 4, "r": 4, "t": 24, "b": 4}
     words = {"minsize": 11, "mode": "hide"}  # in the hover text alone, where a box is too narrow
-    return framed([chart], dark=dark, margin=margin, uniformtext=words)
+    return frame_figure([chart], dark=dark, margin=margin, uniformtext=words)
 
 
 def tree_height(rows: Sequence[Fields]) -> int:
@@ -158,7 +166,7 @@ def _tree_colour(row: Fields, dark: bool) -> str:
     return own["compute"] if row["device_total_ns"] else own["cpu"]
 
 
-def waterfall(
+def draw_waterfall(
     names: Sequence[str],
     base: float,
     parts: Sequence[float],
@@ -186,10 +194,10 @@ def waterfall(
     longest = max(base, new, max(itertools.accumulate(parts, initial=base)))
     length = {"title": {"text": "ms"}, "range": [0, 1.15 * longest]}  # with room for its number
     rows = {"autorange": "reversed", "automargin": True}
-    return framed([bars], dark=dark, xaxis=length, yaxis=rows, showlegend=False)
+    return frame_figure([bars], dark=dark, xaxis=length, yaxis=rows, showlegend=False)
 
 
-def ranked(rows: Sequence[Fields], name: str, value: str, dark: bool) -> Any:
+def draw_ranked_bars(rows: Sequence[Fields], name: str, value: str, dark: bool) -> Any:
     """Things by what they cost, in ns, each in the colour of its kind."""
     import plotly.graph_objects as go
 
@@ -222,10 +230,14 @@ def ranked(rows: Sequence[Fields], name: str, value: str, dark: bool) -> Any:
         "ticktext": words,
         "automargin": True,
     }
-    return framed(bars, dark=dark, xaxis={"title": {"text": unit}}, yaxis=axis, barmode="overlay")
+    return frame_figure(
+        bars, dark=dark, xaxis={"title": {"text": unit}}, yaxis=axis, barmode="overlay"
+    )
 
 
-def roofs(points: Sequence[Fields], lines: Sequence[tuple[str, float, float]], dark: bool) -> Any:
+def draw_roofline(
+    points: Sequence[Fields], lines: Sequence[tuple[str, float, float]], dark: bool
+) -> Any:
     """Achieved rate over arithmetic intensity, under what the GPU could do.
 
     `lines`: a name, a peak in TFLOP/s and the memory's bandwidth in TB/s.
@@ -253,7 +265,8 @@ def roofs(points: Sequence[Fields], lines: Sequence[tuple[str, float, float]], d
                 mode="markers",
                 name=family,
                 text=[
-                    f"<b>{shorten(p['name'], 50)}</b><br>{shorten(p['shapes'] or '', 60)}<br>"
+                    f"<b>{shorten_text(p['name'], 50)}</b><br>"
+                    f"{shorten_text(p['shapes'] or '', 60)}<br>"
                     f"{p['device_time_pct']:.1f} % of GPU time, "
                     f"{p['roofline_pct']:.0f} % of the roofline ({p['bound']} bound)"
                     for p in of_family
@@ -271,7 +284,7 @@ def roofs(points: Sequence[Fields], lines: Sequence[tuple[str, float, float]], d
     ticks = {"type": "log", "dtick": 1, "exponentformat": "power"}
     x_axis = {**ticks, "title": {"text": "operations for each byte moved"}}
     y_axis = {**ticks, "title": {"text": "TFLOP/s achieved"}}
-    return framed(data, dark=dark, xaxis=x_axis, yaxis=y_axis)
+    return frame_figure(data, dark=dark, xaxis=x_axis, yaxis=y_axis)
 
 
 class SampledLine(NamedTuple):
@@ -289,7 +302,7 @@ class Strip(NamedTuple):
     lines: Sequence[SampledLine]
 
 
-def strips(quantities: Sequence[Strip], dark: bool) -> Any:
+def draw_strips(quantities: Sequence[Strip], dark: bool) -> Any:
     """Return quantities over time below each other, each with an axis of its own, and one time."""
     import plotly.graph_objects as go
 
@@ -330,7 +343,7 @@ def strips(quantities: Sequence[Strip], dark: bool) -> Any:
         "title": {"text": "ms since the recording began"},
         "anchor": axis_of("y", len(quantities)),
     }
-    return framed(data, dark=dark, hovermode="x unified", **axes)
+    return frame_figure(data, dark=dark, hovermode="x unified", **axes)
 
 
 def axis_of(letter: str, number: int) -> str:
@@ -350,7 +363,7 @@ def marks_in_seconds(first_ms: float, last_ms: float, most: float) -> Fields:
     }
 
 
-def busy(recordings: Sequence[tuple[Sequence[float], Fields]], dark: bool) -> Any:
+def draw_busy_time(recordings: Sequence[tuple[Sequence[float], Fields]], dark: bool) -> Any:
     """Return how busy the GPUs are over time: parts that add up to the busy time, to be brushed.
     Each recording has an axis of its own beside the one before, as wide as it is long."""
     import plotly.graph_objects as go
@@ -381,7 +394,7 @@ def busy(recordings: Sequence[tuple[Sequence[float], Fields]], dark: bool) -> An
                 stackgroup=f"recording {number}",
                 line={"width": 0.5, "color": own["idle" if kind == "unrecorded" else kind]},
                 fillcolor=own[kind],
-                fillpattern=hatch(own) if kind == "unrecorded" else None,
+                fillpattern=build_hatch(own) if kind == "unrecorded" else None,
                 hovertemplate="%{y:.0f} %",
             )
             for kind, values in layers.items()
@@ -395,7 +408,7 @@ def busy(recordings: Sequence[tuple[Sequence[float], Fields]], dark: bool) -> An
             **(marks_in_seconds(edges[0], edges[-1], 12 * share) if in_seconds else {}),
         }
         left = right + _BETWEEN
-    return framed(
+    return frame_figure(
         data,
         dark=dark,
         dragmode="select",

@@ -11,9 +11,9 @@ from dash import dcc, html
 from htk.answers.output.figure_colours import classes_of
 from htk.answers.output.population import MOST_BARS
 from htk.answers.output.rank_groups import find_nodes, group_ranks, name_ranks
-from htk.dashboard.components import attributes
+from htk.dashboard.components import spell_attributes
 from htk.dashboard.page import Visit
-from htk.dashboard.time_shares import Shares, shares
+from htk.dashboard.time_shares import Shares, compute_time_shares
 
 _MOST_GROUPS = 10
 _LEAST_PCT = 1.0  # a part that is less everywhere parts no ranks
@@ -23,7 +23,7 @@ _MOST_CHOSEN = 16  # ranks that a click on a group chooses
 def rank_bars(visit: Visit) -> Any:
     """Return a bar for each rank, or for ranks that are alike; its pieces say what they are, a
     click looks at them."""
-    bars = shares(visit)
+    bars = compute_time_shares(visit)
     if len(bars.ranks) <= MOST_BARS:
         order = sorted(range(len(bars.ranks)), key=lambda k: bars.ranks[k])
         drawn = [_bar(visit, bars, [k], bars.labels[k]) for k in order]
@@ -73,7 +73,7 @@ def _bar(visit: Visit, bars: Shares, rows: Sequence[int], label: str) -> Any:
         pieces.append(html.I(className=kind, style={"width": f"{share:.3f}%"}, title=text))
         texts.append(text)
     inside = [html.Span(label), html.Div(pieces, className="stack")]
-    facts = attributes(aria_label=f"{label}: {'; '.join(texts)}")
+    facts = spell_attributes(aria_label=f"{label}: {'; '.join(texts)}")
     bar = html.Div(inside, className="rank-bar", role="img", **facts)
     lost = [row for f in bars.layers if f.meaning == "unrecorded" for row in rows if f.values[row]]
     if lost or len(rows) > _MOST_CHOSEN:

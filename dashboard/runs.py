@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.answers.output.result import Result
 from htk.base.errors import HtkError, UnknownRank, UsageError
 from htk.base.io.sources import locate_within
@@ -157,7 +157,7 @@ class Runs:
         """Return an analysis of a run, computed once for all who ask."""
         trace = self.narrowed(key, selection)
         asked = (name, tuple(sorted(options.items())))
-        result: Result = self.kept(key, selection, asked, lambda: ask(trace, name, **options))
+        result: Result = self.kept(key, selection, asked, lambda: ask_trace(trace, name, **options))
         return result
 
     def history(self) -> History:

@@ -4,8 +4,8 @@ from typing import Any
 
 from htk.answers.output.result import Result
 from htk.base.core.humanize import format_duration
-from htk.dashboard.components import tile
-from htk.dashboard.grids import grid
+from htk.dashboard.components import draw_tile
+from htk.dashboard.grids import draw_grid
 from htk.dashboard.page import Visit
 from htk.verdicts.overview.summary import Verdict
 
@@ -27,12 +27,12 @@ def iteration_tile(visit: Visit) -> Any:
     more = f"median of {count:,}, p99 {slowest}" if count > 1 else "one was recorded"
     median = format_duration(costliest["elapsed_ns_p50"])
     label = f"{costliest['phase']} iteration".capitalize()
-    return tile(label, median, more, visit.view.link("iteration_times"))
+    return draw_tile(label, median, more, visit.view.link("iteration_times"))
 
 
 def iteration_grid(visit: Visit) -> Any:
     """Return the iterations by phase, batch and context."""
-    return grid(visit.ask("iteration_times"), visit, {}, rows=9, only=_COLUMNS)
+    return draw_grid(visit.ask("iteration_times"), visit, {}, rows=9, only=_COLUMNS)
 
 
 def mfu_of_ranks(result: Result, verdict: Verdict) -> list[float]:

@@ -8,24 +8,30 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 
 from htk.base.core.humanize import format_bytes
 from htk.base.errors import HtkError
-from htk.dashboard.components import attributes, empty, problem, section, without_commands
+from htk.dashboard.components import (
+    draw_empty_panel,
+    draw_problem,
+    draw_section,
+    spell_attributes,
+    without_commands,
+)
 from htk.dashboard.runs import OpenJob, Runs
 from htk.dashboard.url_state import UrlState
 
 
-def page(runs: Runs) -> Any:
+def draw_start_page(runs: Runs) -> Any:
     """Return what can be looked at."""
     return html.Div(
         [
             html.H1("Which run?"),
-            section("Runs", _listed(runs), note="The newest first; a click opens one."),
+            draw_section("Runs", _listed(runs), note="The newest first; a click opens one."),
             html.Div([*_typed(runs), _upload(runs)], className="halves"),
         ],
         className="start",
     )
 
 
-def opening(runs: Runs, key: str) -> Any:
+def draw_opening(runs: Runs, key: str) -> Any:
     """Starts to read a run, or tells how its reading goes; one that failed may be tried again."""
     job = runs.job(key)
     if job is not None and job.ended.is_set() and (job.error or job.cancelled):
@@ -42,7 +48,7 @@ def _reading(key: str, title: str) -> Any:
             html.H1("Reading the trace"),
             html.P(title, className="doc"),
             dmc.Progress(
-                id="reading-bar", value=0, size="lg", **attributes(aria_label="read so far")
+                id="reading-bar", value=0, size="lg", **spell_attributes(aria_label="read so far")
             ),
             html.P("", id="reading-text", role="status"),
             dmc.Button("Cancel", id="reading-cancel", variant="default"),
@@ -64,7 +70,9 @@ def _failed(key: str, job: OpenJob) -> Any:
         title = "This run cannot be read"
     again = html.A("Try again", href=f"/?run={key}", className="export")
     other = dcc.Link("Choose another run", href="/runs", className="export")
-    return html.Div([problem(text, title), dmc.Group([other, again], mt="sm")], className="start")
+    return html.Div(
+        [draw_problem(text, title), dmc.Group([other, again], mt="sm")], className="start"
+    )
 
 
 def add_callbacks(app: Dash, runs: Runs) -> None:
@@ -118,7 +126,7 @@ def add_callbacks(app: Dash, runs: Runs) -> None:
         try:
             return "", "/" + UrlState(run=runs.key_of(text)).search()
         except HtkError as error:
-            return problem(str(error), "Not opened"), no_update
+            return draw_problem(str(error), "Not opened"), no_update
 
 
 def _typed(runs: Runs) -> list[Any]:
@@ -148,7 +156,7 @@ def _upload(runs: Runs) -> Any:
                 htmlFor="upload-file",
                 className="control-label",
             ),
-            html.Div(id="upload-place", **attributes(data_most=str(runs.upload_bytes))),
+            html.Div(id="upload-place", **spell_attributes(data_most=str(runs.upload_bytes))),
             html.P(
                 f"up to {most}; kept until the server ends; who has its address sees it",
                 className="coverage",
@@ -179,6 +187,10 @@ def _listed(runs: Runs) -> Any:
         ]
     )
     heads = html.Tr([html.Th(t) for t in ("run", "files", "size", "changed")])
-    none = [] if rows else [empty("No files like traces under the folders of the command line.")]
+    none = (
+        []
+        if rows
+        else [draw_empty_panel("No files like traces under the folders of the command line.")]
+    )
     table = html.Table([html.Thead(heads), html.Tbody([*rows, sample])], className="runs")
     return html.Div([*none, table])

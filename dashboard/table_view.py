@@ -73,7 +73,7 @@ class TableView:
         """Return the rows that are seen, in their order; times of day are told from `origin` on."""
         view = self.of_table(table)
         if view.group:
-            table = grouped(table, view.group)
+            table = group_rows(table, view.group)
             view = self.of_table(table)
         for name, model in view.where.items():
             shift = origin if name in ABSOLUTE_TIMES else 0
@@ -83,7 +83,7 @@ class TableView:
         return _put_rest_last(table)
 
 
-def grouped(table: pa.Table, by: str) -> pa.Table:
+def group_rows(table: pa.Table, by: str) -> pa.Table:
     """Return the rows of one group as one: what can be added up, added up."""
     adds = [f.name for f in table.schema if _adds(f)]
     plain = table.select([by, *adds])

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 from htk.base.columns.types import Ints
 from htk.base.core.humanize import format_duration
 from htk.base.errors import HtkError
@@ -25,20 +25,20 @@ class Shares:
     layers: list[Layer]
 
 
-def shares(visit: Visit) -> Shares:
+def compute_time_shares(visit: Visit) -> Shares:
     """Compute, exposed wait, exposed transfer, copies, then idle by cause: as the step's bar."""
     times = visit.ask("time_breakdown").table
-    ranks = numbers(times["rank"], -1).tolist()
-    devices = numbers(times["device"], -1).tolist()
+    ranks = read_numbers(times["rank"], -1).tolist()
+    devices = read_numbers(times["device"], -1).tolist()
     lanes = list(zip(ranks, devices, strict=True))
     several = len(set(ranks)) < len(lanes)
     labels = [f"rank {r}" + (f" GPU {d}" if several else "") for r, d in lanes]
-    total = np.maximum(numbers(times["total_ns"]), 1)
-    exposed = numbers(times["exposed_comm_ns"])
+    total = np.maximum(read_numbers(times["total_ns"]), 1)
+    exposed = read_numbers(times["exposed_comm_ns"])
     wait, unknown = _split(visit, ranks) * (not several)
     wait = np.minimum(wait, exposed)
     unknown = np.minimum(unknown, exposed - wait)
-    layers = [_layer("compute", "compute", numbers(times["compute_ns"]), total)]
+    layers = [_layer("compute", "compute", read_numbers(times["compute_ns"]), total)]
     if wait.any() or unknown.any():
         layers.append(_layer("exposed wait for other ranks", "comm", wait, total))
         layers.append(_layer("exposed transfer", "comm", exposed - wait - unknown, total))
@@ -46,9 +46,11 @@ def shares(visit: Visit) -> Shares:
         layers.append(_layer(name, "undetermined", unknown, total))
     else:
         layers.append(_layer("exposed communication", "comm", exposed, total))
-    copies = numbers(times["exposed_memory_ns"])
+    copies = read_numbers(times["exposed_memory_ns"])
     layers.append(_layer("exposed copies", "memory", copies, total))
-    layers.append(_layer("whole CUDA graphs", "undetermined", numbers(times["other_ns"]), total))
+    layers.append(
+        _layer("whole CUDA graphs", "undetermined", read_numbers(times["other_ns"]), total)
+    )
     layers += [_layer(name, "idle", ns, total) for name, ns in _idle(visit, lanes)]
     layers = [f for f in layers if any(f.values)]
     return _with_unrecorded(visit, Shares(ranks, labels, layers))
@@ -86,8 +88,10 @@ def _split(visit: Visit, ranks: list[int]) -> Ints:
         table = visit.ask("comm_wait").table
     except HtkError:
         return np.zeros((2, len(ranks)), np.int64)
-    columns = (numbers(table[f"exposed_{c}_ns"]).tolist() for c in ("wait", "undetermined"))
-    times_of = dict(zip(numbers(table["rank"]).tolist(), zip(*columns, strict=True), strict=True))
+    columns = (read_numbers(table[f"exposed_{c}_ns"]).tolist() for c in ("wait", "undetermined"))
+    times_of = dict(
+        zip(read_numbers(table["rank"]).tolist(), zip(*columns, strict=True), strict=True)
+    )
     return np.array([times_of.get(rank, (0, 0)) for rank in ranks], np.int64).reshape(-1, 2).T
 
 

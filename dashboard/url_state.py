@@ -54,9 +54,9 @@ class UrlState:
 
     def with_option(self, name: str, value: Any, default: Any = None) -> "UrlState":
         """Return one option of the page set, or left out where it is the default."""
-        text = shown(value)
+        text = spell_option(value)
         options = {k: v for k, v in self.options.items() if k != name}
-        if text and text != shown(default):
+        if text and text != spell_option(default):
             options[name] = text
         return replace(self, options=options)
 
@@ -93,7 +93,7 @@ class UrlState:
         }
 
 
-def shown(value: Any) -> str:
+def spell_option(value: Any) -> str:
     """Return a value of an option, as its control shows it."""
     if isinstance(value, bool):
         return str(value).lower()

@@ -5,15 +5,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, numbers, read_keys, valid
+from htk.base.columns.arrow import mark_valid, match_texts, read_keys, read_numbers
 from htk.base.columns.groups import Groups
-from htk.base.columns.intervals import Spans, union
+from htk.base.columns.intervals import Spans, merge_spans
 from htk.base.columns.types import Ints
 from htk.dashboard import plots
-from htk.dashboard.components import empty, plot, section
+from htk.dashboard.components import draw_empty_panel, draw_plot, draw_section
 from htk.dashboard.page import Visit
 from htk.quantities.derived.recorded import recorded_spans
-from htk.traces.timeline.cuts import recordings
+from htk.traces.timeline.cuts import group_recordings
 
 _SLICES = 300
 _LEAST = 12  # slices of a recording, however short
@@ -23,13 +23,15 @@ _KINDS = ("compute", "comm", "memory")
 Layers = tuple[list[float], dict[str, list[float]]]  # edges of the slices in ms, and their parts
 
 
-def strip(visit: Visit) -> Any:
+def draw_utilization_strip(visit: Visit) -> Any:
     """Return the brush, over the whole recording whatever range is chosen."""
     heading = "Busy over time"
     computed = visit.kept("busy", lambda: _recordings(visit))
     if computed is None:
-        return section(heading, empty("No GPU work under the filters that are set."))
-    fig = plots.busy(computed, visit.dark)
+        return draw_section(
+            heading, draw_empty_panel("No GPU work under the filters that are set.")
+        )
+    fig = plots.draw_busy_time(computed, visit.dark)
     low = visit.view.selection.from_ns
     high = visit.view.selection.to_ns
     for number, (edges, _) in enumerate(computed, 1):
@@ -44,7 +46,7 @@ def strip(visit: Visit) -> Any:
     if len(computed) > 1:
         note += f"{len(computed)} recordings; the time between them is left out. "
     note += "Drag across a range to look at it alone, on every page."
-    return section(heading, plot(fig, heading, plot_id, 220), note=note)
+    return draw_section(heading, draw_plot(fig, heading, plot_id, 220), note=note)
 
 
 def _recordings(visit: Visit) -> list[Layers] | None:
@@ -58,9 +60,9 @@ def _recordings(visit: Visit) -> list[Layers] | None:
         return None
     ranks = trace.tables["ranks"]
     origin = trace.origin_ns
-    files = np.flatnonzero(valid(ranks["start_ns"]) & valid(ranks["end_ns"]))
-    times = [numbers(ranks[name])[files] - origin for name in ("start_ns", "end_ns")]
-    spans = recordings(np.stack(times, 1).tolist())
+    files = np.flatnonzero(mark_valid(ranks["start_ns"]) & mark_valid(ranks["end_ns"]))
+    times = [read_numbers(ranks[name])[files] - origin for name in ("start_ns", "end_ns")]
+    spans = group_recordings(np.stack(times, 1).tolist())
     if len(spans) < 2:
         return [busy_layers(table, ranks, origin)]
     total = sum(end - start for start, end in spans)
@@ -79,13 +81,13 @@ def busy_layers(
 ) -> Layers:
     """Percent of each slice that GPUs run each kind, and that was not recorded of some GPU; of the
     whole, or of a span of time."""
-    start = numbers(table["start_ns"]) - origin_ns
-    end = numbers(table["end_ns"]) - origin_ns
+    start = read_numbers(table["start_ns"]) - origin_ns
+    end = read_numbers(table["end_ns"]) - origin_ns
     who = np.column_stack([read_keys(table[c]) for c in ("rank", "device")])
     lanes = Groups.by_keys(who)
     gpu, gpus = lanes.group_ids, len(lanes)
     if span is None:  # of servers, whose captures are left out, from where they serve
-        begins = numbers(ranks["start_ns"])[valid(ranks["start_ns"])] - origin_ns
+        begins = read_numbers(ranks["start_ns"])[mark_valid(ranks["start_ns"])] - origin_ns
         span = (min(begins.tolist(), default=0), int(end.max()))
     low, high = span
     edges = np.linspace(low, high, slices + 1).astype(np.int64)
@@ -94,7 +96,7 @@ def busy_layers(
     upto = np.zeros(slices, np.int64)
     kinds = np.zeros(len(start), bool)
     for kind in _KINDS:  # each on top of those before: what runs while none of them does
-        kinds |= matching(table["kind"], kind.__eq__)
+        kinds |= match_texts(table["kind"], kind.__eq__)
         total = _covered(_unions(gpu[kinds], start[kinds], end[kinds]), edges)
         layers[kind] = (100 * (total - upto) / width / gpus).round(2).tolist()
         upto = total
@@ -111,7 +113,7 @@ def _unions(gpu: Ints, start: Ints, end: Ints) -> Spans:
         return Spans(start, end)
     low = int(start.min())
     apart = int(end.max()) - low + 1  # each on a stretch of its own
-    spans = union(start + gpu * apart, end + gpu * apart)
+    spans = merge_spans(start + gpu * apart, end + gpu * apart)
     own = (spans.start - low) // apart * apart
     return Spans(spans.start - own, spans.end - own)
 

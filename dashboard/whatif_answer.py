@@ -10,7 +10,13 @@ from htk.base.core.humanize import format_bytes, format_duration
 from htk.base.errors import HtkError, UsageError
 from htk.base.mappings import Fields
 from htk.dashboard import whatif_plots
-from htk.dashboard.components import empty, plot, problem, section, tile
+from htk.dashboard.components import (
+    draw_empty_panel,
+    draw_plot,
+    draw_problem,
+    draw_section,
+    draw_tile,
+)
 from htk.dashboard.edits import PRICE, Edits, edits_of, label_of
 from htk.dashboard.page import Visit
 from htk.traces.trace.selection import Selection
@@ -27,7 +33,7 @@ def is_of_few(visit: Visit) -> bool:
     return trace is not None and len(trace.ranks) > _MANY
 
 
-def untouched(visit: Visit, *, of_few: bool | None = None) -> WhatIf:
+def find_replayed_step(visit: Visit, *, of_few: bool | None = None) -> WhatIf:
     """Return the replayed step of the run, made once; of many ranks that of a few which stand for
     all, unless all are asked for."""
     trace = visit.runs.trace(visit.view.run)
@@ -44,10 +50,10 @@ def untouched(visit: Visit, *, of_few: bool | None = None) -> WhatIf:
     return start
 
 
-def edited(visit: Visit, edits: Edits) -> WhatIf:
+def find_edited_step(visit: Visit, edits: Edits) -> WhatIf:
     """Return the step with the edits and the price of the address."""
     of_few = is_of_few(visit) and not any(needs_all_ranks(name) for name, _ in edits)
-    asked = untouched(visit, of_few=of_few)
+    asked = find_replayed_step(visit, of_few=of_few)
     price = visit.option(PRICE, "")
     try:
         terms = Terms(price=float(price)) if price else asked.terms
@@ -59,12 +65,12 @@ def edited(visit: Visit, edits: Edits) -> WhatIf:
     return asked
 
 
-def prediction(visit: Visit, edits: Edits) -> Fields:
+def predict_row(visit: Visit, edits: Edits) -> Fields:
     """Return the row that predicts the edited step, made once."""
     key = ("whatif", edits, visit.option(PRICE, ""))
 
     def compute() -> Fields:
-        row: Fields = edited(visit, edits).run().to_pylist()[0]
+        row: Fields = find_edited_step(visit, edits).run().to_pylist()[0]
         return row
 
     row: Fields = visit.runs.kept(visit.view.run, Selection(), key, compute)
@@ -80,11 +86,11 @@ def field_errors(visit: Visit) -> dict[str, str]:
     def compute() -> dict[str, str]:
         wrong_fields = {}
         try:
-            prediction(visit, edits)
+            predict_row(visit, edits)
         except UsageError:
             for name, value in edits:
                 try:
-                    prediction(_with_edits(visit, ((name, value),)), ((name, value),))
+                    predict_row(_with_edits(visit, ((name, value),)), ((name, value),))
                 except UsageError as error:
                     wrong_fields[name] = str(error).removeprefix(f"{name} {value!r}: ")
         except HtkError:
@@ -107,14 +113,14 @@ def _with_edits(visit: Visit, edits: Edits) -> Visit:
     return replace(visit, view=replace(visit.view, options=dict(edits)))
 
 
-def answerable(visit: Visit) -> Visit:
+def drop_unreadable_fields(visit: Visit) -> Visit:
     """Return the visit without fields that cannot be read."""
     wrong = field_errors(visit)
     options = {name: text for name, text in visit.view.options.items() if name not in wrong}
     return replace(visit, view=replace(visit.view, options=options)) if wrong else visit
 
 
-def answer(visit: Visit, *, with_strips: bool = True) -> Any:
+def draw_whatif_answer(visit: Visit, *, with_strips: bool = True) -> Any:
     """Return the answer to the edits of the address; with none, what to do. A field that cannot be
     read is left out, and said."""
     left_out = [
@@ -124,40 +130,42 @@ def answer(visit: Visit, *, with_strips: bool = True) -> Any:
         )
         for name, words in field_errors(visit).items()
     ]
-    visit = answerable(visit)
+    visit = drop_unreadable_fields(visit)
     edits = edits_of(visit.view)
     notes = [html.Div(left_out, role="alert")] if left_out else []
     if notes and not edits:
         return html.Div(notes)
     if not edits:
-        what_to_do = empty("Move a slider, choose a value or take a preset.")
-        return html.Div([*notes, section("What would change?", what_to_do)])
+        what_to_do = draw_empty_panel("Move a slider, choose a value or take a preset.")
+        return html.Div([*notes, draw_section("What would change?", what_to_do)])
     try:
-        row = prediction(visit, edits)
+        row = predict_row(visit, edits)
     except HtkError as error:
-        return html.Div([*notes, problem(str(error))])
+        return html.Div([*notes, draw_problem(str(error))])
     if row["step_time_ns"] is None:
-        return html.Div([*notes, problem(str(row["verdict"]), "No prediction")])
+        return html.Div([*notes, draw_problem(str(row["verdict"]), "No prediction")])
     shown: list[Any] = [*notes, html.Div(_tiles(row), className="tiles")]
     if any(json.loads(row["waterfall"]).values()):
-        fig = whatif_plots.change(row, visit.dark)
-        shown.append(section("What changes", plot(fig, "what changes", None, 260)))
-    drawn = strips(visit) if with_strips else None
+        fig = whatif_plots.draw_step_change(row, visit.dark)
+        shown.append(draw_section("What changes", draw_plot(fig, "what changes", None, 260)))
+    drawn = draw_step_strips(visit) if with_strips else None
     strips_panel = html.Div(drawn, id="whatif-strips", style={"minHeight": "330px"})
-    rests = section("What the prediction rests on", *_words(row))
+    rests = draw_section("What the prediction rests on", *_words(row))
     return html.Div([*shown, strips_panel, rests])
 
 
-def strips(visit: Visit) -> Any:
+def draw_step_strips(visit: Visit) -> Any:
     """Return the two steps as strips: drawn after the numbers, which are there at once."""
-    asked = edited(visit, edits_of(answerable(visit).view))
+    asked = find_edited_step(visit, edits_of(drop_unreadable_fields(visit).view))
     fig = whatif_plots.side_by_side(asked, visit.dark)
     shown = len(whatif_plots.telling_ranks(asked.stage.graph))
     ranks = len(set(asked.stage.graph.activities.rank.tolist()))
     note = "Most compute first."
     if shown < ranks:
         note = f"{shown} of {ranks} ranks, from the most compute to the least."
-    return section("Measured and predicted step", plot(fig, "two steps", None, 260), note=note)
+    return draw_section(
+        "Measured and predicted step", draw_plot(fig, "two steps", None, 260), note=note
+    )
 
 
 def _tiles(row: Fields) -> list[Any]:
@@ -166,25 +174,25 @@ def _tiles(row: Fields) -> list[Any]:
     band = f"{low} to {high} (90 %)"
     naive = f"in proportion: {format_duration(row['naive_linear_ns'])}"
     shown = [
-        tile(
+        draw_tile(
             "step time", format_duration(row["step_time_ns"]), f"{row['change_pct']:+.1f} %, {band}"
         ),
-        tile("measured", format_duration(row["measured_step_time_ns"]), naive),
-        tile("time per sample (per GPU)", f"{row['time_per_sample_change_pct']:+.1f} %"),
+        draw_tile("measured", format_duration(row["measured_step_time_ns"]), naive),
+        draw_tile("time per sample (per GPU)", f"{row['time_per_sample_change_pct']:+.1f} %"),
     ]
     if row["exposed_comm_ns"] is not None:  # representatives do not tell it of all ranks
         exposed = format_duration(row["exposed_comm_ns"])
-        shown.append(tile("exposed communication", exposed, "mean over ranks"))
+        shown.append(draw_tile("exposed communication", exposed, "mean over ranks"))
     if row["tokens_per_s"] is not None:
         each = f"{row['tokens_per_s_per_gpu']:,.0f} a GPU"
-        shown.append(tile("tokens/s", f"{row['tokens_per_s']:,.0f}", each))
+        shown.append(draw_tile("tokens/s", f"{row['tokens_per_s']:,.0f}", each))
     if row["mfu_pct"] is not None:
-        shown.append(tile("MFU", f"{row['mfu_pct']:.1f} %"))
+        shown.append(draw_tile("MFU", f"{row['mfu_pct']:.1f} %"))
     if row["peak_memory_bytes"] is not None:
         risk = "" if row["p_oom"] is None else f"out of memory: {100 * row['p_oom']:.0f} %"
-        shown.append(tile("peak memory", format_bytes(row["peak_memory_bytes"]), risk))
+        shown.append(draw_tile("peak memory", format_bytes(row["peak_memory_bytes"]), risk))
     if row["cost_per_million_tokens"] is not None:
-        shown.append(tile("a million tokens", f"{row['cost_per_million_tokens']:.3g}"))
+        shown.append(draw_tile("a million tokens", f"{row['cost_per_million_tokens']:.3g}"))
     return shown
 
 

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.answers.output.figure_frame import framed
+from htk.answers.output.figure_frame import frame_figure
 from htk.answers.output.tokens import palette_of
-from htk.base.columns.intervals import Spans, subtract, union
+from htk.base.columns.intervals import Spans, merge_spans, subtract_spans
 from htk.base.core.humanize import format_duration
 from htk.dashboard import plots
 from htk.planning.plan.search import STRATEGIES
 from htk.quantities.graph.build import Graph
 from htk.whatif.api import WhatIf
-from htk.whatif.edited_step import apply_edits, ordered
+from htk.whatif.edited_step import apply_edits, order_edits
 from htk.whatif.label import BATCHES, SHARDINGS
 from htk.whatif.text import in_words, read_savings
 
@@ -24,7 +24,7 @@ _BINS = 500
 _MOST_RANKS = 4
 
 
-def bounds(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
+def draw_savings_bounds(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
     """Draw the best-case savings of each remedy, with its 90 % interval; largest first."""
     import plotly.graph_objects as go
 
@@ -49,10 +49,10 @@ def bounds(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
     axis = {"title": {"text": "ms of the measured time, best case"}}
     margin = {"l": 8, "r": 16, "t": 8, "b": 40}
     # A click beside a small gain, in its row, tries it too.
-    return framed([bar], dark=dark, xaxis=axis, margin=margin, hovermode="y")
+    return frame_figure([bar], dark=dark, xaxis=axis, margin=margin, hovermode="y")
 
 
-def intervals(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
+def draw_intervals(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
     """Draw predicted steps as dots in their intervals, 50 % inside 90 %, and what was measured."""
     import plotly.graph_objects as go
 
@@ -85,7 +85,7 @@ def intervals(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
         hovertemplate="%{y}: %{x:,.4g} ms<extra></extra>",
     )
     measured = [row["measured_step_time_ns"] / 1e6 for row in predicted[:1]]
-    fig = framed(
+    fig = frame_figure(
         [bars(90, 3, 0.3), bars(50, 5, 0.6), dots],
         dark=dark,
         barmode="overlay",
@@ -110,7 +110,7 @@ def batch_map(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
         shares.append([_cell(c) for c in cells])
         texts.append([_words(c) for c in cells])
         marks.append([c.get("mark") or c.get("verdict") or "" for c in cells])
-    fig = plots.heat(
+    fig = plots.draw_heat_map(
         [str(b) for b in BATCHES],
         SHARDINGS,
         shares,
@@ -167,19 +167,19 @@ def _words(row: dict[str, Any]) -> str:
     return "<br>".join(filter(None, [format_duration(row["step_time_ns"]), note]))
 
 
-def change(row: dict[str, Any], dark: bool) -> Any:
+def draw_step_change(row: dict[str, Any], dark: bool) -> Any:
     """Draw the way from the measured step to the predicted, by cause."""
     causes = {k: v for k, v in json.loads(row["waterfall"]).items() if v}
     names = sorted(causes, key=lambda name: -abs(causes[name]))
     base = row["measured_step_time_ns"] / 1e6
     parts = [causes[name] / 1e6 for name in names]
-    return plots.waterfall(names, base, parts, dark, ends=("measured", "predicted"))
+    return plots.draw_waterfall(names, base, parts, dark, ends=("measured", "predicted"))
 
 
 def side_by_side(asked: WhatIf, dark: bool) -> Any:
     """Return what each of a few GPUs does over a step, measured and predicted."""
     start = asked.stage
-    edited, after = apply_edits(start, ordered(asked.edits))
+    edited, after = apply_edits(start, order_edits(asked.edits))
     before = start.graph
     period = max(before.period_ns, after.period_ns)
     labels = []
@@ -215,9 +215,13 @@ def _strip(graph: Graph, times: NDArray[np.int64], rank: int, period: int) -> ND
     kinds: list[Spans] = []
     for kind in range(len(_KINDS)):
         chosen = of_rank & (graph.activities.kind == kind)
-        kinds.append(union(times[graph.start[chosen]], times[graph.end[chosen]]))
+        kinds.append(merge_spans(times[graph.start[chosen]], times[graph.end[chosen]]))
     compute, comm, memory = kinds
-    layers = [subtract(subtract(memory, comm), compute), subtract(comm, compute), compute]
+    layers = [
+        subtract_spans(subtract_spans(memory, comm), compute),
+        subtract_spans(comm, compute),
+        compute,
+    ]
     edges = np.linspace(0, period, _BINS + 1)
     share = np.stack([_inside(spans, edges) for spans in layers])
     most = share.argmax(axis=0) + 1
@@ -258,4 +262,4 @@ def _strips(labels: list[str], strips: list[NDArray[np.float64]], period: int, d
         hovertemplate="%{y} at %{x:.2f} ms<extra></extra>",
     )
     axes = {"xaxis": {"title": "ms of the step"}, "yaxis": {"autorange": "reversed"}}
-    return framed([cells], dark=dark, margin={"l": 120, "r": 16, "t": 8, "b": 44}, **axes)
+    return frame_figure([cells], dark=dark, margin={"l": 120, "r": 16, "t": 8, "b": 44}, **axes)

@@ -9,8 +9,8 @@ from htk.base.core.humanize import format_duration
 from htk.base.mappings import Fields
 from htk.dashboard.edits import PRESETS, edits_of
 from htk.dashboard.page import Visit
-from htk.dashboard.whatif_answer import answerable, edited, prediction
-from htk.whatif.text import error, in_words
+from htk.dashboard.whatif_answer import drop_unreadable_fields, find_edited_step, predict_row
+from htk.whatif.text import format_error, in_words
 
 _WIDE_PCT = 20  # of the predicted step: half an interval from which on it is said
 # What assumptions speak of from which a part of the uncertainty comes.
@@ -22,11 +22,11 @@ _WORDS_OF = {
 }
 
 
-def scenario(visit: Visit) -> tuple[str, str] | None:
+def describe_scenario(visit: Visit) -> tuple[str, str] | None:
     """Return the answer to the edits of the address in a sentence, and what it rests on most."""
-    visit = answerable(visit)
+    visit = drop_unreadable_fields(visit)
     edits = edits_of(visit.view)
-    row = prediction(visit, edits) if edits else None
+    row = predict_row(visit, edits) if edits else None
     if row is None or row["step_time_ns"] is None:
         return None
     ends = ("step_time_ns", "step_time_ns_lo90", "step_time_ns_hi90", "measured_step_time_ns")
@@ -40,9 +40,9 @@ def scenario(visit: Visit) -> tuple[str, str] | None:
 
 def _interval_mark(visit: Visit) -> Any:
     """Return how wide the interval of the answer is; nothing without one."""
-    visit = answerable(visit)
+    visit = drop_unreadable_fields(visit)
     edits = edits_of(visit.view)
-    row = prediction(visit, edits) if edits else None
+    row = predict_row(visit, edits) if edits else None
     if row is None or row["step_time_ns"] is None:
         return None
     width = row["step_time_ns_hi90"] - row["step_time_ns_lo90"]
@@ -60,18 +60,18 @@ def _deciding(row: Fields) -> str:
     return f"Assumed: {(deciding or assumed)[0]}" if assumed else ""
 
 
-def badge(visit: Visit) -> Any:
+def draw_verdict_badge(visit: Visit) -> Any:
     """Return how wide the answer's interval is, whether the replay can be believed, by which
     tests, and which ranks stand for all."""
-    asked = edited(visit, edits_of(answerable(visit).view))
+    asked = find_edited_step(visit, edits_of(drop_unreadable_fields(visit).view))
     judged = asked.stage.gate
     word, _, why = judged.verdict.partition(":")
     held = judged.held_out_error_pct
     tests = (
-        f"step {error(judged.step_error_pct)} off",
-        f"exposed communication {error(judged.exposed_error_points, 'points')} off",
-        f"starts {error(judged.start_error_pct)} off",
-        "no step held out" if held is None else f"another step {error(held)} off",
+        f"step {format_error(judged.step_error_pct)} off",
+        f"exposed communication {format_error(judged.exposed_error_points, 'points')} off",
+        f"starts {format_error(judged.start_error_pct)} off",
+        "no step held out" if held is None else f"another step {format_error(held)} off",
         f"{judged.observed_path_pct:.0f} % of the path recorded",
     )
     marks = [html.Span(text, className="mark") for text in tests]

@@ -25,11 +25,11 @@ from waitress.server import create_server
 
 from htk.answers.output.tokens import css_variables
 from htk.dashboard.app import create_app
-from htk.dashboard.pages import composed
+from htk.dashboard.pages import load_pages
 from htk.dashboard.runs import Runs
-from htk.faces.notebook.session_card import card
-from htk.faces.report.content import gathered
-from htk.faces.report.page import page as report_page
+from htk.faces.notebook.session_card import render_session_card
+from htk.faces.report.content import gather_report
+from htk.faces.report.page import render_report_page as report_page
 from htk.traces.trace.opening import open_trace
 from htk.traces.trace.trace import Trace
 
@@ -88,7 +88,7 @@ def main(arguments: list[str]) -> int:
 
 def addresses() -> dict[str, str]:
     """Return the address of every page, by its name."""
-    shown = [page for page in composed().values() if not page.needs_history]
+    shown = [page for page in load_pages().values() if not page.needs_history]
     paths = {page.path or "overview": page.path for page in shown}
     return {name: ADDRESSES.get(path, path) for name, path in paths.items()} | MORE
 
@@ -96,14 +96,16 @@ def addresses() -> dict[str, str]:
 def documents(trace: Trace, folder: Path) -> None:
     """Write the report and the notebook's card, which stand beside the dashboard's pages."""
     folder.mkdir(parents=True, exist_ok=True)
-    report = gathered(trace, title="Report", command="htk report")
+    report = gather_report(trace, title="Report", command="htk report")
     (folder / "report.html").write_text(report_page(report))
     schemes = "".join(
         f"@media (prefers-color-scheme: {name}) {{ :root {{ {css_variables(dark=name == 'dark')} "
         f"color-scheme: {name} }} }}"
         for name in ("light", "dark")
     )
-    body = "<style>body { background: Canvas; color: CanvasText }</style>" + card(trace)
+    body = "<style>body { background: Canvas; color: CanvasText }</style>" + render_session_card(
+        trace
+    )
     (folder / "card.html").write_text(f"<meta charset='utf-8'><style>{schemes}</style>{body}")
 
 

@@ -14,12 +14,12 @@ from typing import Any, NoReturn
 def main(argv: list[str] | None = None) -> None:
     """Run one command of a process that is htk's own, and end the process."""
     try:
-        from htk.faces.cli.kept_answers import answered
+        from htk.faces.cli.kept_answers import answer_or_run
 
         gc.set_threshold(100_000)  # a command is short: what it makes is looked through seldom
         warnings.formatwarning = _one_line
         _accept_any_character()
-        code = answered(sys.argv[1:] if argv is None else argv, _run)
+        code = answer_or_run(sys.argv[1:] if argv is None else argv, _run)
     except KeyboardInterrupt:  # while a command is imported; `run` says the same later
         sys.stderr.write("htk: stopped\n")
         code = 130
@@ -37,10 +37,10 @@ def _run(argv: Sequence[str]) -> int:
     spare_modules()
 
     from htk.base.core.process_memory import spare_page_faults
-    from htk.faces.cli.main import run
+    from htk.faces.cli.main import run_command_line
 
     spare_page_faults()
-    return run(list(argv))
+    return run_command_line(list(argv))
 
 
 def _leave(code: int) -> NoReturn:

@@ -65,10 +65,10 @@ def in_turn(beginning: bytes = b"") -> Iterator[Parser]:
     first = ("kineto",) if _OF_PYTORCH.match(beginning) else ()
     for name in (*first, *ORDER):
         yield cast(Parser, importlib.import_module(f"htk.parsers.{name}"))
-    yield from plugins.loaded("htk.parsers")
+    yield from plugins.load_added("htk.parsers")
 
 
 @cache
-def parsers() -> tuple[Parser, ...]:
+def list_parsers() -> tuple[Parser, ...]:
     """Return every parser in the order in which they are asked."""
     return tuple(in_turn())

@@ -12,7 +12,7 @@ which is torch's own verdict in tables, and `tcpstore_*.txt`.
 import json
 import re
 
-from htk.base.core.humanize import pluralize
+from htk.base.core.humanize import pluralize_count
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
 from htk.base.mappings import Fields
@@ -152,7 +152,7 @@ def _waits_in_words(counters: Fields) -> str:
             waits.append(f"{name.removeprefix('pytorch.wait_counter.')[:128]} ({active:,} open)")
     if waits:
         return f"in {', '.join(waits[:16])}"
-    return f"in none of {pluralize(len(counters), 'wait')} that torch counts"
+    return f"in none of {pluralize_count(len(counters), 'wait')} that torch counts"
 
 
 LINES = LineFormat(NAME, _MARK, _Reader)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.mappings import Fields
 from htk.base.names.collectives import collective_type
-from htk.parsers.common.exposition import sample
+from htk.parsers.common.exposition import parse_sample
 from htk.parsers.common.line_formats import READ, SKIPPED, LogPart, parse_records
 from htk.parsers.common.log_lines import LogLine
 from htk.parsers.common.log_records import Issues, text_or_none, whole_number
@@ -50,7 +50,7 @@ class _Reader:
     def read(self, line: LogLine) -> str | None:
         if line.text.startswith("#"):
             return SKIPPED
-        read = sample(line.text)
+        read = parse_sample(line.text)
         match = _METRIC.fullmatch(read.name) if read else None
         if read is None or match is None:
             return None

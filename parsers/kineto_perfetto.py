@@ -26,7 +26,7 @@ from htk.parsers.common.perfetto_arguments import (
     read_packets,
     read_text,
 )
-from htk.parsers.common.wire import BYTES, EIGHT_BYTES, VARINT, Cut, Field, fields, signed
+from htk.parsers.common.wire import BYTES, EIGHT_BYTES, VARINT, Cut, Field, read_fields, read_signed
 from htk.parsers.kineto.processes import KEY as RANKS_KEY
 from htk.parsers.kineto.retold import parse_retold, to_stamp
 
@@ -62,10 +62,10 @@ def sniff(head: Head) -> bool:
     """Look for a packet that describes the file or a track, as no text begins."""
     data = head.data
     try:
-        packet = next(fields(data, 0, len(data)))
+        packet = next(read_fields(data, 0, len(data)))
         if packet.number != _PACKET or packet.kind != BYTES or b"begin_ns" in data:
             return False
-        numbers = {part.number for part in fields(data, packet.start, packet.end)}
+        numbers = {part.number for part in read_fields(data, packet.start, packet.end)}
     except (Cut, StopIteration):
         return False
     return bool(numbers) and numbers <= _FIRST_PACKETS
@@ -207,7 +207,7 @@ class _Reader:
                 number = int.from_bytes(self.data[part.start : part.end], "little")
                 arrows.append(("s" if part.number == _FLOW else "f", number))
             elif part.number == 30 and part.kind == VARINT:
-                value = signed(part.value)
+                value = read_signed(part.value)
             elif part.number == 44 and part.kind == EIGHT_BYTES:
                 value = read_double(self.data, part)
         pid, tid, is_drawn = self._owner(uuid)
@@ -325,12 +325,12 @@ class _Reader:
             value: float | int = 0
             if written is not None:
                 is_whole = written.kind == VARINT
-                value = signed(written.value) if is_whole else read_double(self.data, written)
+                value = read_signed(written.value) if is_whole else read_double(self.data, written)
             where = {"pid": "GPU 0 Counters", "ts": to_stamp(time)}
             self.events.append({"ph": "C", "name": name, **where, "args": {"": value}})
 
     def _parts(self, message: Field) -> Iterator[Field]:
-        return fields(self.data, message.start, message.end)
+        return read_fields(self.data, message.start, message.end)
 
 
 def _pair_nested(marks: list[_Mark]) -> list[tuple[_Mark, _Mark]]:

@@ -13,9 +13,9 @@ from collections import Counter
 
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.core.stated_counts import SAMPLES
-from htk.base.io.sources import head as head_of
+from htk.base.io.sources import read_head as head_of
 from htk.base.mappings import Fields
-from htk.parsers.common.exposition import Sample, read_answer, sample
+from htk.parsers.common.exposition import Sample, parse_sample, read_answer
 from htk.parsers.common.line_formats import READ, SKIPPED, LogPart, parse_records
 from htk.parsers.common.log_lines import LogLine, read_lines
 from htk.parsers.common.log_records import Issues, whole_number
@@ -80,7 +80,7 @@ class _Reader:
     def read(self, line: LogLine) -> str | None:
         if line.text.startswith("#"):
             return SKIPPED
-        read = sample(line.text)
+        read = parse_sample(line.text)
         if read is None:
             return None
         self._samples += 1

@@ -14,8 +14,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import build, constant_text, number, text, without
-from htk.base.columns.order import ordered
+from htk.base.columns.arrow import (
+    build_numbers,
+    build_table,
+    constant_text,
+    decode_texts,
+    drop_fields,
+)
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Ints
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
@@ -51,20 +57,20 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         times, sizes, categories = read(_rows(data, issues), issues)
     except (ValueError, TypeError, IndexError, OverflowError, RecursionError):
         raise MalformedTrace(f"{source.name}: truncated or damaged memory timeline") from None
-    order = ordered(times)
+    order = order_by(times)
     times = times[order]
     sizes = sizes[order]
     categories = categories[order]
     length = len(times)
     columns = {
-        "event": number(np.arange(length), INT64),
+        "event": build_numbers(np.arange(length), INT64),
         "name": constant_text(ALLOCATION, length),
-        "time_ns": number(times, INT64),
-        "size_bytes": number(sizes, INT64),
-        "allocated_bytes": number(np.cumsum(sizes), INT64),
-        "category": text(categories, pa.array(_CATEGORIES)),
+        "time_ns": build_numbers(times, INT64),
+        "size_bytes": build_numbers(sizes, INT64),
+        "allocated_bytes": build_numbers(np.cumsum(sizes), INT64),
+        "category": decode_texts(categories, pa.array(_CATEGORIES)),
     }
-    table = build(without(TABLES["memory"], "rank", "cycle"), columns, length)
+    table = build_table(drop_fields(TABLES["memory"], "rank", "cycle"), columns, length)
     facts: dict[str, object] = {"events": length, "recorded": "profile_memory"}
     if length:
         facts |= {"start_ns": int(times[0]), "end_ns": int(times[-1])}

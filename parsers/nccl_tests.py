@@ -41,7 +41,7 @@ from htk.parsers.common.log_records import (
     text_or_none,
     whole_number,
 )
-from htk.physics.bandwidth import factor
+from htk.physics.bandwidth import find_bus_factor
 
 NAME = "nccl_tests"
 
@@ -130,7 +130,7 @@ class _Run:
         if self.kind == "hypercube" and self.ranks:
             moved = size * (self.ranks - 1) / self.ranks
         speed = moved / time / 1e3
-        times = factor(self.kind, self.ranks) if self.ranks else None
+        times = find_bus_factor(self.kind, self.ranks) if self.ranks else None
         self.points.append(
             {
                 "source": NAME,
@@ -153,7 +153,7 @@ class _Run:
         if len(fitting) == 1:
             (self.kind,) = fitting
             for point in self.points:
-                times = factor(self.kind, self.ranks or 0) or 0.0
+                times = find_bus_factor(self.kind, self.ranks or 0) or 0.0
                 point |= {"type": self.kind, "busbw_gbps": point["algbw_gbps"] * times}
                 point["inferred_columns"] = "type"
 
@@ -194,7 +194,7 @@ def _types_that_fit(point: Facts, points: list[Fields]) -> list[str]:
     )
     fitting = []
     for kind, traits in _TRAITS.items():
-        times = factor(kind, point["group_size"] or 0)
+        times = find_bus_factor(kind, point["group_size"] or 0)
         alike = (traits.reduces, traits.has_root) == (shown.reduces, shown.has_root)
         checks = not is_checked or traits.is_checked_in_place == shown.is_checked_in_place
         if times and abs(times - ratio) <= error and alike and checks:

@@ -22,8 +22,8 @@ from htk.parsers.common.operation_columns import (
     REQUIRED,
     are_rows,
     operations_table,
+    select_read_columns,
     unit_of_start,
-    wanted,
 )
 
 NAME = "operation_rows"
@@ -99,7 +99,7 @@ def _parquet(name: str, file: pa.NativeFile, size: int) -> Iterator[Facts]:
 
     try:
         opened = parquet.ParquetFile(file)
-        columns = wanted(opened.schema_arrow.names)
+        columns = select_read_columns(opened.schema_arrow.names)
         if not are_rows(columns):
             raise UnknownFormat(f"{name}: a Parquet file without operation-level rows: {REQUIRED}")
         if opened.metadata.num_rows > _ROWS_PER_BYTE * size:
@@ -139,7 +139,7 @@ def _csv(name: str, data: bytes, issues: Issues) -> Facts:
     except pa.ArrowException as error:
         raise MalformedTrace(f"{name}: broken CSV ({_line(error)})") from None
     table = table.rename_columns([column.strip() for column in table.column_names])
-    return {c: table[c] for c in wanted(table.column_names)}
+    return {c: table[c] for c in select_read_columns(table.column_names)}
 
 
 def _json_lines(name: str, data: bytes, issues: Issues) -> Facts:
@@ -149,9 +149,9 @@ def _json_lines(name: str, data: bytes, issues: Issues) -> Facts:
         table = arrow_json.read_json(pa.BufferReader(data))
     except pa.ArrowException:  # a cut line, or values of several types: line by line
         rows = list(_whole_lines(data, issues))
-        names = wanted(list(dict.fromkeys(name for row in rows for name in row)))
+        names = select_read_columns(list(dict.fromkeys(name for row in rows for name in row)))
         return {name: _column([row.get(name) for row in rows]) for name in names}
-    return {c: table[c] for c in wanted(table.column_names)}
+    return {c: table[c] for c in select_read_columns(table.column_names)}
 
 
 def _column(values: list[Any]) -> pa.Array:

@@ -19,7 +19,7 @@ from htk.base.names.collectives import collective_type
 from htk.parsers.common.line_formats import READ, SKIPPED, UNKNOWN, LogPart, parse_records
 from htk.parsers.common.log_lines import LogLine
 from htk.parsers.common.log_records import Issues, text_or_none, whole_number
-from htk.parsers.common.nccl_calls import dtype_of, ends, sizes
+from htk.parsers.common.nccl_calls import compute_call_sizes, dtype_of, find_call_ends
 
 NAME = "profiler_plugin"
 
@@ -174,8 +174,8 @@ class _Rows:
             "type": kind,
             "raw_name": node.name,
             "library": "nccl",
-            **sizes(kind, count, dtype, None),
-            "root": ends(kind, whole_number(api.get("root")))["root"],
+            **compute_call_sizes(kind, count, dtype, None),
+            "root": find_call_ends(kind, whole_number(api.get("root")))["root"],
             "peer": whole_number(args.get("Peer")),
             "algorithm": text_or_none(args.get("Algorithm"))
             or (f"CE {strategy}" if strategy else None),

@@ -17,8 +17,8 @@ from io import BytesIO
 
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
-from htk.base.io.sources import head as head_of
 from htk.base.io.sources import rank_from_name
+from htk.base.io.sources import read_head as head_of
 from htk.base.mappings import Fields
 from htk.parsers.common.line_formats import (
     READ,

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from htk.base.core.humanize import pluralize
+from htk.base.core.humanize import pluralize_count
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.core.stated_counts import MOST_ROWS, RANKS, Allowance
 from htk.base.errors import MalformedTrace
@@ -329,9 +329,8 @@ def _note_of_row(row: re.Match[str]) -> Fields:
     status = row[5]
     errors = row[6]
     state = "all ranks have launched equally many collectives" if errors == "OK" else errors
-    words = (
-        f"RAS: {pluralize(count, 'communicator')} of {ranks:,} ranks, {status.lower()}: {state}."
-    )
+    counted = pluralize_count(count, "communicator")
+    words = f"RAS: {counted} of {ranks:,} ranks, {status.lower()}: {state}."
     return {"source": NAME, "level": "STATE", "text": words}
 
 

@@ -16,7 +16,7 @@ from htk.base.names.collectives import collective_type
 from htk.parsers.common.line_formats import READ, SKIPPED, LogPart, parse_records
 from htk.parsers.common.log_lines import LogLine
 from htk.parsers.common.log_records import Issues, whole_number
-from htk.parsers.common.nccl_calls import dtype_of, ends, sizes
+from htk.parsers.common.nccl_calls import compute_call_sizes, dtype_of, find_call_ends
 
 NAME = "rccl_replay"
 
@@ -108,8 +108,8 @@ def _call(
         "type": kind,
         "raw_name": name,
         "library": "rccl",
-        **sizes(kind, whole_number(arguments.get("count")), dtype, ranks),
-        **ends(kind, whole_number(arguments.get("root", arguments.get("peer")))),
+        **compute_call_sizes(kind, whole_number(arguments.get("count")), dtype, ranks),
+        **find_call_ends(kind, whole_number(arguments.get("root", arguments.get("peer")))),
         "enqueue_ns": _ns(context.get("time")),
         "timing": "none",
     }

@@ -16,15 +16,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, numbers, text, valid
+from htk.base.columns.arrow import build_numbers, decode_texts, mark_valid, read_numbers
 from htk.base.columns.types import NONE, Ints, fill_none, take_or
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
 from htk.base.mappings import Facts, Fields
 from htk.base.schema import INT64, STRING
 from htk.parsers.common.log_records import Issues, compact_json, whole_number
-from htk.parsers.common.rocprof_tables import ApiCalls, GpuWork, kernel_name, named, one_process
-from htk.parsers.common.span_tables import timed
+from htk.parsers.common.rocprof_tables import (
+    ApiCalls,
+    GpuWork,
+    kernel_name,
+    name_codes,
+    one_process,
+)
+from htk.parsers.common.span_tables import mark_timed
 from htk.parsers.common.sqlite_file import MAGIC, Database, open_database
 from htk.quantities.derived.links import look_up
 
@@ -91,7 +97,7 @@ class _Set:
 
         def spans(table: str, *integers: str) -> pa.Table:
             rows = _with_track(read(table, *integers), tracks)
-            usable = timed(rows["start"], rows["end"], f"rocpd_{table}", issues)
+            usable = mark_timed(rows["start"], rows["end"], f"rocpd_{table}", issues)
             return rows.filter(pa.array(usable))
 
         threads = read("info_thread", "id", "tid")
@@ -124,7 +130,7 @@ class _Set:
     def processes(self) -> list[int]:
         """Return those with GPU work, else those with regions."""
         for sources in ((self.dispatches, self.copies), (self.regions,)):
-            owners = np.concatenate([numbers(t["pid"], NONE) for t in sources])
+            owners = np.concatenate([read_numbers(t["pid"], NONE) for t in sources])
             if len(owners):
                 return [int(p) for p in np.unique(owners).tolist()]
         return []
@@ -145,15 +151,15 @@ class _Set:
         symbols = self.symbols.to_pylist()
         names = {s["id"]: kernel_name(s["display_name"] or s["kernel_name"] or "") for s in symbols}
         registers = np.array([*map(_registers, symbols), -1])
-        ids = numbers(rows["kernel_id"], NONE)
-        symbol = look_up(numbers(self.symbols["id"], NONE), np.arange(len(symbols)), ids)
-        sizes = [numbers(rows[name], NONE) for name in _AXES]
+        ids = read_numbers(rows["kernel_id"], NONE)
+        symbol = look_up(read_numbers(self.symbols["id"], NONE), np.arange(len(symbols)), ids)
+        sizes = [read_numbers(rows[name], NONE) for name in _AXES]
         return GpuWork(
-            named(ids, names),
+            name_codes(ids, names),
             *self._common(rows),
             self._device(rows["agent_id"]),
             _stream(rows),
-            numbers(rows["group_segment_size"], NONE),
+            read_numbers(rows["group_segment_size"], NONE),
             registers[symbol],
             (sizes[0], sizes[1], sizes[2]),
             (sizes[3], sizes[4], sizes[5]),
@@ -165,11 +171,11 @@ class _Set:
         source = self._device(rows["src_agent_id"])
         nothing = fill_none(len(rows))
         return GpuWork(
-            named(numbers(rows["name_id"], NONE), self.strings),
+            name_codes(read_numbers(rows["name_id"], NONE), self.strings),
             *self._common(rows),
             np.where(to >= 0, to, source),
             _stream(rows),
-            numbers(rows["size"], NONE),
+            read_numbers(rows["size"], NONE),
             nothing,
             (nothing, nothing, nothing),
             (nothing, nothing, nothing),
@@ -178,29 +184,29 @@ class _Set:
     def _calls(self, rows: pa.Table) -> ApiCalls:
         """Regions; what roctx marked stands in the event, under `message`."""
         event = self._event_place(rows)
-        category = take_or(numbers(self.events["category_id"], NONE), event)
-        function = named(numbers(rows["name_id"], NONE), self.strings)
+        category = take_or(read_numbers(self.events["category_id"], NONE), event)
+        function = name_codes(read_numbers(rows["name_id"], NONE), self.strings)
         messages = self.events["extdata"].combine_chunks().dictionary_encode()
         marks = [_message(value) for value in messages.dictionary.to_pylist()]
-        codes = take_or(numbers(messages.indices, NONE), event)
-        message = text(codes, pa.array([k or "" for k in marks], STRING)).cast(STRING)
+        codes = take_or(read_numbers(messages.indices, NONE), event)
+        message = decode_texts(codes, pa.array([k or "" for k in marks], STRING)).cast(STRING)
         is_marked = pa.compute.not_equal(message, "")
         name = pa.compute.if_else(is_marked, message, function.cast(STRING))
         return ApiCalls(
             name.dictionary_encode().cast(function.type),
             *self._common(rows),
-            _looked_up(self.threads, numbers(rows["tid"], NONE)),
-            named(category, self.categories),
+            _looked_up(self.threads, read_numbers(rows["tid"], NONE)),
+            name_codes(category, self.categories),
         )
 
     def _common(self, rows: pa.Table) -> tuple[Ints, Ints, Ints]:
         """Start, end, and the id that a call shares with what it launched."""
-        stack = take_or(numbers(self.events["stack_id"], 0), self._event_place(rows), 0)
-        return numbers(rows["start"]), numbers(rows["end"]), stack
+        stack = take_or(read_numbers(self.events["stack_id"], 0), self._event_place(rows), 0)
+        return read_numbers(rows["start"]), read_numbers(rows["end"]), stack
 
     def _event_place(self, rows: pa.Table) -> Ints:
-        ids = numbers(self.events["id"], NONE)
-        return look_up(ids, np.arange(len(ids)), numbers(rows["event_id"], -2))
+        ids = read_numbers(self.events["id"], NONE)
+        return look_up(ids, np.arange(len(ids)), read_numbers(rows["event_id"], -2))
 
     def _device(self, agent: pa.ChunkedArray) -> Ints:
         """Index among the GPUs."""
@@ -208,7 +214,7 @@ class _Set:
             row["id"]: row["type_index"] if row["type_index"] is not None else number
             for number, row in enumerate(self._gpus)
         }
-        return _looked_up(gpus, numbers(agent, NONE))
+        return _looked_up(gpus, read_numbers(agent, NONE))
 
     @property
     def _gpus(self) -> list[Fields]:
@@ -237,20 +243,20 @@ def _with_track(rows: pa.Table, tracks: pa.Table) -> pa.Table:
     """Return rows with what their track says of them, where they do not say it themselves."""
     if not tracks.num_rows or "track_id" not in rows.column_names:
         return rows
-    ids = numbers(tracks["id"], NONE)
-    row_of_track = look_up(ids, np.arange(len(ids)), numbers(rows["track_id"], -2))
+    ids = read_numbers(tracks["id"], NONE)
+    row_of_track = look_up(ids, np.arange(len(ids)), read_numbers(rows["track_id"], -2))
     for name in _TRACK:
         if name in rows.column_names:
-            of_track = take_or(numbers(tracks[name], NONE), row_of_track)
-            has_own = valid(rows[name])
-            value = np.where(has_own, numbers(rows[name], NONE), of_track)
-            column = number(value, INT64, has_own | (of_track >= 0))
+            of_track = take_or(read_numbers(tracks[name], NONE), row_of_track)
+            has_own = mark_valid(rows[name])
+            value = np.where(has_own, read_numbers(rows[name], NONE), of_track)
+            column = build_numbers(value, INT64, has_own | (of_track >= 0))
             rows = rows.set_column(rows.column_names.index(name), name, column)
     return rows
 
 
 def _of(rows: pa.Table, owner: int) -> pa.Table:
-    return rows.filter(pa.array(numbers(rows["pid"], NONE) == owner))
+    return rows.filter(pa.array(read_numbers(rows["pid"], NONE) == owner))
 
 
 def _registers(symbol: Facts) -> int:
@@ -264,7 +270,7 @@ def _stream(rows: pa.Table) -> Ints:
     """Return the HIP stream, else the queue of the GPU."""
     stream = rows["stream_id"]
     queue = rows["queue_id"]
-    return np.where(valid(stream), numbers(stream, NONE), numbers(queue, NONE))
+    return np.where(mark_valid(stream), read_numbers(stream, NONE), read_numbers(queue, NONE))
 
 
 def _mapping(rows: pa.Table, value: str) -> dict[int, Any]:

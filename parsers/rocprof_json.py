@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from htk.base.columns.arrow import texts
+from htk.base.columns.arrow import build_texts
 from htk.base.columns.types import Ints
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
@@ -26,7 +26,13 @@ from htk.parsers.common.log_records import (
     text_or_none,
     whole_number,
 )
-from htk.parsers.common.rocprof_tables import ApiCalls, GpuWork, kernel_name, named, one_process
+from htk.parsers.common.rocprof_tables import (
+    ApiCalls,
+    GpuWork,
+    kernel_name,
+    name_codes,
+    one_process,
+)
 from htk.parsers.common.span_tables import FARTHEST_NS
 
 NAME = "rocprof_json"
@@ -214,7 +220,7 @@ def _dispatches(records: list[_Dispatch], process: _Process, agents: Mapping[int
     ids = _ints(i.kernel_id for i in infos)
     registers = {k: symbol[1] for k, symbol in symbols.items()}
     return GpuWork(
-        named(ids, {k: symbol[0] for k, symbol in symbols.items()}),
+        name_codes(ids, {k: symbol[0] for k, symbol in symbols.items()}),
         *_common(records),
         _ints(agents.get(i.agent_id.handle, -1) for i in infos),
         _ints((r.stream_id or i.queue_id).handle for r, i in zip(records, infos, strict=True)),
@@ -230,7 +236,7 @@ def _copies(records: list[_Copy], kinds: "_Kinds", agents: Mapping[int, int]) ->
     ends = [(r.dst_agent_id.handle, r.src_agent_id.handle) for r in records]
     nothing = _ints(-1 for _ in records)
     return GpuWork(
-        texts([kinds.operation(r) for r in records]),
+        build_texts([kinds.operation(r) for r in records]),
         *_common(records),
         _ints(agents.get(to, agents.get(source, -1)) for to, source in ends),
         _ints(r.stream_id.handle if r.stream_id else -1 for r in records),
@@ -244,10 +250,10 @@ def _copies(records: list[_Copy], kinds: "_Kinds", agents: Mapping[int, int]) ->
 def _calls(records: _Records, kinds: "_Kinds", issues: Issues) -> ApiCalls:
     listed = [r for sort in _CALLS for r in _usable(getattr(records, sort), sort, issues)]
     return ApiCalls(
-        texts([kinds.call(r) for r in listed]),
+        build_texts([kinds.call(r) for r in listed]),
         *_common(listed),
         _ints(r.thread_id for r in listed),
-        texts([kinds.domain(r) for r in listed]),
+        build_texts([kinds.domain(r) for r in listed]),
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from htk.base.columns.arrow import texts
+from htk.base.columns.arrow import build_texts
 from htk.base.columns.types import Ints, fill_none
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.core.stated_counts import DEVICE, INDEX
@@ -31,7 +31,7 @@ from htk.parsers.common.perfetto_arguments import (
 )
 from htk.parsers.common.rocprof_tables import ApiCalls, GpuWork, kernel_name, one_process
 from htk.parsers.common.span_tables import FARTHEST_NS
-from htk.parsers.common.wire import BYTES, VARINT, Field, fields
+from htk.parsers.common.wire import BYTES, VARINT, Field, read_fields
 
 NAME = "rocprof_perfetto"
 
@@ -106,12 +106,12 @@ class _Reader:
             self._event(parts[_EVENT], text)
 
     def _intern(self, interned: Field, text: dict[int, dict[int, str]]) -> None:
-        for entry in fields(self.data, interned.start, interned.end):
+        for entry in read_fields(self.data, interned.start, interned.end):
             if entry.kind != BYTES or entry.number not in text:
                 continue
             number = 0
             name = ""
-            for part in fields(self.data, entry.start, entry.end):
+            for part in read_fields(self.data, entry.start, entry.end):
                 if part.number == 1 and part.kind == VARINT:
                     number = part.value
                 elif part.number == 2 and part.kind == BYTES:
@@ -120,9 +120,9 @@ class _Reader:
 
     def _describe(self, descriptor: Field) -> None:
         """Take the process from the description of the main thread's track."""
-        for part in fields(self.data, descriptor.start, descriptor.end):
+        for part in read_fields(self.data, descriptor.start, descriptor.end):
             if part.number in (_PROCESS, _THREAD) and part.kind == BYTES:
-                for inner in fields(self.data, part.start, part.end):
+                for inner in read_fields(self.data, part.start, part.end):
                     if inner.number == 1 and inner.kind == VARINT and INDEX.believes(inner.value):
                         self.pid = self.pid or inner.value
 
@@ -130,7 +130,7 @@ class _Reader:
         category = name = ""
         kind = 0
         annotations = []
-        for part in fields(self.data, event.start, event.end):
+        for part in read_fields(self.data, event.start, event.end):
             if part.kind == VARINT:
                 if part.number == _TYPE:
                     kind = part.value
@@ -171,10 +171,10 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         _kernels(timed.get("kernel_dispatch", [])),
         _copies(timed.get("memory_copy", []), gpus),
         ApiCalls(
-            texts([event.name for event in calls]),
+            build_texts([event.name for event in calls]),
             *_common(calls),
             _numbers(calls, "tid"),
-            texts([_domain(event) for event in calls]),
+            build_texts([_domain(event) for event in calls]),
         ),
         facts,
         None,
@@ -198,7 +198,7 @@ def _kernels(events: Sequence[_Event]) -> GpuWork:
     accumulated = _numbers(events, "Accum_VGPR_Count")
     unknown = fill_none(len(events))
     return GpuWork(
-        texts([kernel_name(event.name) for event in events]),
+        build_texts([kernel_name(event.name) for event in events]),
         *_common(events),
         np.array([_device(_agent(event, "agent")) for event in events], np.int64),
         _numbers(events, "stream_ID", "queue"),
@@ -213,7 +213,7 @@ def _copies(events: Sequence[_Event], gpus: set[str]) -> GpuWork:
     """Return a copy belongs to the GPU that it reaches, else to the one that it leaves."""
     unknown = fill_none(len(events))
     return GpuWork(
-        texts([event.name for event in events]),
+        build_texts([event.name for event in events]),
         *_common(events),
         np.array([_device_of_copy(event, gpus) for event in events], np.int64),
         _numbers(events, "stream_ID"),

@@ -4,7 +4,7 @@ import io
 from contextlib import redirect_stderr, redirect_stdout
 from typing import NamedTuple
 
-from htk.faces.cli.main import run
+from htk.faces.cli.main import run_command_line
 
 
 class Printed(NamedTuple):
@@ -20,5 +20,5 @@ def htk(*words: str) -> Printed:
     out = io.StringIO()
     err = io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
-        code = run(list(words))
+        code = run_command_line(list(words))
     return Printed(code, out.getvalue(), err.getvalue())

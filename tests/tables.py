@@ -41,12 +41,12 @@ def _table(name: str, tables: dict[str, pa.Table]) -> pa.Table:
     """Return a table that is given, or empty; passes follow from the others, where these have
     links, and are unknown elsewhere."""
     if name == "stalls" and name not in tables and {"launches", "cpu_ops"} & tables.keys():
-        maker = registry.maker(name)
+        maker = registry.find_maker(name)
         flat = {"rank": 0, "cycle": 0}
         stalls = maker.function(*(_table(read, tables) for read in maker.reads)).to_pylist()
         return make(name, [{**flat, **row} for row in stalls])
     if name in (*registry.TOTALS, *registry.BY_RANK) and name not in tables:
-        maker = registry.maker(name)
+        maker = registry.find_maker(name)
         kernels = {"kernel_links": make("kernel_links", [{}] * len(tables.get("kernels", ())))}
         return maker.function(*(_table(read, {**kernels, **tables}) for read in maker.reads))
     rows, links = _PASSES.get(name, ("", ""))
@@ -54,6 +54,6 @@ def _table(name: str, tables: dict[str, pa.Table]) -> pa.Table:
         return tables[name] if name in tables else make(name, [])
     if links not in tables:
         return make(name, [{}] * len(tables.get(rows, ())))
-    maker = registry.maker(name)
+    maker = registry.find_maker(name)
     flat = {"annotation_links": make("annotation_links", [{}] * len(tables.get("annotations", ())))}
     return maker.function(*(_table(read, {**flat, **tables}) for read in maker.reads))

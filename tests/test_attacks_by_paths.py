@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 import htk
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import HtkError
 from htk.dashboard.runs import Runs
-from htk.faces.cli.main import run
+from htk.faces.cli.main import run_command_line
 from htk.faces.mcp.traces import Traces
 from htk.traces.trace.opening import OpenOptions
 from htk.traces.trace.selection import Selection
@@ -156,7 +156,7 @@ NEVER = {"archive_of_a_link", "member_that_leads_out"}
 
 def by_agents(root: Path, name: str) -> str:
     trace = Traces([root], OPTIONS).select(name)
-    return str(ask(trace, "kernel_top").to_pylist())
+    return str(ask_trace(trace, "kernel_top").to_pylist())
 
 
 def by_dashboard(root: Path, name: str) -> str:
@@ -182,7 +182,9 @@ def by_command(root: Path, name: str) -> str:
     here = os.getcwd()
     os.chdir(root)
     try:
-        code = run(["kernel-top", name, "--no-cache", "--format", "json", "-o", "../answer.json"])
+        code = run_command_line(
+            ["kernel-top", name, "--no-cache", "--format", "json", "-o", "../answer.json"]
+        )
     finally:
         os.chdir(here)
     assert code in (0, 2, 3), code

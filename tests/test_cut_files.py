@@ -9,7 +9,7 @@ import pytest
 import htk
 from htk.analyses.run.moe_balance import _on_every_rank
 from htk.recording.simulate.config import Config
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.job import simulate_job
 
 JOB = Config(model="gpt3-126m", layers=3, gpus_per_node=4, steps=6)
 CUT = 2  # the rank whose file ends half-way
@@ -29,7 +29,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     made = {}
     for name, plants in (("even", ()), ("slow", ("straggler:rank=1,factor=1.5",))):
         folder = tmp_path_factory.mktemp(name)
-        simulate(Config(**{**JOB.__dict__, "plants": plants}), folder)
+        simulate_job(Config(**{**JOB.__dict__, "plants": plants}), folder)
         _cut(folder)
         made[name] = folder
     return made
@@ -70,7 +70,7 @@ def test_ranks_are_compared_in_what_all_of_them_hold(folders: dict[str, Path]) -
 
 def test_time_that_was_not_recorded_is_its_own_state(folders: dict[str, Path]) -> None:
     pytest.importorskip("dash")
-    from htk.dashboard.plots import busy
+    from htk.dashboard.plots import draw_busy_time
     from htk.dashboard.utilization_strip import busy_layers
 
     trace = htk.open(folders["even"])
@@ -81,7 +81,7 @@ def test_time_that_was_not_recorded_is_its_own_state(folders: dict[str, Path]) -
     assert lost[-quarter:-5] == pytest.approx(100 / JOB.ranks, abs=0.1)
     stacked = sum(np.array(values) for values in layers.values())
     assert stacked.max() <= 100.1
-    drawn = {trace.name: trace for trace in busy([(edges, layers)], False).data}
+    drawn = {trace.name: trace for trace in draw_busy_time([(edges, layers)], False).data}
     assert drawn["not recorded"].fillpattern.shape == "/"
 
 

@@ -16,17 +16,17 @@ from click.testing import CliRunner
 import htk
 from htk import analyses
 from htk.analyses import ANALYSES
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.answers.output.coverage_text import coverage_lines
 from htk.base.schema import ABSOLUTE_TIMES
 from htk.faces.cli.commands.trim import command as trim
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
-from htk.verdicts.overview.summary import verdict
+from htk.verdicts.overview.summary import reach_verdict
 
 SAMPLE = Path(htk.__file__).parent / "traces/sample"
 _LATER_US = 10_000_000
-_STEPPED = [n for n in ANALYSES if "cycle" in analyses.find(n).returns.names]
+_STEPPED = [n for n in ANALYSES if "cycle" in analyses.find_analysis(n).returns.names]
 # Columns that do not depend on the other cycle, of what compares all steps with each other.
 _ALONE = {
     "step_variance": ("rank", "device", "step", "complete", "duration_ns"),
@@ -69,11 +69,11 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Trace
 
 
 def _asked(trace: Trace, name: str) -> list[dict[str, Any]]:
-    options = analyses.find(name).options
+    options = analyses.find_analysis(name).options
     wanted: dict[str, Any] = {"per": "step"} if "per" in options else {}
     if "n" in options:
         wanted["n"] = 0
-    return ask(trace, name, **wanted).to_pylist()
+    return ask_trace(trace, name, **wanted).to_pylist()
 
 
 def _comparable(name: str, rows: list[dict[str, Any]], cycle: int) -> list[str]:
@@ -99,20 +99,21 @@ def test_each_cycle_answers_as_by_itself(name: str, recordings: tuple[Trace, lis
 
 def test_what_has_steps_has_cycles() -> None:
     """Of a whole job's rows there is one recording."""
-    stepped = {n for n in ANALYSES if "step" in analyses.find(n).returns.names}
+    stepped = {n for n in ANALYSES if "step" in analyses.find_analysis(n).returns.names}
     assert stepped - set(_STEPPED) == {"straggler_slowdown"}
 
 
 def test_a_critical_path_is_of_one_cycle(recordings: tuple[Trace, list[Trace]]) -> None:
     """The second is the longer one, and twice as long as the first."""
     both, (first, second) = recordings
-    result = ask(both, "critical_path", step=11)
+    result = ask_trace(both, "critical_path", step=11)
     assert result.coverage["cycle"] == 1
-    expected = ask(second, "critical_path", step=11)
+    expected = ask_trace(second, "critical_path", step=11)
     assert "cycle" not in expected.coverage
     assert result.coverage["step_ns"] == expected.coverage["step_ns"]
     assert (
-        result.coverage["step_ns"] == 2 * ask(first, "critical_path", step=11).coverage["step_ns"]
+        result.coverage["step_ns"]
+        == 2 * ask_trace(first, "critical_path", step=11).coverage["step_ns"]
     )
     columns = ("what", "name", "rank", "count", "path_ns", "path_pct", "event", "observed_pct")
     rows, wanted = (
@@ -129,7 +130,7 @@ def test_units_are_numbered_within_their_own_step(
     columns = ("type", "phase", "order", "unit", "unit_bytes")
 
     def units(trace: Trace) -> dict[tuple[Any, ...], int]:
-        rows = ask(trace, "fsdp_units").to_pylist()
+        rows = ask_trace(trace, "fsdp_units").to_pylist()
         return {tuple(row[c] for c in columns): row["count"] for row in rows}
 
     first = units(alone[0])
@@ -139,7 +140,7 @@ def test_units_are_numbered_within_their_own_step(
 
 def test_a_summary_counts_the_steps_of_both(recordings: tuple[Trace, list[Trace]]) -> None:
     both, alone = recordings
-    assert verdict(both).steps == sum(verdict(trace).steps for trace in alone)
+    assert reach_verdict(both).steps == sum(reach_verdict(trace).steps for trace in alone)
 
 
 @pytest.mark.parametrize("name", [n for n in ANALYSES if n not in _OF_BOTH_CYCLES])
@@ -155,7 +156,7 @@ def test_a_chosen_cycle_answers_as_by_itself(
 
 def _all_of(trace: Trace, name: str) -> Any:
     try:
-        result = ask(trace, name)
+        result = ask_trace(trace, name)
     except htk.HtkError as error:
         return type(error), str(error)
     left_out = {"cycle", "event", "match", *ABSOLUTE_TIMES}
@@ -167,13 +168,13 @@ def _all_of(trace: Trace, name: str) -> Any:
 
 def test_steps_of_several_cycles_are_told(recordings: tuple[Trace, list[Trace]]) -> None:
     both, alone = recordings
-    facts = ask(both.sel(steps=[11]), "kernel_top").coverage
+    facts = ask_trace(both.sel(steps=[11]), "kernel_top").coverage
     assert facts["cycles_of_steps"] == [0, 1]
     assert coverage_lines(facts)[1].strip() == (
         "these steps are in 2 cycles of a rank, and all are used; choose with --cycles 0..1"
     )
     for trace in (both, both.sel(steps=[11], cycles=[1]), alone[1].sel(steps=[11])):
-        assert "cycles_of_steps" not in ask(trace, "kernel_top").coverage
+        assert "cycles_of_steps" not in ask_trace(trace, "kernel_top").coverage
     with pytest.raises(htk.HtkError, match=r"nothing within cycles 2 \(of 0..1\)"):
         both.sel(cycles=[2])
 

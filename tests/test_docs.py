@@ -13,11 +13,11 @@ from types import ModuleType
 import click
 import pytest
 
-from htk.analyses import ANALYSES, find
+from htk.analyses import ANALYSES, find_analysis
 from htk.base.errors import HtkError
 from htk.base.schema import DERIVED, TABLES
 from htk.faces.cli import main
-from htk.parsers import parsers
+from htk.parsers import list_parsers
 from htk.whatif.edits import all_edits
 from tests.htk.verdicts.history.recorded_runs import BASE_NS, recording
 from tests.server_recording import write_server
@@ -94,14 +94,17 @@ def workplace(recorded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 @pytest.fixture(scope="module")
 def tensor(recorded: Path) -> None:
     """A job whose ranks share each layer."""
-    assert main.run(["simulate", *_TENSOR.split(), "-o", str(recorded / "runs/tensor")]) == 0
+    assert (
+        main.run_command_line(["simulate", *_TENSOR.split(), "-o", str(recorded / "runs/tensor")])
+        == 0
+    )
 
 
 @pytest.fixture(scope="module")
 def study(recorded: Path) -> None:
     """The simulated job of the FSDP study, made by the command that its page begins with."""
     (line,) = (command for page, command in _commands() if _makes_study(page, command))
-    assert main.run([*shlex.split(line)[1:-1], str(recorded / "runs/study")]) == 0
+    assert main.run_command_line([*shlex.split(line)[1:-1], str(recorded / "runs/study")]) == 0
 
 
 def _makes_study(page: str, command: str) -> bool:
@@ -118,7 +121,7 @@ def test_the_page_of_slower_jobs_prints_what_it_shows(
     for block in _BLOCK.findall((DOCS / "slower.md").read_text(encoding="utf-8")):
         for part in re.sub(r"\\\n\s*", "", block).split("$ ")[1:]:
             command, *shown = part.splitlines()
-            assert main.run(shlex.split(command)[1:]) == 0
+            assert main.run_command_line(shlex.split(command)[1:]) == 0
             printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
             assert set(shown) <= set(printed), command
             asked += len(shown)
@@ -141,11 +144,16 @@ def test_commands_of_the_docs_run(
         return
     words = [("sample" if w == "PATH" else w) for w in shlex.split(command)[1:]]
     if "perf.json" in words and words[0] == "diff":
-        assert main.run(["baseline", "runs/main", "-o", "perf.json"]) == 0
+        assert main.run_command_line(["baseline", "runs/main", "-o", "perf.json"]) == 0
     if words[0] == "history" or "--last-good" in words:
         for name in ("monday", "tuesday", "wednesday"):
-            assert main.run(["history", "add", f"runs/{name}", "--tags", "model=llama-8b"]) == 0
-            assert main.run(["history", "mark", name, "--good"]) == 0
+            assert (
+                main.run_command_line(
+                    ["history", "add", f"runs/{name}", "--tags", "model=llama-8b"]
+                )
+                == 0
+            )
+            assert main.run_command_line(["history", "mark", name, "--good"]) == 0
     for name in ("tensor", "study"):
         if f"runs/{name}" in command:
             request.getfixturevalue(name)
@@ -153,7 +161,7 @@ def test_commands_of_the_docs_run(
         words.append("--help")
     if "report.pdf" in words and not shutil.which("chromium"):
         pytest.skip("a PDF needs Chromium")
-    code = main.run(words)
+    code = main.run_command_line(words)
     assert code == 0, capsys.readouterr().err
 
 
@@ -162,7 +170,7 @@ def test_the_readme_shows_what_the_summary_prints(
 ) -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     shown = readme.partition("$ htk summary sample\n")[2].partition("```")[0].splitlines()
-    assert main.run(["summary", "sample"]) == 0
+    assert main.run_command_line(["summary", "sample"]) == 0
     printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert len(shown) >= 10 and shown == printed[: len(shown)], "README.md: replace the lines shown"
 
@@ -187,7 +195,7 @@ def test_an_answer_on_a_page_is_what_is_printed(
     _, _, block = below.partition("```")[2].partition("\n")
     shown = [line for line in block.partition("```")[0].splitlines() if line[:1] != "$"]
     assert len(shown) >= 3
-    assert main.run(command.split()) == 0
+    assert main.run_command_line(command.split()) == 0
     printed = " ".join(capsys.readouterr().out.split())
     parts = (part.strip() for part in re.split(r"\s{2,}|\n|…", "\n".join(shown)))
     pattern = ".*".join(map(re.escape, parts))
@@ -246,7 +254,7 @@ def test_commands_that_texts_of_the_tool_name_exist() -> None:
 
 @pytest.mark.parametrize("name", sorted(ANALYSES))
 def test_every_analysis_is_documented(name: str) -> None:
-    page, analysis = _generated()[f"analyses/{name}.md"], find(name)
+    page, analysis = _generated()[f"analyses/{name}.md"], find_analysis(name)
     assert analysis.question in page and f"> {_site().formulas()[name]}" in page
     for field in analysis.returns:
         assert f"| `{field.name}` |" in page
@@ -283,7 +291,7 @@ def test_edits_tables_and_formats_are_documented() -> None:
     pages = _site().written()
     assert all(f"`--{e.NAME.replace('_', '-')}`" in pages["edits.md"] for e in all_edits())
     assert all(f"\n## {name}\n" in pages["tables.md"] for name in {**TABLES, **DERIVED})
-    assert all(f"\n## {parser.NAME}\n" in pages["formats.md"] for parser in parsers())
+    assert all(f"\n## {parser.NAME}\n" in pages["formats.md"] for parser in list_parsers())
 
 
 @pytest.mark.nightly  # a minute; by day the links within the repository are followed

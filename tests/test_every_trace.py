@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from htk.analyses import ANALYSES
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import HtkError
-from htk.faces.cli.main import run
+from htk.faces.cli.main import run_command_line
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 from tests.kineto_file import Event, kernel, launch, of_rank, op, span, step, write
@@ -167,7 +167,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Trace]:
 def test_answers_to_recordings_of_other_tools_agree(
     kind: Callable[[Path], Path], tmp_path: Path
 ) -> None:
-    assert run(["verify", str(kind(tmp_path)), "--no-cache"]) == 0
+    assert run_command_line(["verify", str(kind(tmp_path)), "--no-cache"]) == 0
 
 
 @pytest.mark.parametrize("kind", [k.__name__ for k in KINDS])
@@ -175,7 +175,7 @@ def test_answers_to_recordings_of_other_tools_agree(
 def test_an_answer_or_a_reason(name: str, kind: str, traces: dict[str, Trace]) -> None:
     for options in _options(name):
         try:
-            answer = ask(traces[kind], name, **options)
+            answer = ask_trace(traces[kind], name, **options)
         except HtkError as reason:
             assert len(str(reason)) > 20 and "\n" not in str(reason)
         else:
@@ -196,7 +196,7 @@ def test_a_selection_is_answered_too(name: str, traces: dict[str, Trace]) -> Non
         whole.sel(steps=[99]),
     ):
         try:
-            ask(chosen, name).to_json()
+            ask_trace(chosen, name).to_json()
         except HtkError as reason:
             assert str(reason)
 
@@ -205,10 +205,10 @@ def _options(name: str) -> list[dict[str, Any]]:
     """The defaults, and every other choice of each option that has a few."""
     import typing
 
-    from htk.analyses import find
+    from htk.analyses import find_analysis
 
     found: list[dict[str, Any]] = [{}]
-    for option in find(name).options.values():
+    for option in find_analysis(name).options.values():
         kinds = [option.type, *typing.get_args(option.type)]
         for kind in kinds:
             if typing.get_origin(kind) is typing.Literal:

@@ -10,7 +10,7 @@ import pytest
 
 import htk
 from htk.analyses import ANALYSES
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import HtkError
 from htk.base.schema import ABSOLUTE_TIMES
 from htk.traces.trace.opening import OpenOptions, open_trace
@@ -87,13 +87,13 @@ def test_a_critical_path_is_of_ranks_on_one_clock(traces: dict[str, Trace], cloc
         far, near = (trace.sel(ranks=[rank]) for trace in (whole, traces["one clock"]))
         assert _path(far) == _path(near)
     with pytest.raises(HtkError, match="apart, and no collectives put them on one"):
-        ask(whole, "critical_path")
+        ask_trace(whole, "critical_path")
     with pytest.raises(HtkError, match="choose a rank"):
         WhatIf(whole).change("batch", "2x").run()
 
 
 def _path(trace: Trace) -> Any:
-    result = ask(trace, "critical_path")
+    result = ask_trace(trace, "critical_path")
     own = ("what", "name", "count", "path_ns", "path_pct", "observed_pct")
     rows = [{k: row[k] for k in own} for row in result.to_pylist()]
     return rows, result.coverage["step_ns"], result.coverage["verdict"]
@@ -105,14 +105,14 @@ def test_collectives_put_far_clocks_on_one(tmp_path: Path, marked: bool, early: 
     """The sample, one of its ranks 55 years back: waits and paths differ by a few us at most."""
     near = _sample(tmp_path / "near", None, marked)
     far = _sample(tmp_path / "far", early, marked)
-    paths = [ask(trace, "critical_path") for trace in (near, far)]
+    paths = [ask_trace(trace, "critical_path") for trace in (near, far)]
     step_ns = [path.coverage["step_ns"] for path in paths]
     assert step_ns[1] == pytest.approx(step_ns[0], abs=5_000)
     by_kind = [{row["what"]: row["path_ns"] for row in path.to_pylist()} for path in paths]
     assert by_kind[0].keys() == by_kind[1].keys()
     for kind, ns in by_kind[0].items():
         assert by_kind[1][kind] == pytest.approx(ns, abs=20_000), kind
-    waits = [{row["rank"]: row["wait_ns"] for row in ask(trace, "comm_wait").to_pylist()}
+    waits = [{row["rank"]: row["wait_ns"] for row in ask_trace(trace, "comm_wait").to_pylist()}
              for trace in (near, far)]  # fmt: skip
     assert waits[1] == {rank: pytest.approx(ns, abs=20_000) for rank, ns in waits[0].items()}
 
@@ -133,7 +133,7 @@ def _sample(folder: Path, early: int | None, marked: bool) -> Trace:
 def rows(trace: Trace, name: str) -> Any:
     """Rows without times on the ranks' clocks; why there are none, where it is refused."""
     try:
-        table = ask(trace, name).table
+        table = ask_trace(trace, name).table
     except HtkError as error:
         return type(error)
     return table.drop_columns([c for c in table.column_names if c in ABSOLUTE_TIMES]).to_pylist()

@@ -12,7 +12,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from htk.recording.simulate.config import Config
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.job import simulate_job
 
 ACTION = Path(__file__).parents[1] / ".github" / "actions" / "gate"
 _GH = """#!/bin/sh
@@ -25,8 +25,10 @@ case "$*" in *--paginate*) echo "$OWN_COMMENT";; esac
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recordings")
     config = Config(model="gpt3-126m", layers=1, gpus_per_node=2, steps=5)
-    simulate(config, folder / "base")
-    simulate(Config(**{**config.__dict__, "plants": ("straggler",)}), folder / "slow; touch pwned")
+    simulate_job(config, folder / "base")
+    simulate_job(
+        Config(**{**config.__dict__, "plants": ("straggler",)}), folder / "slow; touch pwned"
+    )
     return folder
 
 

@@ -23,18 +23,18 @@ import htk
 from htk import analyses
 from htk.analyses import ANALYSES, menu
 from htk.base.core.parser import HEAD_BYTES, Head
-from htk.base.io.sources import head, resolve
+from htk.base.io.sources import read_head, resolve_inputs
 from htk.base.schema import DERIVED, TABLES, doc_of, index_of, unit_of
 from htk.base.schema.columns import heading_of
 from htk.faces.cli.main import htk as main
-from htk.faces.mcp.tools import tools
+from htk.faces.mcp.tools import list_tools
 from htk.faces.mcp.traces import Traces
-from htk.parsers import parsers
+from htk.parsers import list_parsers
 from htk.recording.simulate.config import Config
 
 ROOT = Path(__file__).parents[1]
 SAMPLES = ROOT / "sample_traces"
-FORMATS = {parser.NAME for parser in parsers()}
+FORMATS = {parser.NAME for parser in list_parsers()}
 SAMPLE_FILES = [
     path
     for path in sorted(SAMPLES.rglob("*"))
@@ -205,12 +205,14 @@ HEAVY = ("pandas", "plotly", "dash", "torch", "hta", "duckdb", "pyarrow")
 
 @pytest.mark.parametrize("path", SAMPLE_FILES, ids=lambda p: str(p.relative_to(SAMPLES)))
 def test_exactly_one_parser_claims_each_sample_whatever_its_name(path: Path) -> None:
-    start = head(resolve(path)[0])
+    start = read_head(resolve_inputs(path)[0])
     neutral = Head("trace", start.data, start.is_complete)
-    assert [p.NAME for p in parsers() if p.sniff(neutral)] == [path.relative_to(SAMPLES).parts[0]]
+    assert [p.NAME for p in list_parsers() if p.sniff(neutral)] == [
+        path.relative_to(SAMPLES).parts[0]
+    ]
 
 
-@pytest.mark.parametrize("parser", parsers(), ids=lambda p: p.NAME)
+@pytest.mark.parametrize("parser", list_parsers(), ids=lambda p: p.NAME)
 def test_a_parser_says_what_it_reads_and_has_a_sample(parser: typing.Any) -> None:
     assert (parser.__doc__ or "").strip()
     assert any(p.relative_to(SAMPLES).parts[0] == parser.NAME for p in SAMPLE_FILES)
@@ -218,12 +220,12 @@ def test_a_parser_says_what_it_reads_and_has_a_sample(parser: typing.Any) -> Non
 
 @pytest.mark.parametrize("data", [b"", b"hello", b"{}", b"[]", b"\x00" * 99, b"<p>", b'{"a":1}'])
 def test_no_parser_claims_what_is_no_trace(data: bytes) -> None:
-    assert [p.NAME for p in parsers() if p.sniff(Head("x", data[:HEAD_BYTES], True))] == []
+    assert [p.NAME for p in list_parsers() if p.sniff(Head("x", data[:HEAD_BYTES], True))] == []
 
 
 @pytest.mark.parametrize("name", ANALYSES)
 def test_an_analysis_is_labelled(name: str) -> None:
-    analysis = analyses.find(name)
+    analysis = analyses.find_analysis(name)
     assert analysis.question.endswith("?")
     assert analysis.name == name == analysis.function.__module__.rsplit(".", 1)[-1]
     assert all(doc_of(field) for field in analysis.returns), "a line of meaning for each column"
@@ -407,7 +409,7 @@ def test_no_two_options_are_for_one_meaning() -> None:
 
 def test_the_python_functions_and_agents_tools_take_the_options_of_the_commands() -> None:
     signatures = {"open": htk.open, "report": htk.Session.report, "diff": htk.Session.diff}
-    signatures |= {name: tool for name, _, tool in tools(typing.cast(Traces, None))}
+    signatures |= {name: tool for name, _, tool in list_tools(typing.cast(Traces, None))}
     seen = 0
     for owner, function in signatures.items():
         for name, parameter in inspect.signature(function).parameters.items():
@@ -449,7 +451,9 @@ def test_texts_name_commands_with_dashes(package: str) -> None:
 
 
 def test_help_imports_nothing_heavy() -> None:
-    code = "import sys; from htk.faces.cli.main import run; run(['--help']);"
+    code = (
+        "import sys; from htk.faces.cli.main import run_command_line; run_command_line(['--help']);"
+    )
     code += "sys.stderr.write(','.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {m.partition(".")[0] for m in done.stderr.split(",")} & {*HEAVY, "numpy", "rich"}
@@ -617,7 +621,7 @@ def test_the_architecture_is_drawn_as_the_import_contract_has_it() -> None:
     assert packages <= set().union(*layers), "a package without a layer"
 
 
-@pytest.mark.parametrize("parser", parsers(), ids=lambda p: p.NAME)
+@pytest.mark.parametrize("parser", list_parsers(), ids=lambda p: p.NAME)
 def test_a_parser_is_in_the_contract_of_independence(parser: typing.Any) -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     (independent,) = (c for c in contracts["contracts"] if c["type"] == "independence")

@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 
 import htk
-from htk.analyses import ANALYSES, find
-from htk.answers.ask import ask
-from htk.answers.output.figures import figure
+from htk.analyses import ANALYSES, find_analysis
+from htk.answers.ask import ask_trace
+from htk.answers.output.figures import draw_figure
 from htk.base.core.chart import Bar
 from htk.base.errors import HtkError, MissingTable
-from htk.verdicts.overview.summary import verdict
+from htk.verdicts.overview.summary import reach_verdict
 from tests.kineto_file import kernel, launch, of_rank, op, step, write
 
 SAMPLES = Path(__file__).parents[1] / "sample_traces"
@@ -32,7 +32,7 @@ def _answers(trace: Any) -> dict[str, pa.Table]:
     answers = {}
     for name in ANALYSES:
         try:
-            answers[name] = ask(trace, name).table
+            answers[name] = ask_trace(trace, name).table
         except HtkError:
             continue
     return answers
@@ -42,7 +42,7 @@ def test_without_gpu_work_no_column_of_it_is_zero(on_host: Any) -> None:
     answers = _answers(on_host)
     assert {"op_breakdown", "phase_breakdown", "step_times", "op_tree"} <= answers.keys()
     for name, table in answers.items():
-        listed = find(name).null_without.get("kernels", ())
+        listed = find_analysis(name).null_without.get("kernels", ())
         for column in table.column_names:
             if column in listed or _OF_GPU.search(column):
                 values = table[column]
@@ -51,7 +51,7 @@ def test_without_gpu_work_no_column_of_it_is_zero(on_host: Any) -> None:
 
 def test_what_is_listed_exists_and_is_more_than_a_key() -> None:
     for name in ANALYSES:
-        analysis = find(name)
+        analysis = find_analysis(name)
         listed = [column for columns in analysis.null_without.values() for column in columns]
         assert set(listed) <= set(analysis.returns.names), name
 
@@ -61,9 +61,9 @@ def test_one_rank_without_gpu_work_beside_one_with(tmp_path: Path) -> None:
     events = op("aten::mm", 0, 50), launch(1, 5), kernel("gemm", 20, 10, 1)
     write(tmp_path / "a.json", *events, **of_rank(0, 2))
     write(tmp_path / "b.json", events[0], **of_rank(1, 2))
-    phases = ask(htk.open(tmp_path), "phase_breakdown").to_pylist()
+    phases = ask_trace(htk.open(tmp_path), "phase_breakdown").to_pylist()
     assert {(row["rank"], row["device_ns"]) for row in phases} >= {(0, 10_000), (1, None)}
-    pooled = ask(htk.open(tmp_path), "op_breakdown").to_pylist()
+    pooled = ask_trace(htk.open(tmp_path), "op_breakdown").to_pylist()
     assert {row["op"]: row["device_total_ns"] for row in pooled}["aten::mm"] == 10_000
 
 
@@ -78,9 +78,9 @@ def test_a_choice_without_gpu_work_is_zero_not_null(tmp_path: Path) -> None:
 def test_pictures_fall_back_to_the_host(on_host: Any) -> None:
     pytest.importorskip("plotly")
     for name in ("op_breakdown", "op_tree", "annotation_breakdown"):
-        chart = find(name).chart
+        chart = find_analysis(name).chart
         assert isinstance(chart, Bar)
-        drawn = figure(ask(on_host, name).table, chart).data
+        drawn = draw_figure(ask_trace(on_host, name).table, chart).data
         assert drawn and any(sum(value or 0 for value in bars.x) > 0 for bars in drawn), name
 
 
@@ -97,7 +97,7 @@ def test_fsdp_on_the_host_is_seen() -> None:
 
 
 def test_the_verdict_tells_the_host_s_time(on_host: Any) -> None:
-    told = verdict(on_host)
+    told = reach_verdict(on_host)
     assert told.on_host and told.step_ns == told.cpu_step_ns
     assert sum(s.pct for s in told.shares) == pytest.approx(100)
     names = {s.name for s in told.shares}
@@ -115,7 +115,7 @@ def test_a_starved_step_and_a_piece_of_one(tmp_path: Path) -> None:
     trace = htk.open(write(tmp_path / "a.json", *events, step(3, 300, 2)))
     times = {row["step"]: row["complete"] for row in trace.step_times().to_pylist()}
     assert times == {0: True, 1: True, 2: True, 3: False}
-    told = verdict(trace)
+    told = reach_verdict(trace)
     assert (told.step_ns, told.steps, told.step_spread_ns) == (100_000, 3, 0)
     shares = {s.name: (s.pct, s.time_ns) for s in told.shares}
     assert shares["data loading"] == (pytest.approx(30), 90_000)
@@ -127,7 +127,7 @@ def test_a_starved_step_and_a_piece_of_one(tmp_path: Path) -> None:
 def test_a_sliver_of_gpu_work_is_no_headline(tmp_path: Path) -> None:
     """2 us of GPU work in a step of 10 s."""
     events = [step(1, 0, 10e6), op("aten::mm", 0, 9e6), launch(1, 5), kernel("fill", 20, 2, 1)]
-    told = verdict(htk.open(write(tmp_path / "a.json", *events)))
+    told = reach_verdict(htk.open(write(tmp_path / "a.json", *events)))
     assert told.on_host and told.step_ns == 10_000_000_000
     assert told.headline == "1 rank, step on the host 10.0 s; 1 step"
     assert "kernel_top" in dict(told.next)

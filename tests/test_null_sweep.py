@@ -18,7 +18,7 @@ import pytest
 
 import htk
 from htk.analyses import ANALYSES
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.core.analysis import coverage_of
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
@@ -105,7 +105,7 @@ def _answers(trace: Trace) -> _Answers:
     answers: _Answers = {}
     for name in ANALYSES:
         try:
-            table = ask(trace, name).table
+            table = ask_trace(trace, name).table
             answers[name] = table.to_pylist(), coverage_of(table)
         except htk.HtkError as error:
             answers[name] = error

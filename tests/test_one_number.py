@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.faces.cli import main
-from htk.faces.report.content import gathered
-from htk.faces.report.tiles import tiles
+from htk.faces.report.content import gather_report
+from htk.faces.report.tiles import render_tiles
 from htk.traces.trace.opening import open_trace
 from htk.traces.trace.trace import Trace
 from htk.verdicts.history.run_facts import run_facts
-from htk.verdicts.overview.summary import verdict
-from htk.verdicts.query.sql import query
+from htk.verdicts.overview.summary import reach_verdict
+from htk.verdicts.query.sql import run_query
 from htk.whatif.api import whatif
 
 SAMPLES = Path(__file__).parents[1] / "sample_traces"
@@ -35,19 +35,19 @@ def added(
     """Return the sum of a column of an answer, of the rows to keep."""
 
     def of(trace: Trace) -> int:
-        rows = ask(trace, name, **options).to_pylist()
+        rows = ask_trace(trace, name, **options).to_pylist()
         return sum(row[column] or 0 for row in rows if keep(row))
 
     return of
 
 
 def sql(text: str) -> Answer:
-    return lambda trace: query(trace, text).table.column(0)[0].as_py()
+    return lambda trace: run_query(trace, text).table.column(0)[0].as_py()
 
 
 def median_step(name: str, column: str, **options: Any) -> Answer:
     def of(trace: Trace) -> float:
-        rows = ask(trace, name, **options).to_pylist()
+        rows = ask_trace(trace, name, **options).to_pylist()
         return int(median(row[column] for row in rows if row["step"] is not None))
 
     return of
@@ -63,7 +63,7 @@ def of_kernels(row: dict[str, Any]) -> bool:
 
 def operations(trace: Trace) -> int:
     """Return the operations of all calls that the roofline knows."""
-    rows = ask(trace, "roofline", n=0).to_pylist()
+    rows = ask_trace(trace, "roofline", n=0).to_pylist()
     return sum(int(row["flops_per_call"] or 0) * row["count"] for row in rows)
 
 
@@ -160,17 +160,17 @@ def test_so_it_does_of_public_recordings(recording: str, shared: Path) -> None:
 
 def test_the_summary_tells_the_step_that_answers_tell() -> None:
     trace = open_trace(SAMPLES / RECORDINGS[0])
-    assert verdict(trace).step_ns == STEPS["step-times"](trace)
+    assert reach_verdict(trace).step_ns == STEPS["step-times"](trace)
     kept = run_facts(trace, "run").row["step_time_ns"]
-    assert kept == pytest.approx(verdict(trace).step_ns, abs=1)
-    report = gathered(trace, title="run", command="htk report", whatif=False)
-    assert f"{kept / 1e6:.0f} ms" in tiles(report)
+    assert kept == pytest.approx(reach_verdict(trace).step_ns, abs=1)
+    report = gather_report(trace, title="run", command="htk report", whatif=False)
+    assert f"{kept / 1e6:.0f} ms" in render_tiles(report)
 
 
 def test_the_shares_of_the_summary_are_those_of_the_answers() -> None:
     trace = open_trace(SAMPLES / RECORDINGS[0])
-    compute = next(share for share in verdict(trace).shares if share.name == "compute")
-    rows = ask(trace, "time_breakdown").to_pylist()
+    compute = next(share for share in reach_verdict(trace).shares if share.name == "compute")
+    rows = ask_trace(trace, "time_breakdown").to_pylist()
     assert compute.time_ns == pytest.approx(mean(row["compute_ns"] for row in rows), abs=1)
 
 
@@ -182,7 +182,7 @@ def test_tokens_a_second_are_one_number(capsys: pytest.CaptureFixture[str]) -> N
     assert predicted["tokens_per_s"] * predicted["step_time_ns"] / 1e9 == pytest.approx(tokens)
     assert predicted["tokens_per_s_per_gpu"] == pytest.approx(predicted["tokens_per_s"] / 8)
     asked = ("prices", str(path), "--gpu", "a100-80gb", "--gpu", "h100", "--format", "json")
-    assert main.run(asked) == 0
+    assert main.run_command_line(asked) == 0
     for row in json.loads(capsys.readouterr().out)["rows"]:
         of_all = 8 * row["tokens_per_s_per_gpu"] * row["step_time_ns"] / 1e9
         assert of_all == pytest.approx(tokens)
@@ -191,9 +191,9 @@ def test_tokens_a_second_are_one_number(capsys: pytest.CaptureFixture[str]) -> N
 def test_tokens_a_second_of_a_server_are_one_number(shared: Path) -> None:
     """One iteration of 32 requests in 10.5 ms, read from the names and times of its ranges."""
     path = shared / "traces/tracelens/inference/sglang_decode"
-    (row,) = ask(open_trace(path), "iteration_times").to_pylist()
+    (row,) = ask_trace(open_trace(path), "iteration_times").to_pylist()
     assert row["tokens_per_s"] == pytest.approx(32 / row["elapsed_ns_p50"] * 1e9, rel=1e-3)
-    causes = [cause.evidence for cause in verdict(open_trace(path)).causes]
+    causes = [cause.evidence for cause in reach_verdict(open_trace(path)).causes]
     told = [text for text in causes if "in place of" in text]
     assert told and all(f"in place of {row['tokens_per_s']:,.0f}" in text for text in told)
 
@@ -201,18 +201,18 @@ def test_tokens_a_second_of_a_server_are_one_number(shared: Path) -> None:
 def test_the_share_of_the_peak_is_one_number() -> None:
     """MFU in the answer, in the history of runs and on the report's tile."""
     trace = open_trace(SAMPLES / RECORDINGS[0])
-    rows = ask(trace, "flops").to_pylist()
+    rows = ask_trace(trace, "flops").to_pylist()
     shares = [r["model_flops"] / r["window_ns"] / 10 / r["peak_tflops"] for r in rows]
     assert [row["mfu_pct"] for row in rows] == pytest.approx(shares)
     mfu = mean(shares)
     assert run_facts(trace, "run").row["mfu_pct"] == pytest.approx(mfu)
-    report = gathered(trace, title="run", command="htk report", whatif=False)
-    assert f"{mfu:.1f} %" in tiles(report)
+    report = gather_report(trace, title="run", command="htk report", whatif=False)
+    assert f"{mfu:.1f} %" in render_tiles(report)
 
 
 def test_the_peak_of_memory_is_one(tmp_path: Path) -> None:
     trace = open_trace(SAMPLES / "memory_snapshot")
-    peaks = {row["peak_bytes"] for row in ask(trace, "memory_peaks", n=0).to_pylist()}
-    line = max(row["allocated_bytes"] for row in ask(trace, "memory_timeline").to_pylist())
-    replay = {row["peak_bytes"] for row in ask(trace, "memory_replay").to_pylist()}
+    peaks = {row["peak_bytes"] for row in ask_trace(trace, "memory_peaks", n=0).to_pylist()}
+    line = max(row["allocated_bytes"] for row in ask_trace(trace, "memory_timeline").to_pylist())
+    replay = {row["peak_bytes"] for row in ask_trace(trace, "memory_replay").to_pylist()}
     assert peaks == {line} == replay

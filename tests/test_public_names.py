@@ -18,9 +18,9 @@ from htk import analyses
 from htk.analyses import ANALYSES
 from htk.base import errors
 from htk.base.schema import DERIVED, TABLES
-from htk.dashboard.pages import composed
+from htk.dashboard.pages import load_pages
 from htk.faces.cli.main import htk as program
-from htk.faces.mcp.tools import tools
+from htk.faces.mcp.tools import list_tools
 from htk.faces.mcp.traces import Traces
 from htk.whatif.api import WhatIf
 from htk.whatif.edits import all_edits
@@ -37,9 +37,9 @@ def collect_public_names() -> list[str]:
         *_name_tables(),
         *_name_python(),
         *_name_exit_codes(errors.HtkError),
-        *(f"page {path}" for path in composed()),
+        *(f"page {path}" for path in load_pages()),
         *(f"edit {edit.NAME}" for edit in all_edits()),
-        *(f"tool {name}" for name, _, _ in tools(cast(Traces, None))),
+        *(f"tool {name}" for name, _, _ in list_tools(cast(Traces, None))),
     }
     return sorted(names)
 
@@ -69,7 +69,7 @@ def _name_exit_codes(error: type[errors.HtkError]) -> Iterator[str]:
 
 def _name_questions() -> Iterator[str]:
     for name in ANALYSES:
-        question = analyses.find(name)
+        question = analyses.find_analysis(name)
         yield f"question {name}"
         yield from (f"question {name} option {option}" for option in question.options)
         yield from (f"question {name} column {column}" for column in question.returns.names)

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from htk.analyses import ANALYSES, find
-from htk.answers.ask import ask
-from htk.answers.export.rewrite import kineto_parts, sources_of, write
+from htk.analyses import ANALYSES, find_analysis
+from htk.answers.ask import ask_trace
+from htk.answers.export.rewrite import kineto_parts, sources_of, write_changed_copy
 from htk.answers.export.trim import target_names, trimmed_file
 from htk.answers.table import tables_read
 from htk.base.errors import HtkError, UsageError
@@ -83,14 +83,16 @@ def trimmed(trace: Trace, inputs: str | Path, folder: Path) -> Trace:
     parts = list({part.file: part for part in kineto_parts(trace.selected_files)}.values())
     for part, name in zip(parts, target_names(parts), strict=True):
         own = trimmed_file(trace, part.file)
-        write(sources[part.file], folder / name, lambda _, value: value, own.event, own.header)
+        write_changed_copy(
+            sources[part.file], folder / name, lambda _, value: value, own.event, own.header
+        )
     return open_trace(folder, OpenOptions(cache=False))
 
 
 def answer(trace: Trace, question: str) -> str | list[Mapping[str, Any]]:
     """Return what differs in no trim; of a refusal, that it is one."""
     try:
-        return without_places(ask(trace, question).to_pylist())
+        return without_places(ask_trace(trace, question).to_pylist())
     except HtkError:
         return "refused"
 
@@ -101,7 +103,7 @@ def without_places(rows: list[dict[str, Any]]) -> list[Mapping[str, Any]]:
 
 @cache
 def reads_other_ranks(question: str) -> bool:
-    return not tables_read(find(question)).isdisjoint(OVER_RANKS)
+    return not tables_read(find_analysis(question)).isdisjoint(OVER_RANKS)
 
 
 def unlike(narrow: Trace, cut: Trace, *, one_rank: bool) -> list[str]:

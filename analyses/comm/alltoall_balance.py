@@ -5,17 +5,17 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, number_or_null, numbers, valid
+from htk.base.columns.arrow import build_numbers, mark_valid, number_or_null, read_numbers
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Floats, Ints
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
-from htk.quantities.measures.breakdown import ratio
+from htk.quantities.measures.breakdown import build_ratio
 from htk.quantities.measures.collective_calls import (
     CollectiveCalls,
-    bandwidth,
+    build_bandwidth,
     clock_facts,
     size_facts,
 )
@@ -62,9 +62,9 @@ def alltoall_balance(
     groups = Groups.by_keys(np.where(alone, -2 - rows, calls.match[rows]))
     first = rows[groups.first_row]
     rank = calls.rows.rank[rows]
-    sent = numbers(calls.table["in_bytes"], 0)[rows]
-    received = numbers(calls.table["out_bytes"], 0)[rows]
-    both = valid(calls.table["in_bytes"])[rows] & valid(calls.table["out_bytes"])[rows]
+    sent = read_numbers(calls.table["in_bytes"], 0)[rows]
+    received = read_numbers(calls.table["out_bytes"], 0)[rows]
+    both = mark_valid(calls.table["in_bytes"])[rows] & mark_valid(calls.table["out_bytes"])[rows]
     complete = groups.min(both.astype(np.int64)) > 0
     most_sent = groups.max(sent)
     most_received = groups.max(received)
@@ -73,29 +73,31 @@ def alltoall_balance(
     peers = _peer_imbalance(calls, rows, groups)
     lone = alone[groups.first_row]
     columns = {
-        "match": number(calls.match[first], INT64, ~lone),
-        "rank": number(calls.rows.rank[first], INT32, lone),
+        "match": build_numbers(calls.match[first], INT64, ~lone),
+        "rank": build_numbers(calls.rows.rank[first], INT32, lone),
         "group": calls.table["group"].take(pa.array(first)),
         "group_ranks": calls.table["group_ranks"].take(pa.array(first)),
-        "members_present": number(groups.count, INT32),
-        "sent_bytes": number(groups.sum(sent), INT64, complete),
-        "sent_bytes_max": number(most_sent, INT64, complete),
-        "send_imbalance": ratio(most_sent * groups.count * complete, groups.sum(sent) * complete),
-        "heaviest_sender": number(_heaviest(groups, sent, rank), INT32, complete),
-        "received_bytes_max": number(most_received, INT64, complete),
-        "receive_imbalance": ratio(
+        "members_present": build_numbers(groups.count, INT32),
+        "sent_bytes": build_numbers(groups.sum(sent), INT64, complete),
+        "sent_bytes_max": build_numbers(most_sent, INT64, complete),
+        "send_imbalance": build_ratio(
+            most_sent * groups.count * complete, groups.sum(sent) * complete
+        ),
+        "heaviest_sender": build_numbers(_heaviest(groups, sent, rank), INT32, complete),
+        "received_bytes_max": build_numbers(most_received, INT64, complete),
+        "receive_imbalance": build_ratio(
             most_received * groups.count * complete, groups.sum(received) * complete
         ),
-        "heaviest_receiver": number(_heaviest(groups, received, rank), INT32, complete),
-        "peer_imbalance": number(peers, FLOAT64, ~np.isnan(peers)),
-        "wait_ns": number(groups.sum(calls.waits.wait[rows]), INT64, ~lone),
+        "heaviest_receiver": build_numbers(_heaviest(groups, received, rank), INT32, complete),
+        "peer_imbalance": build_numbers(peers, FLOAT64, ~np.isnan(peers)),
+        "wait_ns": build_numbers(groups.sum(calls.waits.wait[rows]), INT64, ~lone),
         "span_ns": number_or_null(span, INT64),
-        "busbw_gbps": bandwidth((size * factor)[first], span),
+        "busbw_gbps": build_bandwidth((size * factor)[first], span),
     }
     answer = pa.table(columns, schema=RETURNS)
-    uneven = [numbers(answer[f"{way}_imbalance"], 0.0) for way in ("send", "receive")]
+    uneven = [read_numbers(answer[f"{way}_imbalance"], 0.0) for way in ("send", "receive")]
     worst = np.maximum(np.maximum(*uneven), np.nan_to_num(peers))
-    order = ordered(-worst)
+    order = order_by(-worst)
     sizes = size_facts(calls, rows, required=False)
     shown = answer.take(pa.array(order[:n] if n else order))
     return with_coverage(shown, **sizes, **clock_facts(align))
@@ -103,7 +105,7 @@ def alltoall_balance(
 
 def _heaviest(groups: Groups, values: Ints, rank: Ints) -> Ints:
     """Return the rank with the largest value; of several the lowest."""
-    order = ordered(groups.group_ids, values, -rank)
+    order = order_by(groups.group_ids, values, -rank)
     return rank[order][np.cumsum(groups.count) - 1] if len(rank) else rank
 
 

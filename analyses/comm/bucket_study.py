@@ -9,7 +9,7 @@ from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Scatter
 from htk.base.mappings import Fields
 from htk.base.schema import BOOL, FLOAT64, INT32, INT64, TEXT, table
-from htk.physics.latency_bandwidth import Segment, fit, predicted_us
+from htk.physics.latency_bandwidth import Segment, fit_segments, predicted_us
 from htk.quantities.measures.collective_calls import CollectiveCalls, match_facts, size_facts
 from htk.quantities.measures.transfers import Transfers, of_benchmarks, of_trace
 
@@ -61,7 +61,7 @@ def bucket_study(
     for own in of_trace(calls):
         model = measured.get((own.type, own.ranks), own)
         pieces = 1 if model is own else 3
-        curve = fit(model.moved, model.time_us, pieces)
+        curve = fit_segments(model.moved, model.time_us, pieces)
         if curve:
             rows += _buckets(own, model, curve)
     answer = pa.Table.from_pylist(rows, schema=RETURNS)

@@ -5,7 +5,7 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, number_or_null, text, valid
+from htk.base.columns.arrow import build_numbers, decode_texts, mark_valid, number_or_null
 from htk.base.columns.types import NONE, Floats, Ints
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import TimelineChart
@@ -13,10 +13,10 @@ from htk.base.core.spread import TWO_ROUNDS
 from htk.base.schema import BOOL, FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.measures.collective_calls import (
     CollectiveCalls,
-    bandwidth,
+    build_bandwidth,
+    find_group_scopes,
     match_facts,
     only_source,
-    scopes,
     with_nccl_facts,
 )
 from htk.quantities.measures.node_traffic import node_traffic
@@ -135,18 +135,18 @@ def collective_times(
     within, across = node_traffic(calls)
     columns: dict[str, pa.Array | pa.ChunkedArray] = {
         "rank": number_or_null(calls.rows.rank, INT32),
-        "scope": scopes(calls),
+        "scope": find_group_scopes(calls),
         "aligned_start_ns": _time(calls.rows.start + calls.correction, rows["start_ns"]),
         "aligned_end_ns": _time(calls.rows.end + calls.correction, rows["end_ns"]),
-        "wait_ns": number(waited.wait, INT64, waited.has_wait),
-        "transfer_ns": number(waited.transfer, INT64, waited.has_wait),
+        "wait_ns": build_numbers(waited.wait, INT64, waited.has_wait),
+        "transfer_ns": build_numbers(waited.transfer, INT64, waited.has_wait),
         "reason": matches["reason"],
-        "algbw_gbps": bandwidth(size, calls.span),
-        "busbw_gbps": bandwidth(size * factor, calls.span),
+        "algbw_gbps": build_bandwidth(size, calls.span),
+        "busbw_gbps": build_bandwidth(size * factor, calls.span),
         "bandwidth_over": _bandwidth_over(calls, size),
-        "duration_busbw_gbps": bandwidth(size * factor, calls.duration),
-        "within_node_bytes": number(within, INT64, within != NONE),
-        "across_nodes_bytes": number(across, INT64, across != NONE),
+        "duration_busbw_gbps": build_bandwidth(size * factor, calls.duration),
+        "within_node_bytes": build_numbers(within, INT64, within != NONE),
+        "across_nodes_bytes": build_numbers(across, INT64, across != NONE),
         "last_rank": number_or_null(waited.last_rank, INT32),
         "before_window": matches["before_window"],
     }
@@ -165,8 +165,8 @@ def _bandwidth_over(calls: CollectiveCalls, size: Floats) -> pa.Array:
     """Return what the time is that bandwidth counts; null where there is no bandwidth."""
     basis = np.where(calls.over_all_ranks, 0, 1)
     defined = ~np.isnan(size) & (calls.span > 0)
-    return text(np.where(defined, basis, NONE), pa.array(["all ranks", "own duration"]))
+    return decode_texts(np.where(defined, basis, NONE), pa.array(["all ranks", "own duration"]))
 
 
 def _time(values: Ints, recorded: pa.ChunkedArray) -> pa.Array:
-    return number(values, INT64, valid(recorded))
+    return build_numbers(values, INT64, mark_valid(recorded))

@@ -8,15 +8,15 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import build, number, text, texts
+from htk.base.columns.arrow import build_numbers, build_table, build_texts, decode_texts
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
-from htk.base.columns.segments import repeated
+from htk.base.columns.order import order_by
+from htk.base.columns.segments import repeat_rows
 from htk.base.columns.types import NONE, Floats, Ints, Mask, fill_none
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.schema import FLOAT64, INT32, INT64, STRING, TEXT, table
-from htk.quantities.measures.breakdown import percent, ratio
+from htk.quantities.measures.breakdown import build_percent, build_ratio
 from htk.quantities.measures.collective_calls import (
     CollectiveCalls,
     clock_facts,
@@ -153,7 +153,7 @@ def _memberships(complete: CompleteCollectives) -> tuple[Ints, Ints, Ints]:
     sizes = np.array([len(m) for m in complete.members], np.int64)
     first = np.cumsum(sizes) - sizes
     count = sizes[complete.group]
-    collective, within = repeated(count)
+    collective, within = repeat_rows(count)
     return collective, first[complete.group[collective]] + within, sizes
 
 
@@ -218,19 +218,19 @@ def _answer(complete: CompleteCollectives, compared: TransferBaseline, parts: _P
     expected = np.rint(sums["expected"]).astype(np.int64)
     some = np.ones(len(groups), bool)
     columns = {
-        "collectives": number(groups.distinct(collective), INT64, some),
-        "span_ns": number(span, INT64, some),
-        "expected_ns": number(expected, INT64, some),
-        "excess_ns": number(span - expected, INT64, some),
+        "collectives": build_numbers(groups.distinct(collective), INT64, some),
+        "span_ns": build_numbers(span, INT64, some),
+        "expected_ns": build_numbers(expected, INT64, some),
+        "excess_ns": build_numbers(span - expected, INT64, some),
         "excess_ns_sigma": _sigma(complete, compared, groups, collective, share),
-        "excess_pct": percent(sums["span"] - sums["expected"], sums["expected"]),
-        "busbw_gbps": ratio(sums["moved"], sums["span"]),
-        "expected_gbps": ratio(sums["moved"], sums["expected"]),
+        "excess_pct": build_percent(sums["span"] - sums["expected"], sums["expected"]),
+        "busbw_gbps": build_ratio(sums["moved"], sums["span"]),
+        "expected_gbps": build_ratio(sums["moved"], sums["expected"]),
         "baseline": _most(groups, compared, collective, share),
         **_names(complete, groups, collective[groups.first_row], parts.columns),
     }
-    order = ordered(expected - span)
-    return build(RETURNS, columns, len(groups)).take(pa.array(order))
+    order = order_by(expected - span)
+    return build_table(RETURNS, columns, len(groups)).take(pa.array(order))
 
 
 def _sigma(
@@ -245,7 +245,7 @@ def _sigma(
     each = np.hypot(complete.sigma_ns, compared.sigma_ns)[collective] * share
     total = np.bincount(groups.group_ids, each, len(groups))
     has_sigma = ~np.isnan(total)
-    return number(np.rint(np.where(has_sigma, total, 0)).astype(np.int64), INT64, has_sigma)
+    return build_numbers(np.rint(np.where(has_sigma, total, 0)).astype(np.int64), INT64, has_sigma)
 
 
 def _most(groups: Groups, compared: TransferBaseline, collective: Ints, share: Floats) -> pa.Array:
@@ -257,7 +257,7 @@ def _most(groups: Groups, compared: TransferBaseline, collective: Ints, share: F
         compared.expected_ns[collective] * share,
     )
     codes = time.argmax(axis=1) if len(groups) else np.empty(0, int)
-    return text(codes, pa.array(BASELINES))
+    return decode_texts(codes, pa.array(BASELINES))
 
 
 def _names(
@@ -273,17 +273,17 @@ def _names(
     hosts = sorted(set(calls.hosts.of_rank.values()))
     size = np.rint(calls.moved[0][row]).astype(np.int64)
     makers = {
-        "rank": lambda: number(key, INT32, every),
-        "rail": lambda: number(key, INT32, every),
-        "node": lambda: text(key, pa.array(hosts, STRING)),
-        "match": lambda: number(calls.match[row], INT64, every),
-        "aligned_start_ns": lambda: number(_last_start(complete)[first], INT64, every),
-        "scope": lambda: text(_scope(complete)[group], pa.array(_SCOPES)),
+        "rank": lambda: build_numbers(key, INT32, every),
+        "rail": lambda: build_numbers(key, INT32, every),
+        "node": lambda: decode_texts(key, pa.array(hosts, STRING)),
+        "match": lambda: build_numbers(calls.match[row], INT64, every),
+        "aligned_start_ns": lambda: build_numbers(_last_start(complete)[first], INT64, every),
+        "scope": lambda: decode_texts(_scope(complete)[group], pa.array(_SCOPES)),
         "type": lambda: calls.table["type"].take(rows).combine_chunks(),
         "algorithm": lambda: calls.table["algorithm"].take(rows).combine_chunks(),
-        "size_bytes": lambda: number(size, INT64, every),
+        "size_bytes": lambda: build_numbers(size, INT64, every),
         "group": lambda: calls.table["group"].take(rows).combine_chunks(),
-        "group_ranks": lambda: texts(
+        "group_ranks": lambda: build_texts(
             [json.dumps(complete.members[k], separators=(",", ":")) for k in group.tolist()]
         ),
     }

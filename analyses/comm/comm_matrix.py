@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers
+from htk.base.columns.arrow import codes_of, read_numbers
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Mask
 from htk.base.core.analysis import analysis, with_coverage
@@ -84,7 +84,7 @@ def _messages(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]]) 
     sends = rows.is_type("send")
     met = calls.has_partner[call]
     wanted = sends | (rows.is_type("recv") & ~met)
-    size = np.maximum(numbers(table["in_bytes"], NONE), numbers(table["out_bytes"], NONE))
+    size = np.maximum(read_numbers(table["in_bytes"], NONE), read_numbers(table["out_bytes"], NONE))
     good = wanted & (rows.peer >= 0) & (size >= 0)
     own = np.flatnonzero(good)
     rank = rows.rank[own]
@@ -112,7 +112,7 @@ def _exchanges(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]])
     """Add all-to-alls, equal ones of one rank at once; return how many are left out."""
     rows = np.flatnonzero(calls.rows.is_type("all_to_all"))
     split, _ = codes_of(calls.table["in_split"])
-    size = numbers(calls.table["in_bytes"], NONE)
+    size = read_numbers(calls.table["in_bytes"], NONE)
     key = np.column_stack([calls.rows.rank, calls.rows.group, split, size])[rows].astype(np.int64)
     alike = Groups.by_keys(key)
     spent = alike.sum(calls.waits.transfer[rows])

@@ -7,7 +7,7 @@ import pyarrow as pa
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.errors import MissingTable
 from htk.base.schema import BOOL, FLOAT64, INT32, INT64, TEXT, table
-from htk.physics.latency_bandwidth import fit
+from htk.physics.latency_bandwidth import fit_segments
 from htk.quantities.measures.collective_calls import CollectiveCalls, clock_facts, size_facts
 from htk.quantities.measures.transfers import Transfers, of_benchmarks, of_trace
 
@@ -76,7 +76,7 @@ def comm_model(
 
 
 def _rows(transfers: Transfers, pieces: int) -> list[dict[str, object]]:
-    curve = fit(transfers.moved, transfers.time_us, pieces)
+    curve = fit_segments(transfers.moved, transfers.time_us, pieces)
     ratio = float(transfers.moved[0] / transfers.size[0]) if len(transfers.size) else 1.0
     return [
         {

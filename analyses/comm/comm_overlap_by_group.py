@@ -5,13 +5,13 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import alphabetical, codes_of, number, number_or_null
+from htk.base.columns.arrow import build_numbers, codes_of, number_or_null, rank_alphabetically
 from htk.base.columns.groups import Groups
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.core.spread import TWO_ROUNDS
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
-from htk.quantities.measures.breakdown import percent
+from htk.quantities.measures.breakdown import build_percent
 from htk.quantities.measures.collective_calls import CollectiveCalls, match_facts
 from htk.quantities.measures.comm_split import split_of
 
@@ -70,7 +70,7 @@ def comm_overlap_by_group(
     calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
     split = split_of(calls, align, collective_shares, activities)
     rows = split.rows
-    name = alphabetical(*codes_of(calls.table["group"]))
+    name = rank_alphabetically(*codes_of(calls.table["group"]))
     key = np.column_stack([calls.rows.rank, name, calls.rows.group, calls.rows.type])
     groups = Groups.by_keys(key[rows].astype(np.int64))
     first = pa.array(rows[groups.first_row])
@@ -85,17 +85,17 @@ def comm_overlap_by_group(
         "group": calls.table["group"].take(first),
         "group_desc": calls.table["group_desc"].take(first),
         "group_ranks": calls.table["group_ranks"].take(first),
-        "group_size": number(size, INT32, size > 0),
+        "group_size": build_numbers(size, INT32, size > 0),
         "type": calls.table["type"].take(first),
-        "count": number(groups.count, INT64),
-        "comm_ns": number(groups.sum(calls.duration[rows]), INT64),
-        "shared_ns": number(shared, INT64),
-        "exposed_ns": number(exposed, INT64),
-        "overlap_pct": percent(shared - exposed, shared),
-        "exposed_wait_ns": number(groups.sum(split.exposed_wait), INT64),
-        "exposed_transfer_ns": number(moving, INT64),
-        "exposed_undetermined_ns": number(groups.sum(split.exposed_undetermined), INT64),
-        "transfer_overlap_pct": percent(transfer - moving, determined),
+        "count": build_numbers(groups.count, INT64),
+        "comm_ns": build_numbers(groups.sum(calls.duration[rows]), INT64),
+        "shared_ns": build_numbers(shared, INT64),
+        "exposed_ns": build_numbers(exposed, INT64),
+        "overlap_pct": build_percent(shared - exposed, shared),
+        "exposed_wait_ns": build_numbers(groups.sum(split.exposed_wait), INT64),
+        "exposed_transfer_ns": build_numbers(moving, INT64),
+        "exposed_undetermined_ns": build_numbers(groups.sum(split.exposed_undetermined), INT64),
+        "transfer_overlap_pct": build_percent(transfer - moving, determined),
     }
     answer = pa.table(columns, schema=RETURNS)
     return with_coverage(answer, **match_facts(calls, align))

@@ -7,17 +7,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from htk.base.columns.arrow import (
-    boolean,
-    build,
+    build_booleans,
+    build_numbers,
+    build_table,
     codes_of,
-    matching,
-    number,
+    decode_texts,
+    match_texts,
     number_or_null,
-    text,
-    truths,
+    read_booleans,
 )
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
@@ -82,7 +82,7 @@ def comm_proxy(
     """
     profiled = pc.any(pc.equal(collectives["source"].cast(STRING), PROFILER)).as_py()
     source = PROFILER if profiled else PLUGIN
-    of_source = pa.array(matching(collectives["source"], source.__eq__))
+    of_source = pa.array(match_texts(collectives["source"], source.__eq__))
     rows = collectives.filter(of_source)
     matches = (aligned_matches if align else collective_matches).filter(of_source)
     records = _records(rows, collective_facts.filter(of_source))
@@ -97,7 +97,7 @@ def comm_proxy(
         "collectives": calls.rows.length,
         "with_proxy_steps": len(has_steps),
         "joined_by": joined_by or None,
-        "guessed": int(truths(records["guessed"])[has_steps].sum()),
+        "guessed": int(read_booleans(records["guessed"])[has_steps].sum()),
         "ranks_without_proxy_steps": _ranks_without(calls, has_steps),
         "proxy_states": len(steps.call),
         "proxy_states_of_no_collective": int((steps.call == NONE).sum()),
@@ -110,8 +110,8 @@ def comm_proxy(
 def _records(rows: pa.Table, facts: pa.Table) -> pa.Table:
     """Return the plugin's record of each call, and how it was found; the call itself is one where
     the plugin recorded it."""
-    own = matching(rows["source"], PLUGIN.__eq__)
-    other = matching(facts["record_from"], PLUGIN.__eq__)
+    own = match_texts(rows["source"], PLUGIN.__eq__)
+    other = match_texts(facts["record_from"], PLUGIN.__eq__)
     names = {"comm_hash": "comm_hash", "comm_rank": "comm_rank", "event": "record_event"}
     keys = [
         pc.if_else(pa.array(own), rows[n], pc.if_else(pa.array(other), facts[of_fact], None))
@@ -140,28 +140,28 @@ def _answer(calls: CollectiveCalls, records: pa.Table, steps: ProxySteps, by: st
     spent = proxy_time(steps, groups)
     call = groups.keys[:, 0]
     direction = groups.keys[:, 1]
-    guessed = truths(records["guessed"])[call]
+    guessed = read_booleans(records["guessed"])[call]
     rows = Groups.by_keys(np.arange(len(groups)))
     if by == "link":
         rows = Groups.by_keys([calls.rows.rank[call], direction, peer[groups.first_row]])
     first = call[rows.first_row]
     columns = {
         **_names(calls, records, first, by),
-        "direction": text(direction[rows.first_row], pa.array(DIRECTIONS)),
-        "collectives": number(rows.count, INT64),
-        "guessed": boolean(rows.max(guessed.astype(np.int64)) > 0),
+        "direction": decode_texts(direction[rows.first_row], pa.array(DIRECTIONS)),
+        "collectives": build_numbers(rows.count, INT64),
+        "guessed": build_booleans(rows.max(guessed.astype(np.int64)) > 0),
         **_times(calls, call, rows),
         **_spent(spent, direction, rows, steps),
     }
     if by != "call":
         own_peer = peer[groups.first_row][rows.first_row]
-        columns["peer"] = number(own_peer, INT32, own_peer != NONE)
+        columns["peer"] = build_numbers(own_peer, INT32, own_peer != NONE)
     if by == "channel":
         own_channel = steps.channel[groups.first_row]
-        columns["channel"] = number(own_channel, INT32, own_channel != NONE)
-    answer = build(RETURNS, columns, len(rows))
+        columns["channel"] = build_numbers(own_channel, INT32, own_channel != NONE)
+    answer = build_table(RETURNS, columns, len(rows))
     outside = rows.sum(spent.open_ns - spent.part_ns[:, PARTS.index("gpu_wait")])
-    return answer.take(pa.array(ordered(-outside)))
+    return answer.take(pa.array(order_by(-outside)))
 
 
 def _global_peers(calls: CollectiveCalls, steps: ProxySteps) -> Ints:
@@ -184,7 +184,7 @@ def _names(
     if by != "link":
         taken = pa.array(first)
         match = calls.match[first]
-        columns["match"] = number(match, INT64, match != NONE)
+        columns["match"] = build_numbers(match, INT64, match != NONE)
         columns |= {name: calls.table[name].take(taken) for name in ("group", "type")}
         columns["joined_by"] = records["joined_by"].take(taken)
     return columns
@@ -199,10 +199,10 @@ def _times(calls: CollectiveCalls, call: Ints, rows: Groups) -> dict[str, pa.Arr
     every = rows.min(timed.astype(np.int64)) > 0
     waited = rows.min(has_wait.astype(np.int64)) > 0
     return {
-        "aligned_start_ns": number(rows.min(start), INT64, every),
-        "duration_ns": number(rows.sum(duration), INT64, every),
-        "wait_ns": number(rows.sum(calls.waits.wait[call]), INT64, waited),
-        "transfer_ns": number(rows.sum(calls.waits.transfer[call]), INT64, waited),
+        "aligned_start_ns": build_numbers(rows.min(start), INT64, every),
+        "duration_ns": build_numbers(rows.sum(duration), INT64, every),
+        "wait_ns": build_numbers(rows.sum(calls.waits.wait[call]), INT64, waited),
+        "transfer_ns": build_numbers(rows.sum(calls.waits.transfer[call]), INT64, waited),
     }
 
 
@@ -213,13 +213,13 @@ def _spent(
     to record that a sender waits for its peer."""
     every = np.ones(len(rows), bool)
     columns = {
-        "proxy_ns": number(rows.sum(spent.open_ns), INT64, every),
-        "steps": number(rows.sum(spent.steps), INT64, every),
+        "proxy_ns": build_numbers(rows.sum(spent.open_ns), INT64, every),
+        "steps": build_numbers(rows.sum(spent.steps), INT64, every),
     }
     of_row = direction[rows.first_row]
     for k, part in enumerate(PARTS):
         has: Mask = of_row == _ONLY.get(part, of_row)
         if part == "peer_wait":
             has = has & bool((steps.part == k).any())
-        columns[f"{part}_ns"] = number(rows.sum(spent.part_ns[:, k]), INT64, has)
+        columns[f"{part}_ns"] = build_numbers(rows.sum(spent.part_ns[:, k]), INT64, has)
     return columns

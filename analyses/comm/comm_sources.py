@@ -4,12 +4,12 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import (
+    build_texts,
     codes_of,
-    matching,
+    match_texts,
     number_or_null,
-    numbers,
-    texts,
-    truths,
+    read_booleans,
+    read_numbers,
 )
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.errors import MissingTable
@@ -48,17 +48,17 @@ def comm_sources(collectives: pa.Table, collective_facts: pa.Table) -> pa.Table:
     agree. What order alone tells is a guess. Type and size alone give algorithm and protocol where
     all such calls have the same. Coverage tells the share that was found.
     """
-    ours = matching(collectives["source"], PROFILER.__eq__)
+    ours = match_texts(collectives["source"], PROFILER.__eq__)
     by, by_names = codes_of(collective_facts["joined_by"])
     chosen = np.flatnonzero(ours & (by >= 0))
     rows = pa.array(chosen)
     joined = collectives.take(rows)
     facts = collective_facts.take(rows)
-    length = numbers(joined["end_ns"], -1) - numbers(joined["start_ns"], 0)
+    length = read_numbers(joined["end_ns"], -1) - read_numbers(joined["start_ns"], 0)
     hashes = facts["comm_hash"].to_pylist()
     columns = {
         "duration_ns": number_or_null(length, INT64),
-        "communicator": texts([f"{h:#x}" if h else None for h in hashes]),
+        "communicator": build_texts([f"{h:#x}" if h else None for h in hashes]),
     }
     columns |= {n: joined[n] for n in ("rank", "event", "group", "type", "in_bytes", "start_ns")}
     columns |= {n: facts[n] for n in facts.column_names if n in RETURNS.names and n not in columns}
@@ -77,5 +77,5 @@ def comm_sources(collectives: pa.Table, collective_facts: pa.Table) -> pa.Table:
         joined=len(chosen),
         joined_pct=joined_pct,
         joined_by=ways,
-        guessed=int(truths(collective_facts["guessed"]).sum()),
+        guessed=int(read_booleans(collective_facts["guessed"]).sum()),
     )

@@ -6,17 +6,17 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, number, numbers, text, valid
+from htk.base.columns.arrow import build_numbers, codes_of, decode_texts, mark_valid, read_numbers
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.schema import FLOAT64, INT32, INT64, STRING, TEXT, table
-from htk.physics.detected import devices
+from htk.physics.detected import list_devices
 from htk.physics.link_rates import group_gbps, scale_up_gbps
-from htk.quantities.measures.breakdown import percent
-from htk.quantities.measures.collective_calls import CollectiveCalls, match_facts, scopes
+from htk.quantities.measures.breakdown import build_percent
+from htk.quantities.measures.collective_calls import CollectiveCalls, find_group_scopes, match_facts
 from htk.quantities.measures.comm_split import split_of
 from htk.quantities.measures.node_traffic import node_traffic
 
@@ -82,7 +82,7 @@ def comm_summary(
     calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
     size, factor = calls.moved
     bucket = np.where(np.isnan(size), NONE, np.log2(np.maximum(np.nan_to_num(size), 1)).astype(int))
-    scope = scopes(calls)
+    scope = find_group_scopes(calls)
     scope_codes, scope_names = codes_of(scope)
     keys = np.column_stack([calls.rows.type, calls.rows.group, calls.size, scope_codes, bucket])
     keys = keys.astype(np.int64)
@@ -99,7 +99,7 @@ def comm_summary(
     sums = {
         "count": groups.count,
         "collectives": _distinct(calls, groups),
-        "in_bytes": groups.sum(numbers(calls.table["in_bytes"], 0)),
+        "in_bytes": groups.sum(read_numbers(calls.table["in_bytes"], 0)),
         "within_node_bytes": groups.sum(np.maximum(within, 0)),
         "across_nodes_bytes": groups.sum(np.maximum(across, 0)),
         "comm_ns": groups.sum(np.maximum(calls.duration, 0)),
@@ -110,7 +110,7 @@ def comm_summary(
         "undetermined_ns": groups.sum(calls.undetermined),
     }
     known_by = {
-        "in_bytes": groups.max(valid(calls.table["in_bytes"]).astype(np.int64)) > 0,
+        "in_bytes": groups.max(mark_valid(calls.table["in_bytes"]).astype(np.int64)) > 0,
         "within_node_bytes": (split_known := groups.min(within) >= 0),
         "across_nodes_bytes": split_known,
         "comm_ns": groups.max((calls.duration >= 0).astype(np.int64)) > 0,
@@ -120,27 +120,29 @@ def comm_summary(
         "transfer_ns": waits,
         "undetermined_ns": groups.max(calls.rows.timed.astype(np.int64)) > 0,
     }
-    columns = {name: number(values, INT64, known_by.get(name)) for name, values in sums.items()}
+    columns = {
+        name: build_numbers(values, INT64, known_by.get(name)) for name, values in sums.items()
+    }
     columns |= {
         "type": calls.table["type"].take(first),
         **{
             name: calls.table[name].take(first) if by != "type" else _nothing(groups)
             for name in ("group", "group_desc", "group_ranks")
         },
-        "group_size": number(groups.keys[:, 2], INT32, groups.keys[:, 2] > 0),
-        "scope": text(groups.keys[:, 3], scope_names),
-        "size_from_bytes": number(low, INT64, has_size),
-        "size_to_bytes": number(2 * low - 1, INT64, has_size),
-        "exposed_pct": percent(sums["exposed_ns"], sums["shared_ns"]),
+        "group_size": build_numbers(groups.keys[:, 2], INT32, groups.keys[:, 2] > 0),
+        "scope": decode_texts(groups.keys[:, 3], scope_names),
+        "size_from_bytes": build_numbers(low, INT64, has_size),
+        "size_to_bytes": build_numbers(2 * low - 1, INT64, has_size),
+        "exposed_pct": build_percent(sums["exposed_ns"], sums["shared_ns"]),
         **_speeds(calls, groups, size * factor, _limits(calls, groups, intra_gbps, inter_gbps)),
     }
     answer = pa.table(columns, schema=RETURNS)
-    order = ordered(-sums["comm_ns"])
+    order = order_by(-sums["comm_ns"])
     return with_coverage(answer.take(pa.array(order)), **match_facts(calls, align))
 
 
 def _nothing(groups: Groups) -> pa.Array:
-    return text(np.full(len(groups), NONE), pa.array([], STRING))
+    return decode_texts(np.full(len(groups), NONE), pa.array([], STRING))
 
 
 def _spread(groups: Groups, rows: Ints, values: Ints) -> Ints:
@@ -167,12 +169,14 @@ def _speeds(
     columns = {}
     span = _quantiles(groups, once, moved, calls.span)
     for name, values in zip(("p10", "p50", "p90"), span, strict=True):
-        columns[f"busbw_gbps_{name}"] = number(values, FLOAT64, ~np.isnan(values))
+        columns[f"busbw_gbps_{name}"] = build_numbers(values, FLOAT64, ~np.isnan(values))
     over_duration = _quantiles(groups, np.ones(len(once), bool), moved, calls.duration)[1]
-    columns["duration_busbw_gbps_p50"] = number(over_duration, FLOAT64, ~np.isnan(over_duration))
+    columns["duration_busbw_gbps_p50"] = build_numbers(
+        over_duration, FLOAT64, ~np.isnan(over_duration)
+    )
     share = 100 * span[1] / limit
     columns["bandwidth_over"] = _bandwidth_over(calls, groups, once, moved)
-    columns["link_pct_p50"] = number(share, FLOAT64, ~np.isnan(share))
+    columns["link_pct_p50"] = build_numbers(share, FLOAT64, ~np.isnan(share))
     return columns
 
 
@@ -186,7 +190,7 @@ def _bandwidth_over(
     basis = np.where(
         seen[:, 1] > 0, np.where(seen[:, 0] > 0, 2, 0), np.where(seen[:, 0] > 0, 1, NONE)
     )
-    return text(basis, pa.array(["all ranks", "own duration", "both"]))
+    return decode_texts(basis, pa.array(["all ranks", "own duration", "both"]))
 
 
 def _quantiles(groups: Groups, chosen: Ints, moved: Floats, time: Ints) -> list[Floats]:
@@ -204,7 +208,7 @@ def _limits(
     calls: CollectiveCalls, groups: Groups, intra_gbps: float | None, inter_gbps: float | None
 ) -> Floats:
     """Link limit of each row's group (NaN: unknown): links, over nodes a share of the adapters."""
-    recorded = devices(calls.ranks)
+    recorded = list_devices(calls.ranks)
     rates = [d.gpu.scale_up_gbps if d.gpu else scale_up_gbps(d.name) for d in recorded]
     named = [rate for rate in rates if rate]
     rate = intra_gbps or min(named, default=None)

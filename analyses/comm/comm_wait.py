@@ -5,7 +5,7 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, truths
+from htk.base.columns.arrow import build_numbers, read_booleans
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import Ints
 from htk.base.core.analysis import Later, analysis, with_coverage
@@ -13,8 +13,8 @@ from htk.base.core.chart import Bar
 from htk.base.core.spread import TWO_ROUNDS
 from htk.base.schema import FLOAT64, INT32, INT64, table
 from htk.quantities.derived.unrecorded import least_transfer_ns
-from htk.quantities.measures.blame import blame
-from htk.quantities.measures.breakdown import percent
+from htk.quantities.measures.blame import blame_ranks
+from htk.quantities.measures.breakdown import build_percent
 from htk.quantities.measures.collective_calls import CollectiveCalls, match_facts
 from htk.quantities.measures.comm_split import split_of
 
@@ -95,8 +95,8 @@ def comm_wait(
     timed = split.rows
     by_rank = Groups.by_keys(calls.rows.rank[timed])
     matched = calls.waits.has_wait[timed]
-    blames = blame(calls, own_times)
-    fair = ~truths(calls.matches["before_window"])[timed] & blames.on_all_ranks[timed]
+    blames = blame_ranks(calls, own_times)
+    fair = ~read_booleans(calls.matches["before_window"])[timed] & blames.on_all_ranks[timed]
     last = (calls.waits.last_rank[timed] == calls.rows.rank[timed]) & matched & fair
     duration = calls.duration[timed]
     wait = calls.waits.wait[timed]
@@ -122,11 +122,13 @@ def comm_wait(
     }
     on_gpu = by_rank.sum(split.transfer)
     matched_ns = by_rank.sum(np.where(matched, duration, 0))
-    columns = {name: number(values, INT64) for name, values in sums.items()}
-    columns["rank"] = number(by_rank.keys.ravel(), INT32)
-    columns["wait_pct"] = percent(sums["wait_ns"], matched_ns)
+    columns = {name: build_numbers(values, INT64) for name, values in sums.items()}
+    columns["rank"] = build_numbers(by_rank.keys.ravel(), INT32)
+    columns["wait_pct"] = build_percent(sums["wait_ns"], matched_ns)
     determined = on_gpu * (by_rank.sum(split.undetermined) <= on_gpu)
-    columns["transfer_overlap_pct"] = percent(on_gpu - sums["exposed_transfer_ns"], determined)
+    columns["transfer_overlap_pct"] = build_percent(
+        on_gpu - sums["exposed_transfer_ns"], determined
+    )
     answer = pa.table(columns, schema=RETURNS)
     return with_coverage(answer, **match_facts(calls, align))
 

@@ -7,8 +7,8 @@ import pyarrow as pa
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.errors import MissingTable
 from htk.base.schema import INT64, TEXT, table
-from htk.quantities.measures.desync import listed
-from htk.quantities.measures.post_mortem.verdict import gather, judge
+from htk.quantities.measures.desync import list_ranks
+from htk.quantities.measures.post_mortem.verdict import gather_evidence, judge_evidence
 
 RETURNS = table(
     finding=(
@@ -47,15 +47,17 @@ def hang(
     that never came to a collective is told from one that waits elsewhere itself; calls that differ
     are judged by the majority; waits that form a circle are named.
     """
-    evidence = gather(collectives, comm_groups, comm_inits, comm_counts, comm_notes, python_stacks)
+    evidence = gather_evidence(
+        collectives, comm_groups, comm_inits, comm_counts, comm_notes, python_stacks
+    )
     if not evidence.sources:
         raise MissingTable(
             "nothing here tells of a hang: no flight recorder dump, watchdog line, NCCL log, RAS "
             "report or Python stack. Set TORCH_FR_BUFFER_SIZE=2000 and "
             "TORCH_NCCL_DUMP_ON_TIMEOUT=1, and give the files comm_lib_trace_rank_* and the log"
         )
-    verdict = judge(evidence)
-    rows = [finding.row(listed(finding.ranks)) for finding in verdict.findings]
+    verdict = judge_evidence(evidence)
+    rows = [finding.row(list_ranks(finding.ranks)) for finding in verdict.findings]
     excluded = verdict.excluded
     exclude_ranks = json.dumps(excluded, separators=(",", ":")) if excluded else None
     return with_coverage(
@@ -63,7 +65,7 @@ def hang(
         verdict=verdict.words,
         decided=verdict.decided,
         sources=evidence.sources,
-        dumps=listed(evidence.history.dumped),
-        dumps_missing=listed(verdict.undumped) or None,
+        dumps=list_ranks(evidence.history.dumped),
+        dumps_missing=list_ranks(verdict.undumped) or None,
         exclude_ranks=exclude_ranks,
     )

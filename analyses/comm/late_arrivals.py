@@ -5,14 +5,20 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import boolean, number, number_or_null, numbers, truths
+from htk.base.columns.arrow import (
+    build_booleans,
+    build_numbers,
+    number_or_null,
+    read_booleans,
+    read_numbers,
+)
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, fill_none, take_or
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.schema import BOOL, INT32, INT64, TEXT, table
-from htk.quantities.measures.blame import blame
+from htk.quantities.measures.blame import blame_ranks
 from htk.quantities.measures.collective_calls import CollectiveCalls, clock_facts
 
 RETURNS = table(
@@ -66,22 +72,22 @@ def late_arrivals(
     first = chosen[members.first_row]
     wait = calls.waits.wait[chosen]
     straggler = fill_none(len(members))
-    blames = blame(calls, own_times)
+    blames = blame_ranks(calls, own_times)
     blamed = (blames.late & blames.on_all_ranks)[chosen]
     straggler[members.group_ids[blamed]] = chosen[blamed]
     rank = np.append(calls.rows.rank, -1)
     who = rank[take_or(blames.cause, straggler)]
     late = np.where(take_or(blames.held_up, straggler, False), rank[straggler], -1)
-    by = take_or(numbers(calls.matches["lateness_ns"], NONE), straggler)
+    by = take_or(read_numbers(calls.matches["lateness_ns"], NONE), straggler)
     last = calls.waits.last_rank[first]
     span = calls.waits.span[first]
     total = members.sum(wait)
     aligned = calls.rows.start + calls.correction
     latest = _largest(members, chosen, aligned[chosen])
     longest = _largest(members, chosen, calls.waits.wait[chosen])
-    sigma = numbers(calls.matches["wait_ns_sigma"], NONE)
+    sigma = read_numbers(calls.matches["wait_ns_sigma"], NONE)
     columns = {
-        "match": number(calls.match[first], INT64),
+        "match": build_numbers(calls.match[first], INT64),
         "group": calls.table["group"].take(pa.array(first)),
         "group_ranks": calls.table["group_ranks"].take(pa.array(first)),
         "type": calls.table["type"].take(pa.array(first)),
@@ -92,21 +98,21 @@ def late_arrivals(
         "blamed_rank": number_or_null(who, INT32),
         "held_up_rank": number_or_null(late, INT32),
         "lateness_ns": number_or_null(by, INT64),
-        "wait_total_ns": number(total, INT64),
-        "wait_ns_max": number(members.max(wait), INT64),
+        "wait_total_ns": build_numbers(total, INT64),
+        "wait_ns_max": build_numbers(members.max(wait), INT64),
         "span_ns": number_or_null(span, INT64),
         "wait_ns_sigma": number_or_null(sigma[longest], INT64),
-        "start_ns": number(calls.rows.start[latest], INT64),
-        "aligned_start_ns": number(aligned[latest], INT64),
-        "before_window": boolean(truths(calls.matches["before_window"])[first]),
+        "start_ns": build_numbers(calls.rows.start[latest], INT64),
+        "aligned_start_ns": build_numbers(aligned[latest], INT64),
+        "before_window": build_booleans(read_booleans(calls.matches["before_window"])[first]),
     }
     answer = pa.table(columns, schema=RETURNS)
-    order = ordered(-numbers(answer["wait_total_ns"]))
+    order = order_by(-read_numbers(answer["wait_total_ns"]))
     answer = answer.take(pa.array(order[:n] if n else order))
     return with_coverage(answer, **clock_facts(align))
 
 
 def _largest(members: Groups, rows: Ints, values: Ints) -> Ints:
     """Return the row with the largest value of each group."""
-    order = ordered(members.group_ids, values)
+    order = order_by(members.group_ids, values)
     return rows[order][np.cumsum(members.count) - 1] if len(rows) else rows

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, number, numbers, read_keys, text
+from htk.base.columns.arrow import build_numbers, codes_of, decode_texts, read_keys, read_numbers
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Line
@@ -166,7 +166,7 @@ class _Rows:
 def _recorded(windows: pa.Table) -> tuple[int, int]:
     if not windows.num_rows:
         return 0, 0
-    return int(numbers(windows["start_ns"]).min()), int(numbers(windows["end_ns"]).max())
+    return int(read_numbers(windows["start_ns"]).min()), int(read_numbers(windows["end_ns"]).max())
 
 
 def _answer(rows: _Rows, calls: CollectiveCalls, by: str, begin: int, finish: int) -> pa.Table:
@@ -177,23 +177,25 @@ def _answer(rows: _Rows, calls: CollectiveCalls, by: str, begin: int, finish: in
     has = ~np.isnan(moved)
     share = np.divide(100 * moved, rows.counted, out=np.zeros(len(rows)), where=rows.counted > 0)
     columns = {
-        "host": text(rows.host, pa.array(rows.names["host"], STRING)),
-        "link": text(rows.link, pa.array(rows.names["link"], STRING)),
-        "direction": text(rows.direction, pa.array(rows.names["direction"], STRING)),
-        "port": text(rows.port, pa.array(rows.names["port"], STRING)),
-        "rank": number(rank, INT32, rank != NONE),
-        "ports": number(rows.ports, INT64),
-        "start_ns": number(rows.start_ns, INT64),
-        "end_ns": number(rows.end_ns, INT64),
-        "recorded_pct": number(100 * np.maximum(overlap, 0) / length, FLOAT64),
-        "counted_bytes": number(np.rint(rows.counted).astype(np.int64), INT64),
-        "counted_gbps": number(rows.counted / length, FLOAT64),
-        "collective_bytes": number(np.rint(np.nan_to_num(moved)).astype(np.int64), INT64, has),
-        "collective_gbps": number(np.nan_to_num(moved) / length, FLOAT64, has),
-        "collectives_pct": number(np.nan_to_num(share), FLOAT64, has & (rows.counted > 0)),
+        "host": decode_texts(rows.host, pa.array(rows.names["host"], STRING)),
+        "link": decode_texts(rows.link, pa.array(rows.names["link"], STRING)),
+        "direction": decode_texts(rows.direction, pa.array(rows.names["direction"], STRING)),
+        "port": decode_texts(rows.port, pa.array(rows.names["port"], STRING)),
+        "rank": build_numbers(rank, INT32, rank != NONE),
+        "ports": build_numbers(rows.ports, INT64),
+        "start_ns": build_numbers(rows.start_ns, INT64),
+        "end_ns": build_numbers(rows.end_ns, INT64),
+        "recorded_pct": build_numbers(100 * np.maximum(overlap, 0) / length, FLOAT64),
+        "counted_bytes": build_numbers(np.rint(rows.counted).astype(np.int64), INT64),
+        "counted_gbps": build_numbers(rows.counted / length, FLOAT64),
+        "collective_bytes": build_numbers(
+            np.rint(np.nan_to_num(moved)).astype(np.int64), INT64, has
+        ),
+        "collective_gbps": build_numbers(np.nan_to_num(moved) / length, FLOAT64, has),
+        "collectives_pct": build_numbers(np.nan_to_num(share), FLOAT64, has & (rows.counted > 0)),
     }
     answer = pa.table(columns, schema=RETURNS)
-    order = ordered(rows.host, rows.link, rows.direction, rows.start_ns, rows.port, rows.device)
+    order = order_by(rows.host, rows.link, rows.direction, rows.start_ns, rows.port, rows.device)
     return answer.take(pa.array(order))
 
 

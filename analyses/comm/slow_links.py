@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from htk.base.columns.types import Ints
 from htk.base.core.analysis import analysis, with_coverage
-from htk.base.core.humanize import format_int_ranges, pluralize
+from htk.base.core.humanize import format_int_ranges, pluralize_count
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.measures.collective_calls import CollectiveCalls, clock_facts, with_nccl_facts
 from htk.quantities.measures.link_paces import (
@@ -28,8 +28,8 @@ from htk.quantities.measures.slow_links import (
     Alike,
     NcclRecords,
     Suspect,
+    find_slow_links,
     logged_paces,
-    suspected,
 )
 from htk.quantities.measures.transfer_times import UNKNOWN, LinkRates
 
@@ -83,7 +83,7 @@ def slow_links(
     calls = CollectiveCalls.of_one_source(named, matches, ranks)
     records = NcclRecords(collectives, collective_facts, comm_transports, comm_inits)
     paces = logged_paces(calls, LinkRates.of(calls, intra_gbps, inter_gbps), records)
-    classes, nothing = suspected(paces, calls.hosts.of_rank)
+    classes, nothing = find_slow_links(paces, calls.hosts.of_rank)
     shown = [c for c in classes if c.probability >= _LEAST] if nothing < _DECIDED else []
     rows = [_row(paces, alike) for alike in shown]
     judged = judged_calls(calls, paces)
@@ -177,13 +177,13 @@ def names_of(suspects: list[Suspect]) -> str:
     kinds = {s.kind for s in suspects}
     if widest.kind in (NETWORK, PAIR):
         return _name(widest) + (", or one rank's links" if GPU in kinds else "")
-    return f"one of {pluralize(len(suspects), 'suspect')}: {', '.join(sorted(kinds))}"
+    return f"one of {pluralize_count(len(suspects), 'suspect')}: {', '.join(sorted(kinds))}"
 
 
 def _name(suspect: Suspect) -> str:
     nodes = " and ".join(suspect.nodes)
     if suspect.kind == NETWORK:
-        return f"network between {pluralize(len(suspect.nodes), 'node')}"
+        return f"network between {pluralize_count(len(suspect.nodes), 'node')}"
     if suspect.kind == PAIR:
         return f"link between {nodes}"
     if suspect.kind in (ADAPTERS, NODE):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number
+from htk.base.columns.arrow import build_numbers
 from htk.base.columns.types import Ints
 from htk.base.core.analysis import analysis
 from htk.base.core.chart import Bar
@@ -13,7 +13,7 @@ from htk.base.schema import FLOAT64, INT32, table
 from htk.quantities.straggler.answer import Question
 from htk.quantities.straggler.job import Block
 from htk.quantities.straggler.program import BACKWARD, FORWARD
-from htk.quantities.straggler.slowdown import slowdown, steps_by_stage
+from htk.quantities.straggler.slowdown import compute_slowdown, steps_by_stage
 
 RETURNS = table(
     stage=(INT32, "Pipeline stage."),
@@ -43,13 +43,13 @@ def slowdown_by_stage(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Tab
     compute = means.sum(axis=1)
     columns = {
         "stage": job.stages,
-        "slowdown": slowdown(steps, ideal),
+        "slowdown": compute_slowdown(steps, ideal),
         "excess_ms": (steps.mean(axis=1) - ideal.mean()) / 1e6,
         "forward_ms_mean": means[:, 0] / 1e6,
         "backward_ms_mean": means[:, 1] / 1e6,
         "compute_pct": 100 * compute / compute.mean(),
     }
-    arrays = [number(columns[f.name], f.type) for f in RETURNS]
+    arrays = [build_numbers(columns[f.name], f.type) for f in RETURNS]
     return question.covered(pa.table(arrays, schema=RETURNS))
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, texts
+from htk.base.columns.arrow import build_numbers, build_texts
 from htk.base.columns.types import Ints
 from htk.base.core.analysis import analysis
 from htk.base.core.chart import Bar
@@ -11,8 +11,8 @@ from htk.base.schema import FLOAT64, INT64, TEXT, table
 from htk.base.schema.operation_types import LABELS
 from htk.quantities.straggler.answer import Question
 from htk.quantities.straggler.job import Block, labels_of
-from htk.quantities.straggler.order_statistics import CountedBins, quantiles
-from htk.quantities.straggler.slowdown import slowdown, steps_by_type
+from htk.quantities.straggler.order_statistics import CountedBins, compute_quantiles
+from htk.quantities.straggler.slowdown import compute_slowdown, steps_by_type
 
 RETURNS = table(
     type=(TEXT, "Type of operation; sends and receives of a pass together."),
@@ -39,7 +39,7 @@ def slowdown_by_type(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Tabl
     job = question.job
     ideal = job.ideal_steps
     bins = job.of_blocks(CountedBins(labels_of))
-    times = quantiles(job.of_blocks, labels_of, bins, (0.5, 0.99))
+    times = compute_quantiles(job.of_blocks, labels_of, bins, (0.5, 0.99))
     sums = _merged(job.of_blocks(_sums))
     rows = []
     for label, steps in steps_by_type(job).items():
@@ -49,7 +49,7 @@ def slowdown_by_type(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Tabl
         rows.append(
             {
                 "type": label,
-                "slowdown": float(slowdown(steps, ideal)),
+                "slowdown": float(compute_slowdown(steps, ideal)),
                 "excess_ms": float(steps.mean() - ideal.mean()) / 1e6,
                 "count": count,
                 "duration_ms_mean": own / count / 1e6,
@@ -61,9 +61,9 @@ def slowdown_by_type(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Tabl
         )
     rows.sort(key=lambda row: -float(str(row["slowdown"])))
     arrays = [
-        texts([str(row["type"]) for row in rows])
+        build_texts([str(row["type"]) for row in rows])
         if field.name == "type"
-        else number(np.array([row[field.name] for row in rows]), field.type)
+        else build_numbers(np.array([row[field.name] for row in rows]), field.type)
         for field in RETURNS
     ]
     return question.covered(pa.table(arrays, schema=RETURNS))

@@ -3,14 +3,14 @@
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, number_or_null
-from htk.base.columns.order import ordered
+from htk.base.columns.arrow import build_numbers, number_or_null
+from htk.base.columns.order import order_by
 from htk.base.core.analysis import analysis
 from htk.base.core.chart import Heatmap
 from htk.base.schema import FLOAT64, INT32, INT64, table
 from htk.quantities.straggler.answer import Question
 from htk.quantities.straggler.causes import Causes
-from htk.quantities.straggler.slowdown import slowdown, steps_by_worker
+from htk.quantities.straggler.slowdown import compute_slowdown, steps_by_worker
 
 RETURNS = table(
     dp_rank=(INT32, "Data-parallel rank."),
@@ -42,14 +42,14 @@ def slowdown_by_worker(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Ta
     job, causes = question.job, Causes(question.job)
     ideal = job.ideal_steps
     steps = steps_by_worker(job)
-    relative = (steps / ideal).reshape(-1, len(ideal))[:, ordered(job.steps)]
+    relative = (steps / ideal).reshape(-1, len(ideal))[:, order_by(job.steps)]
     top = np.where(relative.max(axis=0) >= _NOTABLE, relative.argmax(axis=0), -1)
     shape = (len(job.replicas), len(job.stages))
     spread = np.broadcast_to
     columns = {
         "dp_rank": spread(job.replicas[:, None], shape),
         "stage": spread(job.stages[None, :], shape),
-        "slowdown": slowdown(steps, ideal),
+        "slowdown": compute_slowdown(steps, ideal),
         "excess_ms": (steps.mean(axis=2) - ideal.mean()) / 1e6,
         "dp_rank_slowdown": spread(causes.by_replica[:, None], shape),
         "slowdown_bound": causes.scores,
@@ -59,11 +59,11 @@ def slowdown_by_worker(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Ta
     arrays = [
         number_or_null(job.rank.ravel(), INT32)
         if f.name == "rank"
-        else number(columns[f.name].ravel(), f.type)
+        else build_numbers(columns[f.name].ravel(), f.type)
         for f in RETURNS
     ]
     table_ = pa.table(arrays, schema=RETURNS)
-    worst = ordered(-columns["slowdown"].ravel(), np.arange(job.rank.size))
+    worst = order_by(-columns["slowdown"].ravel(), np.arange(job.rank.size))
     return question.covered(table_.take(pa.array(worst)))
 
 

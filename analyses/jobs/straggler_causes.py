@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import boolean, number, texts, valid
+from htk.base.columns.arrow import build_booleans, build_numbers, build_texts, mark_valid
 from htk.base.core.analysis import analysis
 from htk.base.schema import BOOL, FLOAT64, TEXT, table
 from htk.quantities.straggler.answer import Question
@@ -63,14 +63,14 @@ def straggler_causes(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Tabl
     rows.sort(key=lambda row: (row is not likely, -(row.explains or 0.0)))
     answer = pa.table(
         [
-            texts([row.cause for row in rows]),
-            boolean(np.array([row is likely for row in rows])),
+            build_texts([row.cause for row in rows]),
+            build_booleans(np.array([row is likely for row in rows])),
             _numbers([None if row.explains is None else 100 * row.explains for row in rows]),
-            texts([row.metric for row in rows]),
+            build_texts([row.metric for row in rows]),
             _numbers([row.value for row in rows]),
             _numbers([row.threshold for row in rows]),
-            texts([row.evidence for row in rows]),
-            texts([row.advice for row in rows]),
+            build_texts([row.evidence for row in rows]),
+            build_texts([row.advice for row in rows]),
         ],
         schema=RETURNS,
     )
@@ -79,7 +79,9 @@ def straggler_causes(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Tabl
 
 def _numbers(values: list[float | None]) -> pa.Array:
     column = pa.array(values, FLOAT64)
-    return number(np.nan_to_num(column.to_numpy(zero_copy_only=False)), FLOAT64, valid(column))
+    return build_numbers(
+        np.nan_to_num(column.to_numpy(zero_copy_only=False)), FLOAT64, mark_valid(column)
+    )
 
 
 def _causes(causes: Causes) -> Iterator[_Cause]:

@@ -5,8 +5,8 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number
-from htk.base.columns.order import ordered
+from htk.base.columns.arrow import build_numbers
+from htk.base.columns.order import order_by
 from htk.base.core.analysis import analysis
 from htk.base.core.chart import Line
 from htk.base.schema import FLOAT64, INT32, table
@@ -46,11 +46,11 @@ def straggler_slowdown(
     recorded = np.append(job.recorded.mean(), job.recorded)
     replayed = np.append(job.replayed.mean(), job.replayed)
     ideal = np.append(job.ideal_steps.mean(), job.ideal_steps)
-    order = np.append(0, 1 + ordered(job.steps))
+    order = np.append(0, 1 + order_by(job.steps))
     count = np.append(len(job.steps), np.ones(len(job.steps)))
     excess = replayed - ideal
     columns = {
-        "step": number(np.append(0, job.steps)[order], INT32, order > 0),
+        "step": build_numbers(np.append(0, job.steps)[order], INT32, order > 0),
         "recorded_ms": recorded / 1e6,
         "replayed_ms": replayed / 1e6,
         "ideal_ms": ideal / 1e6,
@@ -60,7 +60,7 @@ def straggler_slowdown(
         "launch_slowdown": recorded / replayed,
     }
     arrays = [
-        columns[f.name] if f.name == "step" else number(columns[f.name][order], FLOAT64)
+        columns[f.name] if f.name == "step" else build_numbers(columns[f.name][order], FLOAT64)
         for f in RETURNS
     ]
     return question.covered(pa.table(arrays, schema=RETURNS))

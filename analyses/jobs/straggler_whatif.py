@@ -5,7 +5,7 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, texts
+from htk.base.columns.arrow import build_numbers, build_texts
 from htk.base.columns.types import Ints
 from htk.base.core.analysis import analysis
 from htk.base.core.chart import Bar
@@ -76,9 +76,9 @@ def straggler_whatif(
         "saved_gpu_hours": question.gpu_hours(1.0) * (now - step) * len(job.steps),
     }
     arrays = [
-        texts([name for name, _ in changes])
+        build_texts([name for name, _ in changes])
         if field.name == "change"
-        else number(columns[field.name], FLOAT64)
+        else build_numbers(columns[field.name], FLOAT64)
         for field in RETURNS
     ]
     return question.covered(pa.table(arrays, schema=RETURNS))

@@ -6,20 +6,20 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import (
+    build_numbers,
     codes_of,
-    matching,
-    number,
+    match_texts,
     number_or_null,
-    numbers,
     read_keys,
     read_lengths,
+    read_numbers,
 )
-from htk.base.columns.groups import Groups, quotient
+from htk.base.columns.groups import Groups, divide_or_nan
 from htk.base.columns.types import Floats, Ints, Mask, fill_none
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.schema import FLOAT64, INT32, INT64, table
-from htk.quantities.measures.breakdown import pooled
+from htk.quantities.measures.breakdown import pool_rows
 from htk.quantities.measures.gpu_counters import COLUMNS, SpanMeans
 from htk.quantities.measures.gpu_slowness import usual_durations
 
@@ -68,7 +68,7 @@ def gpu_speed(
     were recorded. Kernels whose duration depends on their data (MoE,
     embedding, varlen attention) blur it.
     """
-    rows = np.flatnonzero(matching(kernels["kind"], "compute".__eq__))
+    rows = np.flatnonzero(match_texts(kernels["kind"], "compute".__eq__))
     length = read_lengths(kernels)[rows]
     who = np.column_stack([read_keys(kernels[c])[rows] for c in _WHO])
     gpu = Groups.by_keys(who)
@@ -84,13 +84,13 @@ def gpu_speed(
     table = pa.table(
         [
             *(number_or_null(k[:, c], INT32) for c in range(5)),
-            number(groups.sum(has_usual.astype(np.int64)), INT64),
-            number(spent, INT64),
-            number(should, INT64),
-            number(100 * quotient(spent - should, should), FLOAT64, should > 0),
-            number(spent - should, INT64),
-            number(groups.sum(slow.astype(np.int64)), INT64),
-            number(100 * quotient(spent, all_of_it), FLOAT64, all_of_it > 0),
+            build_numbers(groups.sum(has_usual.astype(np.int64)), INT64),
+            build_numbers(spent, INT64),
+            build_numbers(should, INT64),
+            build_numbers(100 * divide_or_nan(spent - should, should), FLOAT64, should > 0),
+            build_numbers(spent - should, INT64),
+            build_numbers(groups.sum(slow.astype(np.int64)), INT64),
+            build_numbers(100 * divide_or_nan(spent, all_of_it), FLOAT64, all_of_it > 0),
             *SpanMeans(counters, kernels).of_groups(groups, rows),
         ],
         schema=RETURNS,
@@ -130,8 +130,8 @@ def _when(
     if per == "rank" or not len(rows):
         return anytime, nothing
     if per == "step":
-        return pooled("step", kernels, kernel_links["step"])[rows, 1:], nothing
-    start = numbers(kernels["start_ns"])[rows]
+        return pool_rows("step", kernels, kernel_links["step"])[rows, 1:], nothing
+    start = read_numbers(kernels["start_ns"])[rows]
     devices = Groups.by_keys(gpu)
     low = devices.min(start)[devices.group_ids]
     span = (devices.max(start)[devices.group_ids] - low) + 1

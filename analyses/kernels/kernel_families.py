@@ -5,7 +5,14 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import alphabetical, codes_of, number, numbers, read_lengths, text
+from htk.base.columns.arrow import (
+    build_numbers,
+    codes_of,
+    decode_texts,
+    rank_alphabetically,
+    read_lengths,
+    read_numbers,
+)
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import Ints
 from htk.base.core.analysis import analysis
@@ -13,7 +20,7 @@ from htk.base.core.chart import Bar
 from htk.base.core.spread import ByKey, ByRank
 from htk.base.names.kinds import kind_of
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
-from htk.quantities.measures.breakdown import Pool, percent, pooled, who_columns
+from htk.quantities.measures.breakdown import Pool, build_percent, pool_rows, who_columns
 
 RETURNS = table(
     rank=(INT32, "Global rank; null when pooled over ranks."),
@@ -44,13 +51,13 @@ def _by_name(kernels: pa.Table, kernel_links: pa.Table, *, per: Pool) -> pa.Tabl
     """Return count and time of each name of each group: of any ranks, to be added up."""
     columns = {c: codes_of(kernels[c]) for c in ("family", "kind", "name")}
     length = read_lengths(kernels)
-    who = pooled(per, kernels, kernel_links["step"])
+    who = pool_rows(per, kernels, kernel_links["step"])
     tensor_core = _tensor_core(kernels)
     codes = [codes for codes, _ in columns.values()]
     groups = Groups.by_keys([who, *codes, tensor_core])
     whose = dict(zip(("rank", "cycle", "step"), groups.keys[:, :3].T, strict=True))
     names = {
-        column: text(groups.keys[:, 3 + k], dictionary)
+        column: decode_texts(groups.keys[:, 3 + k], dictionary)
         for k, (column, (_, dictionary)) in enumerate(columns.items())
     }
     return pa.table(
@@ -69,10 +76,10 @@ def _families(by_name: pa.Table, *, per: Pool) -> pa.Table:
     family, families = codes_of(by_name["family"])
     kind, kinds = codes_of(by_name["kind"])
     name, _ = codes_of(by_name["name"])
-    uses = numbers(by_name["tensor_core"])
-    count = numbers(by_name["count"])
-    length = numbers(by_name["total_ns"])
-    who = np.column_stack([numbers(by_name[c]) for c in ("rank", "cycle", "step")])
+    uses = read_numbers(by_name["tensor_core"])
+    count = read_numbers(by_name["count"])
+    length = read_numbers(by_name["total_ns"])
+    who = np.column_stack([read_numbers(by_name[c]) for c in ("rank", "cycle", "step")])
     groups = Groups.by_keys([who, family, kind])
     total = groups.sum(length)
     activities = groups.sum(count)
@@ -85,22 +92,25 @@ def _families(by_name: pa.Table, *, per: Pool) -> pa.Table:
     ]
     matrix = np.isin(groups.keys[:, 3], [families.to_pylist().index(f) for f in _present(families)])
     classified = np.where(matrix, on + off, 0)
-    ties = [alphabetical(groups.keys[:, 3 + k], texts) for k, texts in enumerate((families, kinds))]
+    ties = [
+        rank_alphabetically(groups.keys[:, 3 + k], texts)
+        for k, texts in enumerate((families, kinds))
+    ]
     order = np.lexsort((*ties[::-1], -total, *groups.keys[:, 2::-1].T))
     table = pa.table(
         [
             *who_columns(groups.keys),
-            text(groups.keys[:, 3], families),
-            text(groups.keys[:, 4], kinds),
-            number(groups.distinct(name.astype(np.int64)), INT64),
-            number(activities, INT64),
-            number(total, INT64),
-            number(total / np.maximum(activities, 1), FLOAT64),
-            percent(total, share),
-            number(on, INT64),
-            number(off, INT64),
-            number(np.where(computes, total - on - off, 0), INT64),
-            percent(on, classified),
+            decode_texts(groups.keys[:, 3], families),
+            decode_texts(groups.keys[:, 4], kinds),
+            build_numbers(groups.distinct(name.astype(np.int64)), INT64),
+            build_numbers(activities, INT64),
+            build_numbers(total, INT64),
+            build_numbers(total / np.maximum(activities, 1), FLOAT64),
+            build_percent(total, share),
+            build_numbers(on, INT64),
+            build_numbers(off, INT64),
+            build_numbers(np.where(computes, total - on - off, 0), INT64),
+            build_percent(on, classified),
         ],
         schema=RETURNS,
     )

@@ -6,16 +6,16 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import (
+    build_numbers,
     codes_of,
-    matching,
-    number,
+    decode_texts,
+    match_texts,
     number_or_null,
-    numbers,
     read_keys,
-    text,
+    read_numbers,
 )
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.errors import MissingTable
@@ -46,7 +46,7 @@ def kernel_metrics(
     Of recordings with CUPTI_PROFILER_METRICS in Kineto's configuration, which measure one kernel
     after the other: their times are not those of the job.
     """
-    metrics = counters.filter(pa.array(matching(counters["process"], RANGE_PROFILER.__eq__)))
+    metrics = counters.filter(pa.array(match_texts(counters["process"], RANGE_PROFILER.__eq__)))
     if not metrics.num_rows:
         raise MissingTable(
             "no metrics of kernels; record with CUPTI_PROFILER_METRICS in KINETO_CONFIG", "counters"
@@ -55,24 +55,24 @@ def kernel_metrics(
     metric, names = codes_of(metrics["name"])
     keys = [read_keys(metrics["rank"]), kernel.astype(np.int64), metric.astype(np.int64)]
     groups = Groups.by_keys(keys)
-    value = numbers(metrics["value"], np.nan)
+    value = read_numbers(metrics["value"], np.nan)
     total = np.bincount(groups.group_ids, value, len(groups))
     least = groups.min(value)
     most = groups.max(value)
     rank, kernel, metric = groups.keys.T
     kept = np.flatnonzero(zeros | (least != 0) | (most != 0))
-    order = kept[ordered(metric[kept], -total[kept])]
+    order = kept[order_by(metric[kept], -total[kept])]
     shown = order[:n] if n else order
     answer = pa.table(
         [
             number_or_null(rank[shown], INT32),
-            text(kernel[shown], kernels),
-            text(metric[shown], names),
-            number(groups.count[shown], INT64),
-            number(total[shown], FLOAT64),
-            number((total / groups.count)[shown], FLOAT64),
-            number(least[shown], FLOAT64),
-            number(most[shown], FLOAT64),
+            decode_texts(kernel[shown], kernels),
+            decode_texts(metric[shown], names),
+            build_numbers(groups.count[shown], INT64),
+            build_numbers(total[shown], FLOAT64),
+            build_numbers((total / groups.count)[shown], FLOAT64),
+            build_numbers(least[shown], FLOAT64),
+            build_numbers(most[shown], FLOAT64),
         ],
         schema=RETURNS,
     )

@@ -8,15 +8,15 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import (
-    alphabetical,
+    build_numbers,
     codes_of,
-    number,
-    numbers,
+    decode_texts,
+    mark_valid,
+    rank_alphabetically,
     read_lengths,
-    text,
-    valid,
+    read_numbers,
 )
-from htk.base.columns.groups import Groups, quotient
+from htk.base.columns.groups import Groups, divide_or_nan
 from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
@@ -24,7 +24,7 @@ from htk.base.errors import MissingTable
 from htk.base.mappings import Fields
 from htk.base.schema import BOOL, FLOAT64, INT64, TEXT, table
 from htk.physics.occupancy import Multiprocessor
-from htk.quantities.measures.breakdown import percent
+from htk.quantities.measures.breakdown import build_percent
 
 RETURNS = table(
     name=(TEXT, "Kernel."),
@@ -76,7 +76,7 @@ def kernel_occupancy(
     of waves leaves them idle in the last. A persistent kernel launches as many blocks as there are
     multiprocessors on purpose: its waves and tail say nothing, and are null.
     """
-    rows = np.flatnonzero(valid(kernels["grid"]) & valid(kernels["block"]))
+    rows = np.flatnonzero(mark_valid(kernels["grid"]) & mark_valid(kernels["block"]))
     if not len(rows) and kernels.num_rows:
         raise MissingTable(
             "no kernel records its grid and block; the profiler of this device leaves them out"
@@ -85,7 +85,7 @@ def kernel_occupancy(
     block, blocks = codes_of(kernels["block"])
     name, names = codes_of(kernels["name"])
     gpu, gpus = _gpus(kernels, ranks)
-    used = [numbers(kernels[c], NONE) for c in ("registers", "shared_memory_bytes")]
+    used = [read_numbers(kernels[c], NONE) for c in ("registers", "shared_memory_bytes")]
     groups = Groups.by_keys(np.column_stack([name, grid, block, gpu, *used])[rows])
     k = groups.keys
     count = _sizes(grids)[k[:, 1]]
@@ -101,40 +101,40 @@ def kernel_occupancy(
     waves = np.divide(count, places, out=np.zeros(len(count)), where=has_waves)
     length = read_lengths(kernels)
     total = groups.sum(length[rows])
-    per_sm = quotient(count, sms)
-    recorded, has = _mean(groups, numbers(kernels["blocks_per_sm"], -1.0)[rows])
+    per_sm = divide_or_nan(count, sms)
+    recorded, has = _mean(groups, read_numbers(kernels["blocks_per_sm"], -1.0)[rows])
     most = np.array([g.limits.threads if g.limits else 0 for g in gpus], np.int64)[k[:, 3]]
     in_warps = _in_whole_warps(gpus, k[:, 3], threads)
-    held = quotient(100.0 * resident * in_warps, most)
+    held = divide_or_nan(100.0 * resident * in_warps, most)
     # What runs occupies something: a recorded 0 says that the profiler could not tell.
-    estimated, has_estimate = _mean(groups, numbers(kernels["occupancy_pct"], -1.0)[rows])
+    estimated, has_estimate = _mean(groups, read_numbers(kernels["occupancy_pct"], -1.0)[rows])
     has_estimate &= estimated > 0
-    achieved = quotient(100.0 * np.minimum(resident, per_sm) * in_warps, most)
+    achieved = divide_or_nan(100.0 * np.minimum(resident, per_sm) * in_warps, most)
     occupancy = np.where(has_estimate, estimated, achieved)
     has_occupancy = has_estimate | (resident > 0) & (sms > 0)
     table = pa.table(
         [
-            text(k[:, 0], names),
-            text(of_group, families),
-            text(k[:, 1], grids),
-            text(k[:, 2], blocks),
-            number(groups.count, INT64),
-            number(total, INT64),
-            percent(total, np.full(len(total), int(length.sum()))),
-            number(count, INT64),
-            number(threads, INT64),
-            number(sms, INT64, sms > 0),
-            number(np.where(has, recorded, per_sm), FLOAT64, has | (sms > 0)),
-            number(resident, INT64, resident > 0),
-            number(occupancy, FLOAT64, has_occupancy),
-            number(held, FLOAT64, resident > 0),
-            number(waves, FLOAT64, has_waves),
-            number(_tail(waves), FLOAT64, has_waves),
+            decode_texts(k[:, 0], names),
+            decode_texts(of_group, families),
+            decode_texts(k[:, 1], grids),
+            decode_texts(k[:, 2], blocks),
+            build_numbers(groups.count, INT64),
+            build_numbers(total, INT64),
+            build_percent(total, np.full(len(total), int(length.sum()))),
+            build_numbers(count, INT64),
+            build_numbers(threads, INT64),
+            build_numbers(sms, INT64, sms > 0),
+            build_numbers(np.where(has, recorded, per_sm), FLOAT64, has | (sms > 0)),
+            build_numbers(resident, INT64, resident > 0),
+            build_numbers(occupancy, FLOAT64, has_occupancy),
+            build_numbers(held, FLOAT64, resident > 0),
+            build_numbers(waves, FLOAT64, has_waves),
+            build_numbers(_tail(waves), FLOAT64, has_waves),
             pa.array(persistent.tolist(), BOOL),
         ],
         schema=RETURNS,
     )
-    ties = [alphabetical(*codes_of(table[c])) for c in ("block", "grid", "name")]
+    ties = [rank_alphabetically(*codes_of(table[c])) for c in ("block", "grid", "name")]
     order = np.lexsort((*ties, -total))
     shown = order[:n] if n else order
     without = int(length.sum() - length[rows].sum())
@@ -165,7 +165,7 @@ def _gpus(kernels: pa.Table, ranks: pa.Table) -> tuple[Ints, list[_Gpu]]:
         for gpu in _listed(listed):
             key = (NONE if rank is None else rank, cycle, int(gpu.get("id", 0)))
             model_of[key] = models.setdefault(_gpu(gpu), len(models))  # alike GPUs are one
-    who = Groups.by_keys([numbers(kernels[c], NONE) for c in ("rank", "cycle", "device")])
+    who = Groups.by_keys([read_numbers(kernels[c], NONE) for c in ("rank", "cycle", "device")])
     of_group = []
     for rank, cycle, device in who.keys.tolist():  # a device each
         only = {v for (r, c, _), v in model_of.items() if (r, c) == (rank, cycle)}
@@ -215,7 +215,7 @@ def _in_whole_warps(gpus: list[_Gpu], gpu: Ints, threads: Ints) -> Ints:
 def _tail(waves: Floats) -> Floats:
     """Empty places of the last wave, of the places of all waves, in percent."""
     full = np.ceil(waves)
-    return quotient(100.0 * (full - waves), full)
+    return divide_or_nan(100.0 * (full - waves), full)
 
 
 def _mean(groups: Groups, values: Floats) -> tuple[Floats, Mask]:

@@ -6,15 +6,21 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import matching, number, numbers, texts, truths
+from htk.base.columns.arrow import (
+    build_numbers,
+    build_texts,
+    match_texts,
+    read_booleans,
+    read_numbers,
+)
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NO_TIME, NONE, Ints, Mask, take_or
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.core.humanize import join_in_order, parse_pattern
 from htk.base.schema import FLOAT64, INT64, TEXT, table
-from htk.quantities.measures.breakdown import percent
+from htk.quantities.measures.breakdown import build_percent
 from htk.quantities.measures.call_tree import CallTree, labels_of
 
 RETURNS = table(
@@ -49,13 +55,13 @@ def kernel_sequences(
     takes longer on the CPU than on the GPU is one to fuse or to capture in a graph.
     """
     tree = CallTree.of(cpu_ops, op_links)
-    root = tree.roots(_wanted(cpu_ops, match) & truths(op_links["selected"]))
-    op = numbers(kernel_links["op_row"], NONE)
+    root = tree.roots(_wanted(cpu_ops, match) & read_booleans(op_links["selected"]))
+    op = read_numbers(kernel_links["op_row"], NONE)
     owner = take_or(root, op)
-    start = numbers(kernel_links["launch_start_ns"], NO_TIME)
-    began = numbers(kernels["start_ns"])
+    start = read_numbers(kernel_links["launch_start_ns"], NO_TIME)
+    began = read_numbers(kernels["start_ns"])
     rows = np.flatnonzero(owner != NONE)
-    rows = rows[ordered(owner[rows], start[rows], began[rows])]
+    rows = rows[order_by(owner[rows], start[rows], began[rows])]
     calls = Groups.by_keys(owner[rows])
     name, labels = labels_of(kernels["name"])
     of_op, ops = labels_of(cpu_ops["name"])
@@ -64,30 +70,30 @@ def kernel_sequences(
     same = Groups.by_keys(
         np.column_stack([of_op[owners], calls.count, _fingerprint(calls, name[rows])])[long]
     )
-    length = numbers(kernels["end_ns"]) - began
+    length = read_numbers(kernels["end_ns"]) - began
     device = same.sum(calls.sum(length[rows])[long])
     cpu = same.sum(tree.length[owners][long])
     first = long[same.first_row]
     first_rows = np.cumsum(calls.count) - calls.count
-    order = ordered(-device, -same.count)
+    order = order_by(-device, -same.count)
     shown = order[:n] if n else order
     slices = [(int(first_rows[k]), int(calls.count[k])) for k in first[shown].tolist()]
     table = pa.table(
         [
-            texts([ops[of_op[owners[k]]] for k in first[shown].tolist()]),
-            texts(
+            build_texts([ops[of_op[owners[k]]] for k in first[shown].tolist()]),
+            build_texts(
                 [
                     join_in_order([labels[k] for k in name[rows[low : low + size]].tolist()])
                     for low, size in slices
                 ]
             ),
-            number(calls.count[first[shown]], INT64),
-            number(same.count[shown], INT64),
-            number(device[shown], INT64),
-            number(device[shown] / same.count[shown], FLOAT64),
-            number(cpu[shown], INT64),
-            number(cpu[shown] / same.count[shown], FLOAT64),
-            percent(device[shown], np.full(len(shown), int(length.sum()))),
+            build_numbers(calls.count[first[shown]], INT64),
+            build_numbers(same.count[shown], INT64),
+            build_numbers(device[shown], INT64),
+            build_numbers(device[shown] / same.count[shown], FLOAT64),
+            build_numbers(cpu[shown], INT64),
+            build_numbers(cpu[shown] / same.count[shown], FLOAT64),
+            build_percent(device[shown], np.full(len(shown), int(length.sum()))),
         ],
         schema=RETURNS,
     )
@@ -96,7 +102,7 @@ def kernel_sequences(
 
 def _wanted(cpu_ops: pa.Table, match: str | None) -> Mask:
     rule = parse_pattern(match or "", "match")
-    return matching(cpu_ops["name"], lambda name: bool(rule.search(name)))
+    return match_texts(cpu_ops["name"], lambda name: bool(rule.search(name)))
 
 
 def _fingerprint(calls: Groups, name: Ints) -> Ints:

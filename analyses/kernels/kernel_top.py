@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import codes_of, number, read_lengths, text, texts
+from htk.base.columns.arrow import build_numbers, build_texts, codes_of, decode_texts, read_lengths
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
-from htk.base.columns.segments import heads
+from htk.base.columns.order import order_by
+from htk.base.columns.segments import mark_heads
 from htk.base.columns.types import Ints
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
@@ -17,7 +17,7 @@ from htk.base.core.spread import ByRank
 from htk.base.names.kinds import kind_of
 from htk.base.names.rows_by import By
 from htk.base.schema import BOOL, FLOAT64, INT32, INT64, TEXT, table
-from htk.quantities.measures.breakdown import Pool, percent, pooled, who_columns
+from htk.quantities.measures.breakdown import Pool, build_percent, pool_rows, who_columns
 from htk.quantities.measures.gpu_counters import COLUMNS, SpanMeans
 from htk.quantities.measures.kernels_by import NamingTables, SourceDepth, tell_apart
 
@@ -83,45 +83,45 @@ def kernel_top(
     rows_by, is_told = tell_apart(by, naming, source_depth)
     names, dictionary = _in_order(rows_by.codes, rows_by.texts)
     length = read_lengths(kernels)
-    pools = Groups.by_keys(pooled(per, kernels, kernel_links["step"]))
+    pools = Groups.by_keys(pool_rows(per, kernels, kernel_links["step"]))
     pool = pools.keys
     kept = _others(names, pools.group_ids, length, n, sort_by)
     groups = Groups.by_keys([pools.group_ids, kept])
     pool_of = groups.keys[:, 0]
     name = groups.keys[:, 1]
     total, count = groups.sum(length), groups.count
-    rows = ordered(pool_of, name < 0, -_measure(groups, length, sort_by))
+    rows = order_by(pool_of, name < 0, -_measure(groups, length, sort_by))
     pool_total = np.bincount(pool_of, total, minlength=len(pool)).astype(np.int64)
     running = Groups.by_keys(pool_of[rows]).running(total[rows])
     labels = [dictionary[code] if code >= 0 else "others" for code in name.tolist()]
-    largest = texts([None] * len(rows))
+    largest = build_texts([None] * len(rows))
     kinds = [_NO_KIND] * len(labels)
     if by == "kernel":
         kinds = _kinds(kernels, groups, name, labels)
     else:
-        largest = _largest(kernels["name"], groups, length).take(number(rows, INT64))
+        largest = _largest(kernels["name"], groups, length).take(build_numbers(rows, INT64))
     p50, p95 = groups.quantiles(length, (0.5, 0.95))
     means = SpanMeans(counters(), kernels).of_groups(groups)
     answer = pa.table(
         [
             *who_columns(pool[pool_of[rows]]),
-            texts([labels[k] for k in rows]),
-            texts([kinds[k][0] for k in rows]),
-            texts([kinds[k][1] for k in rows]),
-            texts([kinds[k][2] for k in rows]),
+            build_texts([labels[k] for k in rows]),
+            build_texts([kinds[k][0] for k in rows]),
+            build_texts([kinds[k][1] for k in rows]),
+            build_texts([kinds[k][2] for k in rows]),
             pa.array([kinds[k][3] for k in rows], BOOL),
             largest,
-            number(count[rows], INT64),
-            number(total[rows], INT64),
-            number((total / count)[rows], FLOAT64),
-            number(groups.min(length)[rows], INT64),
-            number(groups.max(length)[rows], INT64),
-            number(groups.std(length)[rows], FLOAT64),
-            number(p50[rows], FLOAT64),
-            number(p95[rows], FLOAT64),
-            percent(total[rows], pool_total[pool_of[rows]]),
-            percent(running, pool_total[pool_of[rows]]),
-            *(mean.take(number(rows, INT64)) for mean in means),
+            build_numbers(count[rows], INT64),
+            build_numbers(total[rows], INT64),
+            build_numbers((total / count)[rows], FLOAT64),
+            build_numbers(groups.min(length)[rows], INT64),
+            build_numbers(groups.max(length)[rows], INT64),
+            build_numbers(groups.std(length)[rows], FLOAT64),
+            build_numbers(p50[rows], FLOAT64),
+            build_numbers(p95[rows], FLOAT64),
+            build_percent(total[rows], pool_total[pool_of[rows]]),
+            build_percent(running, pool_total[pool_of[rows]]),
+            *(mean.take(build_numbers(rows, INT64)) for mean in means),
         ],
         schema=RETURNS,
     )
@@ -133,7 +133,7 @@ def kernel_top(
 
 def _in_order(codes: Ints, names: list[str]) -> tuple[Ints, list[str]]:
     """Return the names coded in alphabetical order, in which ties come, whatever was read first."""
-    order = ordered(np.array(names, object))
+    order = order_by(np.array(names, object))
     codes_in_order = np.empty(len(order), np.int64)
     codes_in_order[order] = np.arange(len(order))
     return codes_in_order[codes], [names[k] for k in order.tolist()]
@@ -166,7 +166,9 @@ def _measure(groups: Groups, length: NDArray[np.int64], sort_by: SortBy) -> NDAr
 
 def _kinds(kernels: pa.Table, groups: Groups, name: Ints, labels: list[str]) -> list[_Kind]:
     """Return the kind, family, library and tensor-core use of each group."""
-    first = kernels.select(("activity", "kind", "family")).take(number(groups.first_row, INT64))
+    first = kernels.select(("activity", "kind", "family")).take(
+        build_numbers(groups.first_row, INT64)
+    )
     kinds = []
     rows = zip(name.tolist(), labels, first.to_pylist(), strict=True)
     for code, label, row in rows:  # a row each
@@ -180,6 +182,6 @@ def _largest(name: pa.ChunkedArray, groups: Groups, length: Ints) -> pa.Array:
     """Return the kernel with the most time of each group."""
     codes, dictionary = codes_of(name)
     pairs = Groups.by_keys([groups.group_ids, codes])
-    order = ordered(pairs.keys[:, 0], -pairs.sum(length))
-    first = order[heads(pairs.keys[order, 0])]
-    return text(pairs.keys[first, 1], dictionary)
+    order = order_by(pairs.keys[:, 0], -pairs.sum(length))
+    first = order[mark_heads(pairs.keys[order, 0])]
+    return decode_texts(pairs.keys[first, 1], dictionary)

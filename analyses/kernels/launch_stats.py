@@ -5,9 +5,15 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, number_or_null, numbers, read_keys, texts
+from htk.base.columns.arrow import (
+    build_numbers,
+    build_texts,
+    number_or_null,
+    read_keys,
+    read_numbers,
+)
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
@@ -78,33 +84,33 @@ def launch_stats(
     delay_p50, delay_p95 = groups.quantiles(delay, (0.5, 0.95))
 
     def how_many(chosen: Mask) -> pa.Array:
-        return number(groups.sum(chosen.astype(np.int64)), INT64)
+        return build_numbers(groups.sum(chosen.astype(np.int64)), INT64)
 
     table = pa.table(
         [
             number_or_null(groups.keys[:, 0], INT32),
-            texts([labels[k] or None for k in groups.keys[:, 1].tolist()]),
-            number(groups.count, INT64),
-            number(activities, INT64),
-            number(groups.sum(call), INT64),
-            number(groups.sum(call) / count, FLOAT64),
-            number(call_p50, FLOAT64),
-            number(call_p95, FLOAT64),
-            number(groups.max(call), INT64),
-            number(groups.sum(length), INT64),
-            number(groups.sum(length) / np.maximum(activities, 1), FLOAT64),
-            number(groups.sum(delay), INT64),
-            number(groups.sum(delay) / count, FLOAT64),
-            number(delay_p50, FLOAT64),
-            number(delay_p95, FLOAT64),
-            number(groups.max(delay), INT64),
+            build_texts([labels[k] or None for k in groups.keys[:, 1].tolist()]),
+            build_numbers(groups.count, INT64),
+            build_numbers(activities, INT64),
+            build_numbers(groups.sum(call), INT64),
+            build_numbers(groups.sum(call) / count, FLOAT64),
+            build_numbers(call_p50, FLOAT64),
+            build_numbers(call_p95, FLOAT64),
+            build_numbers(groups.max(call), INT64),
+            build_numbers(groups.sum(length), INT64),
+            build_numbers(groups.sum(length) / np.maximum(activities, 1), FLOAT64),
+            build_numbers(groups.sum(delay), INT64),
+            build_numbers(groups.sum(delay) / count, FLOAT64),
+            build_numbers(delay_p50, FLOAT64),
+            build_numbers(delay_p95, FLOAT64),
+            build_numbers(groups.max(delay), INT64),
             how_many((call <= cut) & (length < call)),
             how_many(call > cut),
             how_many(delay > late),
         ],
         schema=RETURNS,
     )
-    order = ordered(groups.keys[:, 0], -groups.count)
+    order = order_by(groups.keys[:, 0], -groups.count)
     of_rank = groups.keys[order, 0]
     row_of_rank = np.arange(len(order)) - np.searchsorted(of_rank, of_rank)
     shown = order[row_of_rank < n] if n else order
@@ -132,7 +138,7 @@ def _labels(
         code, labels = labels_of(kernels["name"])
         return _told_apart(code[launched.first], labels, launched.count)
     code, labels = labels_of(cpu_ops["name"])
-    row = numbers(kernel_links["op_row"], NONE)[launched.first]
+    row = read_numbers(kernel_links["op_row"], NONE)[launched.first]
     return np.append(code, len(labels) - 1)[row], labels
 
 

@@ -6,18 +6,18 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import (
+    build_numbers,
+    build_texts,
     codes_of,
-    number,
+    mark_valid,
     number_or_null,
-    numbers,
     read_keys,
+    read_numbers,
     read_times,
-    texts,
-    valid,
 )
-from htk.base.columns.groups import Groups, quotient
+from htk.base.columns.groups import Groups, divide_or_nan
 from htk.base.columns.intervals import union_lengths
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Floats, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
@@ -77,26 +77,26 @@ def memory_bandwidth(kernels: pa.Table) -> pa.Table:
         groups.group_ids[has_size], start[has_size], end[has_size], len(groups)
     )
     some = groups.sum(has_size.astype(np.int64))
-    speed = quotient(size, end - start)
+    speed = divide_or_nan(size, end - start)
     timed = has_size & (end > start)
     large = has_size & (end > start) & (size >= _LARGE)
     k = groups.keys
-    order = ordered(k[:, 0], -groups.sum(end - start))
+    order = order_by(k[:, 0], -groups.sum(end - start))
     table = pa.table(
         [
             number_or_null(k[:, 0], INT32),
-            texts([ways[w][0] for w in k[:, 1].tolist()]),
-            texts([ways[w][1] for w in k[:, 1].tolist()]),
-            number(groups.count, INT64),
-            number(moved, INT64, some > 0),
+            build_texts([ways[w][0] for w in k[:, 1].tolist()]),
+            build_texts([ways[w][1] for w in k[:, 1].tolist()]),
+            build_numbers(groups.count, INT64),
+            build_numbers(moved, INT64, some > 0),
             _quantile(groups, has_size, size, 0.5),
-            number(groups.sum(end - start), INT64),
-            number(union_lengths(groups.group_ids, start, end, len(groups)), INT64),
-            number(moved / np.maximum(measured, 1), FLOAT64, measured > 0),
+            build_numbers(groups.sum(end - start), INT64),
+            build_numbers(union_lengths(groups.group_ids, start, end, len(groups)), INT64),
+            build_numbers(moved / np.maximum(measured, 1), FLOAT64, measured > 0),
             _quantile(groups, timed, speed, 0.5),
             _quantile(groups, large, speed, 1.0),
-            number(groups.sum((has_size & (size < _SMALL)).astype(np.int64)), INT64),
-            number(groups.count - some, INT64),
+            build_numbers(groups.sum((has_size & (size < _SMALL)).astype(np.int64)), INT64),
+            build_numbers(groups.count - some, INT64),
         ],
         schema=RETURNS,
     )
@@ -120,9 +120,9 @@ def _direction(name: str) -> tuple[str, str | None]:
 
 def _sizes(kernels: pa.Table, rows: Ints, length: Ints) -> tuple[Ints, Mask]:
     """Bytes of each activity, and whether they are known: recorded, or told by its bandwidth."""
-    size = numbers(kernels["size_bytes"])[rows]
-    recorded = valid(kernels["size_bytes"])[rows]
-    speed = numbers(kernels["bandwidth_gbps"])[rows]
+    size = read_numbers(kernels["size_bytes"])[rows]
+    recorded = mark_valid(kernels["size_bytes"])[rows]
+    speed = read_numbers(kernels["bandwidth_gbps"])[rows]
     by_rate = ~recorded & (speed > 0)
     return np.where(by_rate, np.round(speed * length), size).astype(np.int64), recorded | by_rate
 
@@ -135,4 +135,4 @@ def _quantile(groups: Groups, chosen: Mask, values: Ints | Floats, share: float)
     filled = some.keys[:, 0]
     (quantiles[filled],) = some.quantiles(values[chosen], (share,))
     has_value[filled] = True
-    return number(quantiles, FLOAT64, has_value)
+    return build_numbers(quantiles, FLOAT64, has_value)

@@ -5,14 +5,20 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, number, number_or_null, numbers, read_lengths
-from htk.base.columns.groups import Groups, quotient
+from htk.base.columns.arrow import (
+    build_numbers,
+    codes_of,
+    number_or_null,
+    read_lengths,
+    read_numbers,
+)
+from htk.base.columns.groups import Groups, divide_or_nan
 from htk.base.columns.types import NONE, Ints
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.core.spread import BY_RANK
 from htk.base.schema import FLOAT64, INT32, INT64, table
-from htk.quantities.measures.breakdown import percent
+from htk.quantities.measures.breakdown import build_percent
 from htk.quantities.measures.queues import QueueLengths, Waiting
 
 RETURNS = table(
@@ -71,7 +77,7 @@ def _rows(waiting: Waiting, kernel_links: pa.Table | None, launches: pa.Table | 
     held = np.append(time[1:], 0)[: len(time)] - time
     held[np.append(queue[1:] != queue[:-1], True)[: len(queue)]] = 0
     span = events.sum(held)
-    mean = quotient(events.sum(length * held), span)
+    mean = divide_or_nan(events.sum(length * held), span)
     (p50,) = events.quantiles(length, (0.5,))
     longest = events.max(length)
     blocked = _blocked(waiting, groups, order, length, longest, kernel_links, launches)
@@ -81,12 +87,12 @@ def _rows(waiting: Waiting, kernel_links: pa.Table | None, launches: pa.Table | 
             number_or_null(k[:, 0], INT32),
             number_or_null(k[:, 2], INT32),
             number_or_null(k[:, 3], INT64),
-            number(groups.count, INT64),
-            number(mean, FLOAT64, span > 0),
-            number(events.sum(length) / np.maximum(events.count, 1), FLOAT64),
-            number(p50, FLOAT64),
-            number(longest, INT64),
-            percent(events.sum(np.where(length == 0, held, 0)), span),
+            build_numbers(groups.count, INT64),
+            build_numbers(mean, FLOAT64, span > 0),
+            build_numbers(events.sum(length) / np.maximum(events.count, 1), FLOAT64),
+            build_numbers(p50, FLOAT64),
+            build_numbers(longest, INT64),
+            build_percent(events.sum(np.where(length == 0, held, 0)), span),
             *blocked,
         ],
         schema=RETURNS,
@@ -108,7 +114,7 @@ def _blocked(
     depth = np.empty(len(order), np.int64)
     depth[order] = length
     at_launch = depth[: len(waiting.row)]
-    call_row = numbers(kernel_links["launch_row"], NONE)[waiting.row]
+    call_row = read_numbers(kernel_links["launch_row"], NONE)[waiting.row]
     name = codes_of(launches["name"])[0][call_row].astype(np.int64)
     call = read_lengths(launches)[call_row]
     group = groups.group_ids
@@ -118,4 +124,7 @@ def _blocked(
     over[(at_launch < _FULL * longest[group]) | (at_launch < _LEAST)] = 0
     held = np.bincount(group, np.round(over), minlength=len(groups))
     calls = np.bincount(group, over > 0, minlength=len(groups))
-    return [number(held.astype(np.int64), INT64), number(calls.astype(np.int64), INT64)]
+    return [
+        build_numbers(held.astype(np.int64), INT64),
+        build_numbers(calls.astype(np.int64), INT64),
+    ]

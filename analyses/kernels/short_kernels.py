@@ -5,16 +5,23 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, number, numbers, read_lengths, read_times, texts
+from htk.base.columns.arrow import (
+    build_numbers,
+    build_texts,
+    match_texts,
+    read_lengths,
+    read_numbers,
+    read_times,
+)
 from htk.base.columns.groups import Groups
-from htk.base.columns.intervals import Spans, union
-from htk.base.columns.order import ordered
+from htk.base.columns.intervals import Spans, merge_spans
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.names.rows_by import By
 from htk.base.schema import BOOL, FLOAT64, INT64, TEXT, table
-from htk.quantities.measures.breakdown import percent
+from htk.quantities.measures.breakdown import build_percent
 from htk.quantities.measures.kernels_by import NamingTables, SourceDepth, tell_apart
 
 ShortBy = Literal["duration", By]
@@ -78,7 +85,7 @@ def short_kernels(
     groups = Groups.by_keys(rows_by.codes[study.row][short])
     names = [rows_by.texts[k] for k in groups.keys[:, 0].tolist()]
     table = study.rows(groups, short, limit, None, None, names)
-    order = ordered(-numbers(table["count"]), -numbers(table["total_ns"]))
+    order = order_by(-read_numbers(table["count"]), -read_numbers(table["total_ns"]))
     shown = order[:n] if n else order
     return with_coverage(table.take(pa.array(shown)), rows_left_out=len(order) - len(shown))
 
@@ -87,11 +94,13 @@ class _Study:
     """Kernels with what their launch cost, and the idle time before them."""
 
     def __init__(self, kernels: pa.Table, kernel_links: pa.Table, activities: pa.Table) -> None:
-        self.row = np.flatnonzero(matching(kernels["activity"], "kernel".__eq__))
+        self.row = np.flatnonzero(match_texts(kernels["activity"], "kernel".__eq__))
         length = read_lengths(kernels)
         self.length = length[self.row]
-        launch = numbers(kernel_links["launch_row"], NONE)
-        call = numbers(kernel_links["launch_end_ns"]) - numbers(kernel_links["launch_start_ns"])
+        launch = read_numbers(kernel_links["launch_row"], NONE)
+        call = read_numbers(kernel_links["launch_end_ns"]) - read_numbers(
+            kernel_links["launch_start_ns"]
+        )
         self.call = _shared(launch, call)[self.row]
         self.whole = int(length.sum())
         self.linked = launch[self.row] != NONE
@@ -117,20 +126,23 @@ class _Study:
             is_short = np.ones(size, bool)
         else:
             names = [_range(a, b) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
-            spans = [number(low / 1000, FLOAT64), number(high / 1000, FLOAT64, high >= 0)]
+            spans = [
+                build_numbers(low / 1000, FLOAT64),
+                build_numbers(high / 1000, FLOAT64, high >= 0),
+            ]
             is_short = low < limit
         return pa.table(
             [
-                texts(names or []),
+                build_texts(names or []),
                 *spans,
                 pa.array(is_short.tolist(), BOOL),
-                number(groups.count, INT64),
-                number(total, INT64),
-                percent(groups.count, np.full(size, len(self.row))),
-                percent(total, np.full(size, self.whole)),
-                number(groups.sum(loses), INT64),
-                number(groups.sum(call), INT64),
-                number(groups.sum(self.idle[chosen]), INT64),
+                build_numbers(groups.count, INT64),
+                build_numbers(total, INT64),
+                build_percent(groups.count, np.full(size, len(self.row))),
+                build_percent(total, np.full(size, self.whole)),
+                build_numbers(groups.sum(loses), INT64),
+                build_numbers(groups.sum(call), INT64),
+                build_numbers(groups.sum(self.idle[chosen]), INT64),
             ],
             schema=RETURNS,
         )
@@ -152,11 +164,11 @@ def _idle_before(activities: pa.Table) -> Ints:
     """Time before each activity in which its device ran nothing; of the first none."""
     start, end = read_times(activities)
     idle = np.zeros(len(start), np.int64)
-    who = np.column_stack([numbers(activities[c], NONE) for c in ("rank", "cycle", "device")])
+    who = np.column_stack([read_numbers(activities[c], NONE) for c in ("rank", "cycle", "device")])
     devices = Groups.by_keys(who)
-    order = ordered(devices.group_ids)
+    order = order_by(devices.group_ids)
     for rows in np.split(order, np.cumsum(devices.count)[:-1] if len(devices) else []):
-        busy: Spans = union(start[rows], end[rows])
+        busy: Spans = merge_spans(start[rows], end[rows])
         if len(busy.start) < 2:
             continue
         gap_after = np.searchsorted(busy.start[1:], start[rows])

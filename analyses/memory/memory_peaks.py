@@ -6,18 +6,18 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import boolean, codes_of, number, texts, valid
+from htk.base.columns.arrow import build_booleans, build_numbers, build_texts, codes_of, mark_valid
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, fill_none
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.core.spread import ByRank
 from htk.base.schema import BOOL, FLOAT64, INT32, INT64, TEXT, table
-from htk.quantities.measures.breakdown import percent
+from htk.quantities.measures.breakdown import build_percent
 from htk.quantities.measures.call_tree import labels_of
 from htk.quantities.measures.memory_categories import Categories
-from htk.quantities.measures.memory_use import MemoryUse, failures, operators_at
+from htk.quantities.measures.memory_use import MemoryUse, count_failures, operators_at
 
 BEFORE = "(allocated before the recording)"
 NOWHERE = "(outside operators)"
@@ -86,17 +86,17 @@ def memory_peaks(
     answer = pa.table(
         [
             *use.who(device),
-            number(use.time[peak], INT64),
-            number(allocated, INT64),
-            number(reserved, INT64, reserved > 0),
-            number(most, INT64, most > 0),
-            percent(reserved - allocated, np.maximum(reserved, 0)),
-            number(failures(memory, use)[device], INT64),
-            texts([name for p in parts for name in p.names]),
-            number(held, INT64),
-            percent(held, np.maximum(allocated, 0)),
-            number(blocks, INT64, blocks != NONE),
-            boolean(np.full(len(held), label.inferred)),
+            build_numbers(use.time[peak], INT64),
+            build_numbers(allocated, INT64),
+            build_numbers(reserved, INT64, reserved > 0),
+            build_numbers(most, INT64, most > 0),
+            build_percent(reserved - allocated, np.maximum(reserved, 0)),
+            build_numbers(count_failures(memory, use)[device], INT64),
+            build_texts([name for p in parts for name in p.names]),
+            build_numbers(held, INT64),
+            build_percent(held, np.maximum(allocated, 0)),
+            build_numbers(blocks, INT64, blocks != NONE),
+            build_booleans(np.full(len(held), label.inferred)),
         ],
         schema=RETURNS,
     )
@@ -121,11 +121,11 @@ def _of_categories(categories: Categories) -> _Labels:
 def _of_holders(use: MemoryUse, cpu_ops: pa.Table) -> _Labels:
     stacks = use.table["call_stack"]
     categories = use.table["category"]
-    if valid(stacks).any():
+    if mark_valid(stacks).any():
         code, names = labels_of(stacks)
         frames = [name.partition(";")[0] or NOWHERE for name in names]
         return _Labels("innermost frame of the recorded stack", code, frames)
-    if valid(categories).any():
+    if mark_valid(categories).any():
         code, names = labels_of(categories)
         return _Labels("category", code, [name or "unknown" for name in names])
     row = operators_at(use.table, cpu_ops)
@@ -141,13 +141,13 @@ class _Peak:
         rows = np.flatnonzero(use.devices.group_ids == device)
         self.row = int(rows[np.argmax(use.allocated[rows])])
         before = rows[rows <= self.row]
-        if valid(use.table["address"])[rows].any():
+        if mark_valid(use.table["address"])[rows].any():
             alive = _alive(use, before)
             sums, blocks = _sums(label.code[alive], use.size[alive], len(label.names))
         else:
             sums, _ = _sums(label.code[before], use.size[before], len(label.names))
             blocks = fill_none(len(sums))
-        order = ordered(-sums)
+        order = order_by(-sums)
         order = order[sums[order] > 0]
         shown = order[: n or None]
         rest = order[n or len(order) :]
@@ -169,7 +169,7 @@ class _Peak:
 
 def _alive(use: MemoryUse, before: Ints) -> Ints:
     """Return the rows of the allocations that no release has followed."""
-    with_address = before[valid(use.table["address"])[before] & (use.size[before] != 0)]
+    with_address = before[mark_valid(use.table["address"])[before] & (use.size[before] != 0)]
     address = codes_of(use.table["address"])[0][with_address].astype(np.int64)
     groups = Groups.by_keys(address[::-1])  # so that the first of each is its last
     last = with_address[::-1][groups.first_row]

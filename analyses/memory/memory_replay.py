@@ -9,20 +9,24 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import codes_of, texts, valid
-from htk.base.columns.order import ordered
+from htk.base.columns.arrow import build_texts, codes_of, mark_valid
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Floats, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.core.spread import ByRank
 from htk.base.errors import UsageError
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
-from htk.physics.allocator_replay import Before, replay
+from htk.physics.allocator_replay import Before, replay_allocations
 from htk.physics.caching_allocator import OWN_SEGMENT, SMALL, round_size, segment_size
-from htk.quantities.measures.breakdown import percent
+from htk.quantities.measures.breakdown import build_percent
 from htk.quantities.measures.memory_categories import Categories
-from htk.quantities.measures.memory_lifetimes import MemoryEvents, offloaded, recomputed
-from htk.quantities.measures.memory_use import MemoryUse, failures
+from htk.quantities.measures.memory_lifetimes import (
+    MemoryEvents,
+    offload_activations,
+    recompute_activations,
+)
+from htk.quantities.measures.memory_use import MemoryUse, count_failures
 
 _GPUS = (1, 6)  # CUDA, HIP
 _MOST_BYTES = 1 << 50
@@ -111,7 +115,7 @@ def memory_replay(
     scale = np.array([factors.get(name, 1.0) for name in categories.names])[categories.code]
     capacity = None if capacity_gib is None else int(capacity_gib * 2**30)
     split = None if max_split_mib is None else max_split_mib << 20
-    lost = failures(memory, use)
+    lost = count_failures(memory, use)
     rows: list[tuple[object, ...]] = []
     activations = allocated_before = 0
     for device, (rank, cycle, kind, index) in enumerate(use.devices.keys.tolist()):  # a few
@@ -140,7 +144,7 @@ def memory_replay(
         return RETURNS.empty_table()
     columns = list(zip(*rows, strict=True))
     arrays = [
-        texts(list(column)) if field.type == TEXT else pa.array(column, field.type)
+        build_texts(list(column)) if field.type == TEXT else pa.array(column, field.type)
         for column, field in zip(columns, RETURNS, strict=True)
     ]
     facts: dict[str, object] = {"categories_inferred": categories.inferred}
@@ -158,7 +162,7 @@ _USUAL_SEGMENTS = 32  # layers of a model of some billion parameters
 class _Lifetimes:
     """Lifetimes of activations: as recorded, or given up by so many segments."""
 
-    edit: Callable[[MemoryEvents, Mask, int], MemoryEvents] = recomputed
+    edit: Callable[[MemoryEvents, Mask, int], MemoryEvents] = recompute_activations
     segments: int = 0  # 0: as recorded
 
     @classmethod
@@ -170,7 +174,7 @@ class _Lifetimes:
             return cls()
         if not 1 <= count <= _MOST_SEGMENTS:
             raise UsageError(f"segments must lie between 1 and {_MOST_SEGMENTS:,}")
-        return cls(recomputed if on_host is None else offloaded, count)
+        return cls(recompute_activations if on_host is None else offload_activations, count)
 
 
 @dataclass(frozen=True)
@@ -199,8 +203,8 @@ def _ways(asked: _Case, names: NDArray[np.object_]) -> dict[str, _Case]:
     return {
         "as asked": asked,
         "8-bit optimizer": replace(asked, scale=asked.scale * eighth),
-        "recomputed": replace(asked, lives=_Lifetimes(recomputed, count)),
-        "offloaded": replace(asked, lives=_Lifetimes(offloaded, count)),
+        "recomputed": replace(asked, lives=_Lifetimes(recompute_activations, count)),
+        "offloaded": replace(asked, lives=_Lifetimes(offload_activations, count)),
         "half the batch": replace(asked, scale=asked.scale * np.where(grown, 0.5, 1.0)),
     }
 
@@ -222,7 +226,7 @@ class _Events:
     def of(cls, use: MemoryUse, device: int) -> "_Events":
         chosen: Mask = (use.devices.group_ids == device) & (use.size != 0)
         first = np.flatnonzero(use.devices.group_ids == device)[0]
-        has_address = valid(use.table["address"])
+        has_address = mark_valid(use.table["address"])
         # A snapshot begins with all that was there, which lies at no address.
         own = int(use.size[first]) if has_address[first] else 0
         before = int(use.allocated[first]) - own
@@ -257,7 +261,7 @@ def _segments(start: Ints, size: Ints) -> list[tuple[int, int]]:
     """
     low = start // _PIECE * _PIECE
     high = -(-(start + size) // _PIECE) * _PIECE
-    order = ordered(low)
+    order = order_by(low)
     low = low[order]
     reach = np.maximum.accumulate(high[order])
     size = size[order]
@@ -282,12 +286,12 @@ def _recorded(use: MemoryUse, device: int, failed: int) -> Figures:
     here = np.flatnonzero(use.devices.group_ids == device)
     allocated = use.allocated[here]
     reserved = use.reserved[here]
-    blocks = int(((use.size > 0) & valid(use.table["address"]))[here].sum())
+    blocks = int(((use.size > 0) & mark_valid(use.table["address"]))[here].sum())
     most = int(reserved.max())
     if most <= 0:
         return int(allocated.max()), 0, None, None, None, failed, blocks
     most_reserved = np.flatnonzero(reserved == most)
-    unused = percent(np.array([most - allocated[most_reserved].max()]), np.array([most]))
+    unused = build_percent(np.array([most - allocated[most_reserved].max()]), np.array([most]))
     share = unused[0].as_py()
     return int(allocated.max()), most, share, None, None, failed, blocks
 
@@ -302,7 +306,7 @@ def _replayed(
 ) -> Figures:
     """Return the figures of a replay; `size`: of each recorded event, with the factors."""
     before = _before(events, size, segments)
-    figures = replay(before, edited.block, edited.size, capacity, split)
+    figures = replay_allocations(before, edited.block, edited.size, capacity, split)
     most = figures.peak_reserved
     unused = 100 * (most - figures.allocated_at_peak) / most if most else None
     return (

@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import boolean, number, text
+from htk.base.columns.arrow import build_booleans, build_numbers, decode_texts
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
-from htk.base.columns.segments import heads
+from htk.base.columns.order import order_by
+from htk.base.columns.segments import mark_heads
 from htk.base.columns.types import NONE, Ints, fill_none
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Line
@@ -75,12 +75,12 @@ def memory_timeline(
     answer = pa.table(
         [
             *use.who(kind[shown]),
-            text(chosen[shown], pa.array(names)),
-            number(use.time[shown], INT64),
-            number(allocated[shown], INT64),
-            number(reserved, INT64, with_reserved),
-            number(_events_since(series, shown), INT64),
-            boolean(np.full(len(shown), inferred)),
+            decode_texts(chosen[shown], pa.array(names)),
+            build_numbers(use.time[shown], INT64),
+            build_numbers(allocated[shown], INT64),
+            build_numbers(reserved, INT64, with_reserved),
+            build_numbers(_events_since(series, shown), INT64),
+            build_booleans(np.full(len(shown), inferred)),
         ],
         schema=RETURNS,
     )
@@ -97,7 +97,7 @@ def _slice(use: MemoryUse, slices: int) -> Ints:
 def _highest_and_last(slices: Groups, values: Ints) -> Ints:
     """Rows with the first of the largest values of each group, and its last row, in order."""
     row = np.arange(len(values))
-    order = ordered(slices.group_ids, -values, row)
+    order = order_by(slices.group_ids, -values, row)
     first = np.searchsorted(slices.group_ids[order], np.arange(len(slices)))
     highest = order[first]
     last = slices.max(row)
@@ -112,5 +112,5 @@ def _events_since(series: Groups, shown: Ints) -> Ints:
     number = series.rank_within(np.arange(len(series.group_ids)))[shown]
     group = series.group_ids[shown]
     before = np.append(NONE, number[:-1])[: len(number)]
-    before[heads(group)] = NONE
+    before[mark_heads(group)] = NONE
     return np.asarray(number - before)

@@ -7,26 +7,26 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import (
-    number,
+    build_numbers,
+    build_texts,
     number_or_null,
-    numbers,
+    read_booleans,
     read_keys,
     read_lengths,
+    read_numbers,
     read_times,
-    texts,
-    truths,
 )
 from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.intervals import union_lengths
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, fill_none
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.core.humanize import parse_pattern
 from htk.base.core.spread import BY_RANK
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
-from htk.quantities.derived.user_ranges import enclosing
-from htk.quantities.measures.breakdown import percent
+from htk.quantities.derived.user_ranges import find_enclosing_ranges
+from htk.quantities.measures.breakdown import build_percent
 from htk.quantities.measures.call_tree import labels_of
 
 RETURNS = table(
@@ -75,7 +75,7 @@ def annotation_breakdown(
     group = fill_none(len(name))
     group[kept] = groups.group_ids
     length = read_lengths(annotations)
-    on_gpu = truths(annotations["on_gpu"])[kept]
+    on_gpu = read_booleans(annotations["on_gpu"])[kept]
     own = length[kept]
     on_cpu = np.where(on_gpu, 0, 1)
     count = groups.sum(on_cpu)
@@ -88,19 +88,19 @@ def annotation_breakdown(
     of_rank = _per_rank(kernels, groups.keys[:, 0])
     columns = [
         number_or_null(groups.keys[:, 0], INT32),
-        texts([labels[k] for k in groups.keys[:, 1].tolist()]),
-        number(count, INT64),
-        number(total, INT64),
-        number(total / np.maximum(count, 1), FLOAT64, count > 0),
-        number(groups.max(np.where(on_gpu, 0, own)), INT64),
-        number(np.bincount(owner, minlength=len(groups)), INT64),
-        number(device, INT64),
-        number(union_lengths(owner, start[row], end[row], len(groups)), INT64),
-        percent(device, of_rank),
-        number(count_gpu, INT64),
-        number(groups.sum(np.where(on_gpu, own, 0)), INT64),
+        build_texts([labels[k] for k in groups.keys[:, 1].tolist()]),
+        build_numbers(count, INT64),
+        build_numbers(total, INT64),
+        build_numbers(total / np.maximum(count, 1), FLOAT64, count > 0),
+        build_numbers(groups.max(np.where(on_gpu, 0, own)), INT64),
+        build_numbers(np.bincount(owner, minlength=len(groups)), INT64),
+        build_numbers(device, INT64),
+        build_numbers(union_lengths(owner, start[row], end[row], len(groups)), INT64),
+        build_percent(device, of_rank),
+        build_numbers(count_gpu, INT64),
+        build_numbers(groups.sum(np.where(on_gpu, own, 0)), INT64),
     ]
-    order = ordered(groups.keys[:, 0], -device, -total)
+    order = order_by(groups.keys[:, 0], -device, -total)
     return with_coverage(pa.table(columns, schema=RETURNS).take(pa.array(order)))
 
 
@@ -124,7 +124,7 @@ def _launched(
     """Return which activity was launched inside which group of ranges; each pair once."""
     rows = []
     inside = []
-    for row, ranges in enclosing(annotations, annotation_links, kernel_links, kernels):
+    for row, ranges in find_enclosing_ranges(annotations, annotation_links, kernel_links, kernels):
         named = group[ranges] != NONE
         rows.append(row[named])
         inside.append(group[ranges[named]])
@@ -138,9 +138,9 @@ def _stepped(
     annotations: pa.Table, kernels: pa.Table, kernel_links: pa.Table, group: Ints
 ) -> tuple[Ints, Ints]:
     """Return the activities that a step of the profiler launched, and its group."""
-    chosen = np.flatnonzero((numbers(annotations["step"], NONE) != NONE) & (group != NONE))
+    chosen = np.flatnonzero((read_numbers(annotations["step"], NONE) != NONE) & (group != NONE))
     ranges = Groups.by_keys(_step_keys(annotations, annotations["step"])[chosen])
-    in_steps = np.flatnonzero(numbers(kernel_links["step"], NONE) != NONE)
+    in_steps = np.flatnonzero(read_numbers(kernel_links["step"], NONE) != NONE)
     range_row = row_of(ranges.keys, _step_keys(kernels, kernel_links["step"])[in_steps])
     in_range = range_row != NONE
     return in_steps[in_range], group[chosen][ranges.first_row][range_row[in_range]]
@@ -148,14 +148,18 @@ def _stepped(
 
 def _step_keys(table: pa.Table, step: pa.ChunkedArray) -> Ints:
     """Return what tells a step from all others."""
-    columns = [numbers(table["rank"], NONE), numbers(table["cycle"], NONE), numbers(step, NONE)]
+    columns = [
+        read_numbers(table["rank"], NONE),
+        read_numbers(table["cycle"], NONE),
+        read_numbers(step, NONE),
+    ]
     return np.column_stack(columns).astype(np.int64)
 
 
 def _per_rank(kernels: pa.Table, ranks: Ints) -> Ints:
     """GPU time of each of the ranks."""
     length = read_lengths(kernels)
-    present, inverse = np.unique(numbers(kernels["rank"], NONE), return_inverse=True)
+    present, inverse = np.unique(read_numbers(kernels["rank"], NONE), return_inverse=True)
     total = np.zeros(len(present), np.int64)
     np.add.at(total, inverse, length)
     of = dict(zip(present.tolist(), total.tolist(), strict=True))

@@ -7,20 +7,28 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.base.columns.arrow import matching, number, numbers, read_keys, read_lengths, texts, truths
+from htk.base.columns.arrow import (
+    build_numbers,
+    build_texts,
+    match_texts,
+    read_booleans,
+    read_keys,
+    read_lengths,
+    read_numbers,
+)
 from htk.base.columns.groups import Groups, row_of
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, Mask, fill_none
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.errors import MissingTable
 from htk.base.names.rows_by import By
 from htk.base.schema import BOOL, FLOAT64, INT32, INT64, TEXT, table
-from htk.physics.detected import devices, peak_tflops
+from htk.physics.detected import list_devices, peak_tflops
 from htk.physics.hardware import Gpu
 from htk.physics.hardware import gpu as of_catalogue
 from htk.physics.op_costs.call import Cost
-from htk.quantities.measures.breakdown import Per, chosen_windows, percent, summed
+from htk.quantities.measures.breakdown import Per, build_percent, chosen_windows, sum_windows
 from htk.quantities.measures.kernels_by import NamingTables, SourceDepth, tell_apart
 from htk.quantities.measures.op_work import OperatorWork, WorkTables, coverage_facts, tf32_rows
 
@@ -93,10 +101,10 @@ def flops(
     kernel_links = tables["kernel_links"]
     if not cpu_ops.num_rows:
         raise MissingTable("no operators, so no shapes", "cpu_ops")
-    if not matching(cpu_ops["input_dims"], bool).any():
+    if not match_texts(cpu_ops["input_dims"], bool).any():
         raise MissingTable("no shapes of operators were recorded", "shapes")
     work = OperatorWork.of(tables)
-    columns, sums = summed(
+    columns, sums = sum_windows(
         per,
         (windows := chosen_windows(per, rank_windows, step_windows)),
         {"window": read_lengths(windows)},
@@ -122,7 +130,7 @@ def flops(
         part_of = fill_none(len(answer_row))
         part_of[inside] = parts.group_ids
         added = _added(work, part_of, len(parts), tf32)
-        order = ordered(parts.keys[:, 0], -added.hardware, -added.device)
+        order = order_by(parts.keys[:, 0], -added.hardware, -added.device)
         added = added.take(order)
         window = parts.keys[order, 0]
         names = [rows_by.texts[code] for code in parts.keys[order, 1].tolist()]
@@ -132,10 +140,10 @@ def flops(
                 columns[c].take(pa.array(window))
                 for c in ("rank", "device", "cycle", "step", "complete")
             ),
-            texts(names),
-            number(sums["window"][window], INT64),
-            number(added.device, INT64),
-            percent(added.modelled, np.where(shaped[window], added.device, 0)),
+            build_texts(names),
+            build_numbers(sums["window"][window], INT64),
+            build_numbers(added.device, INT64),
+            build_percent(added.modelled, np.where(shaped[window], added.device, 0)),
             *_rates(
                 added,
                 sums["window"][window],
@@ -152,7 +160,7 @@ def flops(
         gpu=sorted({device.name for device in gpus.values() if device})
         or "not in the catalogue; give --gpu or --peak-tflops",
         recomputed_ns=int(work.length[work.modelled & work.recompute[work.row]].sum()),
-        carry_in_ns=int(work.length[truths(kernel_links["carry_in"])].sum()),
+        carry_in_ns=int(work.length[read_booleans(kernel_links["carry_in"])].sum()),
         **coverage_facts(work, cpu_ops, kernels, kernel_links),
     )
 
@@ -206,7 +214,7 @@ def _added(work: OperatorWork, rows: Ints, length: int, tf32: Mask) -> _Added:
 
 
 def _of_ranks_with_shapes(rank: Ints, cpu_ops: pa.Table) -> Mask:
-    recorded = numbers(cpu_ops["rank"], NONE)[matching(cpu_ops["input_dims"], bool)]
+    recorded = read_numbers(cpu_ops["rank"], NONE)[match_texts(cpu_ops["input_dims"], bool)]
     return np.isin(rank, np.unique(recorded))
 
 
@@ -225,18 +233,18 @@ def _rates(
 
     def share(part: np.ndarray[tuple[int], np.dtype[np.float64]]) -> pa.Array:
         percents = 100 * part / (some * np.where(has, top, 1.0) * 1e3)
-        return number(percents, FLOAT64, has & (percents <= 100))  # more cannot be
+        return build_numbers(percents, FLOAT64, has & (percents <= 100))  # more cannot be
 
     done = added.hardware > 0
     return [
-        number(added.model, FLOAT64, shaped),
-        number(added.hardware, FLOAT64, shaped),
-        number(100 * added.matrix / np.where(done, added.hardware, 1), FLOAT64, done),
-        number(added.moved, FLOAT64, shaped),
-        number(added.model / some / 1e3, FLOAT64, timed),
-        number(added.moved / some / 1e3, FLOAT64, timed),
-        texts(dtypes),
-        number(top, FLOAT64, top > 0),
+        build_numbers(added.model, FLOAT64, shaped),
+        build_numbers(added.hardware, FLOAT64, shaped),
+        build_numbers(100 * added.matrix / np.where(done, added.hardware, 1), FLOAT64, done),
+        build_numbers(added.moved, FLOAT64, shaped),
+        build_numbers(added.model / some / 1e3, FLOAT64, timed),
+        build_numbers(added.moved / some / 1e3, FLOAT64, timed),
+        build_texts(dtypes),
+        build_numbers(top, FLOAT64, top > 0),
         share(added.model),
         share(added.hardware),
     ]
@@ -253,7 +261,7 @@ def _places(keys: Ints, kernels: pa.Table, kernel_links: pa.Table, per: Per) -> 
     step = fill_none(len(rank))
     if per == "step":
         step = read_keys(kernel_links["step"])
-    cycle = np.where(step == NONE, NONE, numbers(kernels["cycle"], 0))
+    cycle = np.where(step == NONE, NONE, read_numbers(kernels["cycle"], 0))
     rows = row_of(keys, np.column_stack([rank, device, cycle, step]))
     return np.where((step == NONE) & (per == "step"), NONE, rows)
 
@@ -261,7 +269,7 @@ def _places(keys: Ints, kernels: pa.Table, kernel_links: pa.Table, per: Per) -> 
 def _gpus(ranks: pa.Table, chosen: Gpu | None) -> dict[int, Gpu | None]:
     """Return the GPU of each rank: the chosen one, or the recorded one."""
     who = [NONE if rank is None else int(rank) for rank in ranks["rank"].to_pylist()]
-    return {r: chosen or d.gpu for r, d in zip(who, devices(ranks), strict=True)}
+    return {r: chosen or d.gpu for r, d in zip(who, list_devices(ranks), strict=True)}
 
 
 def _peak(device: Gpu | None, dtype: str | None) -> float | None:

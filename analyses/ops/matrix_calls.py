@@ -6,16 +6,16 @@ from typing import Annotated, Any
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, number, texts
+from htk.base.columns.arrow import build_numbers, build_texts, codes_of
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.schema import FLOAT64, INT64, TEXT, table
 from htk.physics.detected import Device, common_device, peak_tflops
 from htk.physics.op_costs.call import Cost
-from htk.quantities.measures.breakdown import percent
+from htk.quantities.measures.breakdown import build_percent
 from htk.quantities.measures.op_work import (
     BEYOND_PEAK,
     FEWER_OPERATIONS,
@@ -109,21 +109,21 @@ def matrix_calls(
     notes[beyond.any(axis=1)] = BEYOND_PEAK
     notes[saves] = FEWER_OPERATIONS
     columns = [
-        texts([c.family for c in costs if isinstance(c, Cost)]),
+        build_texts([c.family for c in costs if isinstance(c, Cost)]),
         named["name"].combine_chunks(),
         *_sizes(costs),
         *(named[c].combine_chunks() for c in named.column_names[1:]),
-        number(by_group.count, INT64),
-        number(groups.count, INT64),
-        number(time, INT64),
-        percent(time, np.full(len(groups), int(work.length.sum()))),
+        build_numbers(by_group.count, INT64),
+        build_numbers(groups.count, INT64),
+        build_numbers(time, INT64),
+        build_percent(time, np.full(len(groups), int(work.length.sum()))),
         *(_finite(column) for column in (flops, *np.where(beyond, np.nan, rates).T)),
-        texts(notes.tolist()),
+        build_texts(notes.tolist()),
         *_durations(by_group, call_ns),
-        texts(_kernel_names(groups, kernels["name"], rows, work.length)),
+        build_texts(_kernel_names(groups, kernels["name"], rows, work.length)),
     ]
     answer = pa.table(columns, schema=RETURNS)
-    order = ordered(-time)
+    order = order_by(-time)
     shown = answer.take(pa.array(order[:n] if n else order))
     return with_coverage(
         shown,
@@ -176,9 +176,9 @@ def _rates(flops: Floats, by_group: Groups, call_ns: Ints, time: Ints) -> Floats
 def _durations(by_group: Groups, call_ns: Ints) -> list[pa.Array]:
     (median,) = by_group.quantiles(call_ns.astype(np.float64), [0.5])
     return [
-        number(by_group.min(call_ns), INT64),
+        build_numbers(by_group.min(call_ns), INT64),
         pa.array(median, FLOAT64),
-        number(by_group.max(call_ns), INT64),
+        build_numbers(by_group.max(call_ns), INT64),
     ]
 
 
@@ -193,7 +193,7 @@ def _kernel_names(
     codes, dictionary = codes_of(names)
     pairs = Groups.by_keys([groups.group_ids, codes[rows]])
     time = pairs.sum(length[rows])
-    order = ordered(pairs.keys[:, 0], -time)
+    order = order_by(pairs.keys[:, 0], -time)
     listed: list[list[str]] = [[] for _ in range(len(groups))]
     for pair in order.tolist():  # a distinct kernel of a shape each
         group, code = pairs.keys[pair].tolist()

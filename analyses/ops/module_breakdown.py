@@ -6,16 +6,16 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import (
+    build_numbers,
+    build_texts,
     codes_of,
-    matching,
-    number,
-    numbers,
+    mark_valid,
+    match_texts,
+    read_booleans,
     read_lengths,
-    texts,
-    truths,
-    valid,
+    read_numbers,
 )
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, take_or
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
@@ -23,7 +23,7 @@ from htk.base.errors import MissingTable
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.derived.captures import CaptureTables, links_of_captures
 from htk.quantities.derived.op_ancestors import MODULE
-from htk.quantities.measures.breakdown import percent
+from htk.quantities.measures.breakdown import build_percent
 from htk.quantities.measures.call_tree import CallTree
 from htk.quantities.measures.gpu_callers import TextCodes, modules_of_kernels
 
@@ -84,9 +84,9 @@ def module_breakdown(
     names, above = _with_outer(modules)
     of_operator = operators.among(names)
     of_kernel = launched.among(names)
-    kept = truths(op_links["selected"])
-    op = numbers(kernel_links["op_row"], NONE)
-    backward = take_or(valid(op_links["forward_row"]), op, False)
+    kept = read_booleans(op_links["selected"])
+    op = read_numbers(kernel_links["op_row"], NONE)
+    backward = take_or(mark_valid(op_links["forward_row"]), op, False)
     length = read_lengths(kernels)
 
     def direct(module: Ints, values: Ints) -> Ints:
@@ -103,7 +103,7 @@ def module_breakdown(
         "device_self_ns": own,
         "backward_device_ns": _with_inner(direct(of_kernel, backward * length), above),
     }
-    order = ordered(-columns["device_total_ns"], -columns["operators_cpu_ns"])
+    order = order_by(-columns["device_total_ns"], -columns["operators_cpu_ns"])
     many = _with_inner(direct(of_kernel, np.ones(len(length), np.int64)), above)
     order = order[(order != len(names)) | bool(columns["operators"][-1] or many[-1])]
     shown = order[:n] if n else order
@@ -112,13 +112,13 @@ def module_breakdown(
     recorded = calls[shown] > 0
     answer = pa.table(
         [
-            texts([names[k] if k != missing else None for k in shown.tolist()]),
-            number(depth[shown], INT32, shown != missing),
-            number(calls[shown], INT64, recorded),
-            number(inside[shown], INT64, recorded),
-            *(number(column[shown], INT64) for column in columns.values()),
-            percent(own[shown], np.full(len(shown), int(length.sum()))),
-            number(many[shown], INT64),
+            build_texts([names[k] if k != missing else None for k in shown.tolist()]),
+            build_numbers(depth[shown], INT32, shown != missing),
+            build_numbers(calls[shown], INT64, recorded),
+            build_numbers(inside[shown], INT64, recorded),
+            *(build_numbers(column[shown], INT64) for column in columns.values()),
+            build_percent(own[shown], np.full(len(shown), int(length.sum()))),
+            build_numbers(many[shown], INT64),
         ],
         schema=RETURNS,
     )
@@ -161,7 +161,7 @@ def _calls(names: list[str], python_calls: pa.Table, python_links: pa.Table) -> 
     count = np.zeros(len(names) + 1, np.int64)
     inside = np.zeros(len(names) + 1, np.int64)
     module, paths = codes_of(python_links["module"])
-    own = matching(python_calls["name"], lambda name: name.startswith(MODULE))
+    own = match_texts(python_calls["name"], lambda name: name.startswith(MODULE))
     code_of = {name: k for k, name in enumerate(names)}
     module_of = np.array([code_of.get(p, NONE) for p in paths.to_pylist()] + [NONE], np.int64)
     rows = np.flatnonzero(own & (module_of[module] != NONE))

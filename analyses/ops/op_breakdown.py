@@ -7,14 +7,22 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import codes_of, number, numbers, read_keys, texts, truths, valid
+from htk.base.columns.arrow import (
+    build_numbers,
+    build_texts,
+    codes_of,
+    mark_valid,
+    read_booleans,
+    read_keys,
+    read_numbers,
+)
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints, Mask, fill_none
 from htk.base.core.analysis import TablesLater, analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.errors import MissingTable
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
-from htk.quantities.measures.breakdown import Pool, percent, pooled, who_columns
+from htk.quantities.measures.breakdown import Pool, build_percent, pool_rows, who_columns
 from htk.quantities.measures.call_tree import (
     CallTree,
     DeviceTimes,
@@ -85,28 +93,28 @@ def op_breakdown(
     times = DeviceTimes.of(cpu_ops.num_rows, kernels, kernel_links, op_links)
     apart, label = _told_apart(by, tree, cpu_ops, op_callers, line_tables)
     name, names = labels_of(cpu_ops["name"])
-    selected = truths(op_links["selected"])
+    selected = read_booleans(op_links["selected"])
     kept = slice(None) if selected.all() else np.flatnonzero(selected)  # a slice copies nothing
-    who = pooled(per, cpu_ops, op_links["step"])
+    who = pool_rows(per, cpu_ops, op_links["step"])
     groups = Groups.by_keys([who[kept], name[kept], apart[kept]])
     first = np.arange(len(selected))[kept][groups.first_row]
     sums = _sums(tree, times, groups, kept)
     with_operator = pa.table(
         [
             *who_columns(groups.keys),
-            texts([names[k] for k in groups.keys[:, 3].tolist()]),
-            texts(label(first)),
+            build_texts([names[k] for k in groups.keys[:, 3].tolist()]),
+            build_texts(label(first)),
             _types(by, cpu_ops, first),
-            *(number(sums[c], INT64) for c in _BEFORE_SHARE),
-            percent(sums["device_self_ns"], np.full(len(groups), times.total)),
-            number(sums["backward_device_ns"], INT64),
-            number(sums["kernels"], INT64),
-            number(sums["kernels"] / groups.count, FLOAT64),
-            number(sums["launching_calls"], INT64),
+            *(build_numbers(sums[c], INT64) for c in _BEFORE_SHARE),
+            build_percent(sums["device_self_ns"], np.full(len(groups), times.total)),
+            build_numbers(sums["backward_device_ns"], INT64),
+            build_numbers(sums["kernels"], INT64),
+            build_numbers(sums["kernels"] / groups.count, FLOAT64),
+            build_numbers(sums["launching_calls"], INT64),
         ],
         schema=RETURNS,
     )
-    launcher = pooled(per, kernels, kernel_links["step"])
+    launcher = pool_rows(per, kernels, kernel_links["step"])
     lost = _without_operator(launcher, kernel_links, times, selected)
     ranked = _ranked(pa.concat_tables([with_operator, lost]).unify_dictionaries())
     shown = ranked.slice(0, n) if n else ranked
@@ -160,7 +168,7 @@ def _told_apart(
         "shape": cpu_ops["input_dims"],
         "module": op_callers["module"],
     }[by]
-    if by == "module" and not valid(column).any():
+    if by == "module" and not mark_valid(column).any():
         raise MissingTable("no operator has an nn.Module", "modules")
     codes = codes_of(column)[0].astype(np.int64)
     if by == "shape":
@@ -171,8 +179,8 @@ def _told_apart(
 
 def _types(by: By, cpu_ops: pa.Table, rows: Ints) -> pa.Array:
     if by != "shape":
-        return texts([None] * len(rows))
-    return texts(_texts_at(cpu_ops["input_types"], rows))
+        return build_texts([None] * len(rows))
+    return build_texts(_texts_at(cpu_ops["input_types"], rows))
 
 
 def _texts_at(column: pa.ChunkedArray, rows: Ints) -> list[str | None]:
@@ -205,7 +213,7 @@ def _without_operator(
     columns = [[row.get(f.name) for row in rows] for f in RETURNS]
     return pa.table(
         [
-            texts(column) if f.type == TEXT else pa.array(column, f.type)  # type: ignore[arg-type]
+            build_texts(column) if f.type == TEXT else pa.array(column, f.type)  # type: ignore[arg-type]
             for column, f in zip(columns, RETURNS, strict=True)
         ],
         schema=RETURNS,
@@ -215,10 +223,10 @@ def _without_operator(
 def _ranked(rows: pa.Table) -> pa.Table:
     """Sort each rank, cycle and step by GPU time, then by CPU time, most first."""
     keys: list[NDArray[np.int64]] = [
-        -numbers(rows["cpu_self_ns"]),
-        -numbers(rows["device_self_ns"]),
-        numbers(rows["step"], np.iinfo(np.int32).max).astype(np.int64),
-        numbers(rows["cycle"], np.iinfo(np.int32).max).astype(np.int64),
+        -read_numbers(rows["cpu_self_ns"]),
+        -read_numbers(rows["device_self_ns"]),
+        read_numbers(rows["step"], np.iinfo(np.int32).max).astype(np.int64),
+        read_numbers(rows["cycle"], np.iinfo(np.int32).max).astype(np.int64),
         read_keys(rows["rank"]),
     ]
     return rows.take(pa.array(np.lexsort(keys)))

@@ -5,13 +5,19 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, number_or_null, read_keys, texts, truths
-from htk.base.columns.order import ordered
+from htk.base.columns.arrow import (
+    build_numbers,
+    build_texts,
+    number_or_null,
+    read_booleans,
+    read_keys,
+)
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, Mask, fill_none
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
-from htk.quantities.measures.breakdown import percent
+from htk.quantities.measures.breakdown import build_percent
 from htk.quantities.measures.call_tree import CallTree, DeviceTimes, Paths, labels_of
 
 Per = Literal["all", "rank"]
@@ -64,7 +70,7 @@ def op_tree(
     own = name if per == "all" else name + (rank - rank.min(initial=0)) * len(names)
     paths = Paths.of(tree, own)
     name_of = paths.name % max(len(names), 1)
-    chosen = truths(op_links["selected"])
+    chosen = read_booleans(op_links["selected"])
     sums = _sums(tree, times, paths, chosen)
     cpu_all = int(sums["cpu_self_ns"].sum())
     worth = (100 * sums["device_total_ns"] >= min_pct * max(times.total, 1)) | (
@@ -82,15 +88,15 @@ def op_tree(
     answer = pa.table(
         [
             number_or_null(rank_of[order], INT32),
-            number(np.arange(len(order)), INT64),
-            number(parent, INT64, parent != NONE),
-            number(paths.depth[order], INT32),
-            texts([names[k] for k in name_of[order].tolist()]),
-            texts([_text(paths, name_of, int(p), names) for p in order.tolist()]),
-            *(number(sums[c][order], INT64) for c in _BEFORE_SHARE),
-            percent(sums["device_total_ns"][order], np.full(len(order), times.total)),
-            number(sums["kernels"][order], INT64),
-            number(sums["callees"][order], INT64),
+            build_numbers(np.arange(len(order)), INT64),
+            build_numbers(parent, INT64, parent != NONE),
+            build_numbers(paths.depth[order], INT32),
+            build_texts([names[k] for k in name_of[order].tolist()]),
+            build_texts([_text(paths, name_of, int(p), names) for p in order.tolist()]),
+            *(build_numbers(sums[c][order], INT64) for c in _BEFORE_SHARE),
+            build_percent(sums["device_total_ns"][order], np.full(len(order), times.total)),
+            build_numbers(sums["kernels"][order], INT64),
+            build_numbers(sums["callees"][order], INT64),
         ],
         schema=RETURNS,
     )
@@ -124,7 +130,7 @@ def _sums(tree: CallTree, times: DeviceTimes, paths: Paths, chosen: Mask) -> dic
 
 def _from_the_top(paths: Paths, kept: Ints, sums: dict[str, Ints], rank: Ints) -> Ints:
     """Kept paths, callers before callees, of siblings the costliest first."""
-    cost = ordered(-rank[kept], sums["device_total_ns"][kept], sums["cpu_total_ns"][kept])
+    cost = order_by(-rank[kept], sums["device_total_ns"][kept], sums["cpu_total_ns"][kept])
     below: dict[int, list[int]] = {}
     for path in kept[cost].tolist():  # distinct paths; the costliest comes last: it is popped first
         below.setdefault(int(paths.above[path]), []).append(path)

@@ -5,13 +5,13 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, read_lengths, texts
-from htk.base.columns.order import ordered
+from htk.base.columns.arrow import build_numbers, build_texts, read_lengths
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.schema import FLOAT64, INT64, TEXT, table
-from htk.quantities.measures.breakdown import percent
+from htk.quantities.measures.breakdown import build_percent
 from htk.quantities.measures.gpu_callers import python_of_kernels
 from htk.quantities.measures.python_time import PythonTime
 
@@ -65,7 +65,7 @@ def python_hotspots(
     np.add.at(device, caller[has_caller], length[has_caller])
     own = tree.self_time
     python = groups.sum(spent.own)
-    order = ordered(-python, -groups.sum(own))
+    order = order_by(-python, -groups.sum(own))
     shown = order[:n] if n else order
     columns = [
         groups.count,
@@ -76,11 +76,11 @@ def python_hotspots(
     ]
     answer = pa.table(
         [
-            texts([spent.names[k] for k in groups.keys[shown, 0].tolist()]),
-            *(number(column[shown], INT64) for column in columns),
-            percent(python[shown], np.full(len(shown), python.sum())),
-            number(groups.sum(device)[shown], INT64),
-            number(groups.sum(np.where(once, tree.subtree(device), 0))[shown], INT64),
+            build_texts([spent.names[k] for k in groups.keys[shown, 0].tolist()]),
+            *(build_numbers(column[shown], INT64) for column in columns),
+            build_percent(python[shown], np.full(len(shown), python.sum())),
+            build_numbers(groups.sum(device)[shown], INT64),
+            build_numbers(groups.sum(np.where(once, tree.subtree(device), 0))[shown], INT64),
         ],
         schema=RETURNS,
     )

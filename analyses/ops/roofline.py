@@ -5,10 +5,16 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import alphabetical, codes_of, matching, number, texts
+from htk.base.columns.arrow import (
+    build_numbers,
+    build_texts,
+    codes_of,
+    match_texts,
+    rank_alphabetically,
+)
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
-from htk.base.columns.segments import heads
+from htk.base.columns.order import order_by
+from htk.base.columns.segments import mark_heads
 from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
@@ -19,7 +25,7 @@ from htk.physics.detected import common_device, peak_tflops
 from htk.physics.hardware import Gpu
 from htk.physics.hardware import gpu as of_catalogue
 from htk.physics.op_costs.call import Cost
-from htk.quantities.measures.breakdown import Pool, percent, pooled, who_columns
+from htk.quantities.measures.breakdown import Pool, build_percent, pool_rows, who_columns
 from htk.quantities.measures.gpu_counters import COLUMNS, SpanMeans
 from htk.quantities.measures.kernels_by import NamingTables, SourceDepth, tell_apart
 from htk.quantities.measures.op_work import (
@@ -97,7 +103,7 @@ def roofline(
     kernel_links = tables["kernel_links"]
     work = OperatorWork.of(tables)
     rows = np.flatnonzero(work.row != NONE)
-    who = pooled(per, kernels, kernel_links["step"])
+    who = pool_rows(per, kernels, kernel_links["step"])
     label = np.zeros(len(who), np.int64)
     labels = None
     if by != "shape":
@@ -110,12 +116,12 @@ def roofline(
     calls = groups.group_ids[whole_call.first_row]
     count = np.bincount(calls, minlength=len(groups)).astype(np.int64)
     time = groups.sum(work.length[rows])
-    comm = _some(groups, matching(kernels["kind"], "comm".__eq__)[rows])
+    comm = _some(groups, match_texts(kernels["kind"], "comm".__eq__)[rows])
     kind_costs = [work.costs[k] for k in work.kind[rows][groups.first_row].tolist()]
     costs = [
         f if isinstance(f, Cost) and not c else None for f, c in zip(kind_costs, comm, strict=True)
     ]
-    across = _some(groups, matching(kernels["name"], is_copy_over_the_host_link)[rows])
+    across = _some(groups, match_texts(kernels["name"], is_copy_over_the_host_link)[rows])
     notes = [
         "communication" if c else f if isinstance(f, str) else _CROSSING if x else f.assumed
         for f, c, x in zip(kind_costs, comm, across, strict=True)
@@ -138,8 +144,10 @@ def roofline(
     first = lines.first_row
     named = cpu_ops.select(["name", "input_dims", "input_types"]).take(pa.array(bearer[first]))
     if labels is not None:
-        nothing = pa.chunked_array([texts([None] * len(lines))])
-        own = pa.chunked_array([texts([labels[code] for code in groups.keys[first, 3].tolist()])])
+        nothing = pa.chunked_array([build_texts([None] * len(lines))])
+        own = pa.chunked_array(
+            [build_texts([labels[code] for code in groups.keys[first, 3].tolist()])]
+        )
         named = pa.table([own, nothing, nothing], names=named.column_names)
     activities = Groups.by_keys(lines.group_ids[groups.group_ids])
     took = lines.sum(time)
@@ -148,18 +156,18 @@ def roofline(
         [
             *who_columns(groups.keys[first]),
             *(named[c].combine_chunks() for c in named.column_names),
-            texts(_families(lines, costs)),
-            number(lines.sum(count), INT64),
-            number(lines.sum(groups.count), INT64),
-            number(took, INT64),
-            percent(took, np.full(len(lines), int(work.length.sum()))),
+            build_texts(_families(lines, costs)),
+            build_numbers(lines.sum(count), INT64),
+            build_numbers(lines.sum(groups.count), INT64),
+            build_numbers(took, INT64),
+            build_percent(took, np.full(len(lines), int(work.length.sum()))),
             *cells.measured(lines, 1e3 * launch_us),
             *SpanMeans(counters(), kernels).of_groups(activities, rows, MEASURED),
-            texts([notes[k] for k in most.tolist()]),
+            build_texts([notes[k] for k in most.tolist()]),
         ],
         schema=RETURNS,
     )
-    ties = [alphabetical(*codes_of(named[c])) for c in reversed(named.column_names)]
+    ties = [rank_alphabetically(*codes_of(named[c])) for c in reversed(named.column_names)]
     order = np.lexsort((*ties, -took, *groups.keys[first, 2::-1].T))
     shown = answer.take(pa.array(order[:n] if n else order))
     return with_coverage(
@@ -218,8 +226,8 @@ def _limits(cost: Cost | None, device: Gpu | None, tf32: bool) -> tuple[float | 
 
 def _longest(lines: Groups, time: Ints) -> Ints:
     """Return the cell with the most time of each line."""
-    order = ordered(lines.group_ids, -time)
-    return order[heads(lines.group_ids[order])]
+    order = order_by(lines.group_ids, -time)
+    return order[mark_heads(lines.group_ids[order])]
 
 
 def _families(lines: Groups, costs: list[Cost | None]) -> list[str | None]:
@@ -269,7 +277,9 @@ class _Cells:
             return np.asarray(np.bincount(lines.group_ids, weights, len(lines)), np.float64)
 
         def quotient(part: Floats, divisor: Floats, factor: float = 1) -> pa.Array:
-            return number(factor * part / np.where(divisor > 0, divisor, 1), FLOAT64, divisor > 0)
+            return build_numbers(
+                factor * part / np.where(divisor > 0, divisor, 1), FLOAT64, divisor > 0
+            )
 
         flops = total(self.flops)
         moved = total(self.moved)
@@ -288,10 +298,10 @@ class _Cells:
             quotient(flops, took, 1e-3),
             quotient(moved, took, 1e-3),
             quotient(flops, moved),
-            texts(bounds),
+            build_texts(bounds),
             quotient(total(least), total(self.count, is_bounded)),
             quotient(total(least), bounded_ns, 100),
-            number(beyond, FLOAT64, is_bounded[longest]),
+            build_numbers(beyond, FLOAT64, is_bounded[longest]),
         ]
 
 

@@ -8,15 +8,15 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import (
+    build_numbers,
     codes_of,
-    matching,
-    number,
+    decode_texts,
+    mark_valid,
+    match_texts,
     number_or_null,
-    numbers,
     read_keys,
     read_lengths,
-    text,
-    valid,
+    read_numbers,
 )
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints, Mask, take_or
@@ -24,7 +24,7 @@ from htk.base.core.analysis import analysis
 from htk.base.core.chart import Bar
 from htk.base.core.spread import BY_RANK
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
-from htk.quantities.measures.breakdown import percent
+from htk.quantities.measures.breakdown import build_percent
 from htk.quantities.measures.call_tree import CallTree
 
 _HOW = ("cuda graph", "compiled", "eager", "outside operators")
@@ -85,7 +85,7 @@ def compile_graph_coverage(
     ranks = groups.keys[:, 0]
     of_rank = Groups.by_keys(ranks)
     rank_time = of_rank.sum(time)[of_rank.group_ids]
-    launch = numbers(kernel_links["launch_row"], NONE)
+    launch = read_numbers(kernel_links["launch_row"], NONE)
     linked = launch != NONE
     calls = Groups.by_keys([groups.group_ids[linked], launch[linked]]).keys[:, 0]
     regions = _regions(cpu_ops, annotations)
@@ -93,11 +93,11 @@ def compile_graph_coverage(
     return pa.table(
         [
             number_or_null(ranks, INT32),
-            text(groups.keys[:, 1], pa.array(_HOW), compact=False),
-            number(time, INT64),
-            percent(time, rank_time),
-            number(groups.count, INT64),
-            number(np.bincount(calls, minlength=len(groups)), INT64),
+            decode_texts(groups.keys[:, 1], pa.array(_HOW), compact=False),
+            build_numbers(time, INT64),
+            build_percent(time, rank_time),
+            build_numbers(groups.count, INT64),
+            build_numbers(np.bincount(calls, minlength=len(groups)), INT64),
             *(pa.array([f[k] for f in facts], INT64) for k in range(4)),
         ],
         schema=RETURNS,
@@ -111,21 +111,21 @@ def _how(
     op_links: pa.Table,
     annotations: pa.Table,
 ) -> Ints:
-    graph = matching(kernel_links["launch_by"], lambda by: by == "graph")
-    graph |= valid(kernels["graph_id"]) & (numbers(kernels["graph_id"]) != 0)
-    row = numbers(kernel_links["op_row"], NONE)
-    range_ = numbers(kernel_links["annotation_row"], NONE)
-    ranges = matching(annotations["name"], _is_compiled)
+    graph = match_texts(kernel_links["launch_by"], lambda by: by == "graph")
+    graph |= mark_valid(kernels["graph_id"]) & (read_numbers(kernels["graph_id"]) != 0)
+    row = read_numbers(kernel_links["op_row"], NONE)
+    range_ = read_numbers(kernel_links["annotation_row"], NONE)
+    ranges = match_texts(annotations["name"], _is_compiled)
     compiled = take_or(_inside(cpu_ops, op_links), row, False)
     compiled |= take_or(ranges, range_, False)
-    compiled |= matching(kernels["name"], lambda name: name.startswith("triton_"))
+    compiled |= match_texts(kernels["name"], lambda name: name.startswith("triton_"))
     return np.where(graph, 0, np.where(compiled, 1, np.where(row != NONE, 2, 3)))
 
 
 def _inside(cpu_ops: pa.Table, op_links: pa.Table) -> Mask:
     """Return the operators that a compiled region calls, at any depth."""
     tree = CallTree.of(cpu_ops, op_links)
-    compiled = matching(cpu_ops["name"], _is_compiled)
+    compiled = match_texts(cpu_ops["name"], _is_compiled)
     for rows in tree.levels[1:]:
         compiled[rows] |= compiled[tree.parent[rows]]
     return compiled
@@ -162,7 +162,7 @@ def _regions(cpu_ops: pa.Table, annotations: pa.Table) -> dict[int, _Regions]:
         ]
         rows = np.flatnonzero(np.array([*is_compiling, False], bool)[codes])
         length = read_lengths(table_)
-        groups = Groups.by_keys(np.column_stack([numbers(table_["rank"], NONE), codes])[rows])
+        groups = Groups.by_keys(np.column_stack([read_numbers(table_["rank"], NONE), codes])[rows])
         sums = zip(groups.count.tolist(), groups.sum(length[rows]).tolist(), strict=True)
         for (rank, code), (count, spent) in zip(groups.keys.tolist(), sums, strict=True):
             # a distinct name of a rank

@@ -7,17 +7,17 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import (
+    build_numbers,
+    build_texts,
     codes_of,
-    matching,
-    number,
-    numbers,
+    decode_texts,
+    match_texts,
     read_keys,
+    read_numbers,
     read_times,
-    text,
-    texts,
 )
-from htk.base.columns.groups import Groups, event_keys, hosts, row_of
-from htk.base.columns.order import ordered
+from htk.base.columns.groups import Groups, event_keys, number_hosts, row_of
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Scatter
@@ -25,7 +25,7 @@ from htk.base.core.spread import ByRank
 from htk.base.errors import MissingTable
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.derived.exposure import comm_shares, lanes_of
-from htk.quantities.measures.breakdown import Pool, pooled, who_columns
+from htk.quantities.measures.breakdown import Pool, pool_rows, who_columns
 from htk.quantities.measures.passes import is_backward, phase_codes
 
 _UNIT = re.compile(r"FSDP::\w+ \((.+)\)")
@@ -93,32 +93,32 @@ def fsdp_units(
         raise MissingTable("no all-gathers and reduce-scatters of one group: no FSDP seen")
     start, end = read_times(source)
     step = kernel_links["step"].take(pa.array(kernel))
-    in_step = pooled("step", source, step)
+    in_step = pool_rows("step", source, step)
     group = _group_size(source)
-    gather = matching(source["type"], "all_gather".__eq__)
+    gather = match_texts(source["type"], "all_gather".__eq__)
     back = _passes(kernels, kernel_passes, cpu_ops)[kernel]
     keys = np.column_stack([in_step, group, gather, back]).astype(np.int64)
     order = Groups.by_keys(keys).rank_within(start)
     copies = _copies(kernels, kernel_links, cpu_ops)
-    lead, copied, ahead = _copy_outs(hosts(source), gather, start, end, kernels, copies)
+    lead, copied, ahead = _copy_outs(number_hosts(source), gather, start, end, kernels, copies)
     exposed = comm_shares(activities, lanes_of(source), start, end)[:, 1]
-    wanted = [pooled(per, source, step), ~gather, back, order, group]
+    wanted = [pool_rows(per, source, step), ~gather, back, order, group]
     rows = Groups.by_keys(wanted)
     tail = _last_reduction(in_step, gather, end)
-    small = numbers(source["in_bytes"])
-    large = numbers(source["out_bytes"])
+    small = read_numbers(source["in_bytes"])
+    large = read_numbers(source["out_bytes"])
     first = rows.first_row
     answer = pa.table(
         [
             *who_columns(rows.keys),
-            text(rows.keys[:, 3], pa.array(["all_gather", "reduce_scatter"])),
-            text(rows.keys[:, 4], pa.array(_PASSES)),
-            number(rows.keys[:, 5], INT32),
-            texts(_units(annotations, kernel_links, kernel[first])),
+            decode_texts(rows.keys[:, 3], pa.array(["all_gather", "reduce_scatter"])),
+            decode_texts(rows.keys[:, 4], pa.array(_PASSES)),
+            build_numbers(rows.keys[:, 5], INT32),
+            build_texts(_units(annotations, kernel_links, kernel[first])),
             source["group_size"].take(pa.array(first)).combine_chunks(),
-            number(rows.count, INT64),
-            number(np.minimum(small, large)[first], INT64),
-            number(np.maximum(small, large)[first], INT64),
+            build_numbers(rows.count, INT64),
+            build_numbers(np.minimum(small, large)[first], INT64),
+            build_numbers(np.maximum(small, large)[first], INT64),
             _mean(rows, end - start),
             _mean(rows, exposed),
             *(_mean(rows, value, lead != NONE) for value in (lead, copied, ahead)),
@@ -137,15 +137,15 @@ def fsdp_units(
 
 def _passes(kernels: pa.Table, kernel_passes: pa.Table, cpu_ops: pa.Table) -> Ints:
     """Return the place of each activity's pass in _PASSES; NONE: nothing tells it."""
-    with_operators = np.unique(numbers(cpu_ops["rank"], NONE))
+    with_operators = np.unique(read_numbers(cpu_ops["rank"], NONE))
     has_pass = (phase_codes(kernel_passes) != NONE) & np.isin(kernels["rank"], with_operators)
     return np.where(has_pass, is_backward(kernel_passes).astype(np.int64), NONE)
 
 
 def _sharding(collectives: pa.Table) -> Mask:
     """Gathers and reduce-scatters that the profiler saw, of groups that have both."""
-    kinds = [matching(collectives["type"], k.__eq__) for k in ("all_gather", "reduce_scatter")]
-    ours = matching(collectives["source"], "kineto".__eq__)
+    kinds = [match_texts(collectives["type"], k.__eq__) for k in ("all_gather", "reduce_scatter")]
+    ours = match_texts(collectives["source"], "kineto".__eq__)
     group = codes_of(collectives["group_ranks"])[0].astype(np.int64)
     both = [np.isin(group, np.unique(group[kind & ours])) for kind in kinds]
     return np.asarray((kinds[0] | kinds[1]) & ours & both[0] & both[1])
@@ -157,8 +157,8 @@ def _group_size(source: pa.Table) -> Ints:
 
 def _copies(kernels: pa.Table, kernel_links: pa.Table, cpu_ops: pa.Table) -> Ints:
     """Return the kernels that copy gathered parameters out."""
-    named = matching(cpu_ops["name"], lambda name: any(c in name for c in _COPY_OUT))
-    row = numbers(kernel_links["op_row"], NONE)
+    named = match_texts(cpu_ops["name"], lambda name: any(c in name for c in _COPY_OUT))
+    row = read_numbers(kernel_links["op_row"], NONE)
     return np.flatnonzero(take_or(named, row, False))
 
 
@@ -170,12 +170,12 @@ def _copy_outs(
     copied = fill_none(len(host))
     ahead = fill_none(len(host))
     begun, ended = read_times(kernels, copies)
-    owner = hosts(kernels)[copies]
+    owner = number_hosts(kernels)[copies]
     for recording in np.unique(host).tolist():  # cycles of ranks
         gathers = np.flatnonzero((host == recording) & gather)
-        gathers = gathers[ordered(start[gathers])]
+        gathers = gathers[order_by(start[gathers])]
         theirs = np.flatnonzero(owner == recording)
-        theirs = theirs[ordered(begun[theirs])]
+        theirs = theirs[order_by(begun[theirs])]
         if len(gathers) != len(theirs):
             continue
         lead[gathers] = np.maximum(begun[theirs] - end[gathers], 0)
@@ -198,9 +198,9 @@ def _last_reduction(in_step: Ints, gather: Mask, end: Ints) -> Mask:
 def _units(annotations: pa.Table, kernel_links: pa.Table, kernel: Ints) -> list[str | None]:
     """Names in the ranges round the launches; FSDP's hold NCCL's, so those round them count too."""
     start, end = read_times(annotations)
-    ours = np.flatnonzero(matching(annotations["name"], lambda n: _UNIT.match(n) is not None))
-    rank = numbers(annotations["rank"], NONE)
-    inner = numbers(kernel_links["annotation_row"], NONE)[kernel]
+    ours = np.flatnonzero(match_texts(annotations["name"], lambda n: _UNIT.match(n) is not None))
+    rank = read_numbers(annotations["rank"], NONE)
+    inner = read_numbers(kernel_links["annotation_row"], NONE)[kernel]
     units: list[str | None] = []
     for row in inner.tolist():  # a row of the answer each
         if row == NONE:
@@ -218,4 +218,4 @@ def _mean(rows: Groups, values: Ints, has_value: Mask | None = None) -> pa.Array
     some = np.ones(len(values), bool) if has_value is None else has_value
     count = rows.sum(some.astype(np.int64))
     total = rows.sum(np.where(some, values, 0))
-    return number(total / np.maximum(count, 1), FLOAT64, count > 0)
+    return build_numbers(total / np.maximum(count, 1), FLOAT64, count > 0)

@@ -8,8 +8,8 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, numbers
-from htk.base.columns.intervals import Spans, intersect, subtract, union
+from htk.base.columns.arrow import match_texts, read_numbers
+from htk.base.columns.intervals import Spans, intersect_spans, merge_spans, subtract_spans
 from htk.base.columns.types import Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
@@ -51,7 +51,7 @@ _WORK = {
 }
 _NAMED = {"preparation": "scheduler"}
 _UNRECORDED = "unrecorded_gpu_work_suspected"
-_NOTHING = union(np.empty(0, np.int64), np.empty(0, np.int64))
+_NOTHING = merge_spans(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
 @analysis(
@@ -82,18 +82,18 @@ def iteration_gaps(
     elapsed = 0
     for rank in np.unique(iterations.rank).tolist():
         own = (iterations.rank == rank) & (work.count > 0)
-        inside = union(work.first[own], work.last[own])
+        inside = merge_spans(work.first[own], work.last[own])
         if not own.any():
             continue
-        extent = union(inside.start[:1], inside.end[-1:])
+        extent = merge_spans(inside.start[:1], inside.end[-1:])
         waits = dict(_waits(_rows_of(pieces, rank)))
-        elapsed += extent.total - intersect(extent, waits.pop(_UNRECORDED, _NOTHING)).total
+        elapsed += extent.total - intersect_spans(extent, waits.pop(_UNRECORDED, _NOTHING)).total
         calls = [_rows_of(table, rank) for table in (python_calls, annotations, cpu_ops)]
         host = _host_work(calls, _rows_of(launches, rank))
         waits["transfers"] = _lone_copies(_rows_of(kernels, rank))
         for cause, waited in _by_work(waits, host):
-            spans[_BETWEEN, cause].append(subtract(intersect(waited, extent), inside))
-            spans[_WITHIN, cause].append(intersect(waited, inside))
+            spans[_BETWEEN, cause].append(subtract_spans(intersect_spans(waited, extent), inside))
+            spans[_WITHIN, cause].append(intersect_spans(waited, inside))
     count = max(int((work.count > 0).sum()), 1)
     rows = [_row(key, listed, count, max(elapsed, 1)) for key, listed in spans.items()]
     rows = sorted((row for row in rows if row["total_ns"]), key=_order)
@@ -119,42 +119,44 @@ def _row(
 
 
 def _rows_of(rows: pa.Table, rank: int) -> pa.Table:
-    return rows.filter(pa.array(numbers(rows["rank"], -1) == rank))
+    return rows.filter(pa.array(read_numbers(rows["rank"], -1) == rank))
 
 
 def _spans(rows: pa.Table, chosen: Mask) -> Spans:
-    return union(*(numbers(rows[name])[chosen].astype(np.int64) for name in ("start_ns", "end_ns")))
+    return merge_spans(
+        *(read_numbers(rows[name])[chosen].astype(np.int64) for name in ("start_ns", "end_ns"))
+    )
 
 
 def _waits(pieces: pa.Table) -> Iterator[tuple[str, Spans]]:
     """Yield when a rank's GPU is idle, by cause."""
     for cause in pieces["cause"].unique().to_pylist():
-        yield cause, _spans(pieces, matching(pieces["cause"], cause.__eq__))
+        yield cause, _spans(pieces, match_texts(pieces["cause"], cause.__eq__))
 
 
 def _lone_copies(kernels: pa.Table) -> Spans:
-    copies = matching(kernels["kind"], "memory".__eq__)
-    return subtract(_spans(kernels, copies), _spans(kernels, ~copies))
+    copies = match_texts(kernels["kind"], "memory".__eq__)
+    return subtract_spans(_spans(kernels, copies), _spans(kernels, ~copies))
 
 
 def _host_work(calls: list[pa.Table], launches: pa.Table) -> dict[str, Spans]:
     """Return when the threads that launch do which work; each time has but one."""
     threads = {*launches["thread"].to_pylist()}
     launching = [
-        rows.filter(pa.array(matching(rows["thread"], threads.__contains__))) for rows in calls
+        rows.filter(pa.array(match_texts(rows["thread"], threads.__contains__))) for rows in calls
     ]
     work: dict[str, Spans] = {}
     earlier = _NOTHING
     for name, pattern in _WORK.items():
         spans = [_called(rows, pattern) for rows in launching]
-        doing = union(*map(np.concatenate, zip(*spans, strict=True)))
-        work[name] = subtract(doing, earlier)
-        earlier = union(*map(np.concatenate, zip(earlier, doing, strict=True)))
+        doing = merge_spans(*map(np.concatenate, zip(*spans, strict=True)))
+        work[name] = subtract_spans(doing, earlier)
+        earlier = merge_spans(*map(np.concatenate, zip(earlier, doing, strict=True)))
     return work
 
 
 def _called(rows: pa.Table, pattern: re.Pattern[str]) -> Spans:
-    return _spans(rows, matching(rows["name"], lambda name: bool(pattern.search(name))))
+    return _spans(rows, match_texts(rows["name"], lambda name: bool(pattern.search(name))))
 
 
 def _by_work(waits: dict[str, Spans], host: dict[str, Spans]) -> Iterator[tuple[str, Spans]]:
@@ -164,6 +166,6 @@ def _by_work(waits: dict[str, Spans], host: dict[str, Spans]) -> Iterator[tuple[
         if cause == "unknown" or cause.startswith("host_"):
             for name, doing in host.items():
                 if name != _MODEL:
-                    yield _NAMED.get(name, name), intersect(waited, doing)
-                    left = subtract(left, doing)
+                    yield _NAMED.get(name, name), intersect_spans(waited, doing)
+                    left = subtract_spans(left, doing)
         yield cause, left

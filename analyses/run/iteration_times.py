@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.analyses.run.serving_iterations import serving_iterations
-from htk.base.columns.arrow import numbers, valid
+from htk.base.columns.arrow import mark_valid, read_numbers
 from htk.base.columns.types import Floats, Mask
 from htk.base.core.analysis import analysis, coverage_of, with_coverage
 from htk.base.core.chart import Bar
@@ -73,15 +73,15 @@ def iteration_times(
     rows = serving_iterations.function(
         annotations, kernels, kernel_links, idle_causes, collectives, collective_shares, match=match
     )
-    rows = rows.filter(pa.array(valid(rows["elapsed_ns"])))
+    rows = rows.filter(pa.array(mark_valid(rows["elapsed_ns"])))
     phase = np.array([str(name) for name in rows["phase"].to_pylist()])
-    answers = numbers(rows["decode_requests"], 0)
-    read = numbers(rows["prefill_tokens"], 0)
+    answers = read_numbers(rows["decode_requests"], 0)
+    read = read_numbers(rows["prefill_tokens"], 0)
     batch = np.where(answers > 0, answers, read)
-    requests = answers + numbers(rows["prefill_requests"], 0)
-    has_context = valid(rows["context_tokens"]) & (requests > 0)
+    requests = answers + read_numbers(rows["prefill_requests"], 0)
+    has_context = mark_valid(rows["context_tokens"]) & (requests > 0)
     context = np.where(
-        has_context, numbers(rows["context_tokens"], 0) / np.maximum(requests, 1), -1.0
+        has_context, read_numbers(rows["context_tokens"], 0) / np.maximum(requests, 1), -1.0
     )
     keys = [phase]
     if by == "size":
@@ -114,16 +114,18 @@ def _extent(name: str, values: Floats, present: Mask) -> dict[str, int | None]:
 
 
 def _quantiles(rows: pa.Table) -> dict[str, int | float | None]:
-    elapsed = numbers(rows["elapsed_ns"])
-    gaps = np.maximum(numbers(rows["gap_ns"])[valid(rows["gap_ns"])], 0)
+    elapsed = read_numbers(rows["elapsed_ns"])
+    gaps = np.maximum(read_numbers(rows["gap_ns"])[mark_valid(rows["gap_ns"])], 0)
     total = max(int(elapsed.sum()), 1)
-    padded = valid(rows["padded_tokens"])
-    read = numbers(rows["prefill_tokens"], 0)
-    tokens = read + numbers(rows["decode_tokens"], 0)
+    padded = mark_valid(rows["padded_tokens"])
+    read = read_numbers(rows["prefill_tokens"], 0)
+    tokens = read + read_numbers(rows["decode_tokens"], 0)
     # Acceptance of drafted tokens is not recorded: a request is given one at least.
-    answered = np.where(valid(rows["decode_tokens"]), numbers(rows["decode_requests"], 0), 0)
+    answered = np.where(
+        mark_valid(rows["decode_tokens"]), read_numbers(rows["decode_requests"], 0), 0
+    )
     served = int(read.sum() + answered.sum())
-    computed = int(numbers(rows["padded_tokens"])[padded].sum())
+    computed = int(read_numbers(rows["padded_tokens"])[padded].sum())
     wasted = computed - int(tokens[padded].sum())
     quantiles = {
         f"elapsed_ns_p{percent}": round(float(np.percentile(elapsed, percent)))
@@ -134,7 +136,7 @@ def _quantiles(rows: pa.Table) -> dict[str, int | float | None]:
         **quantiles,
         "gap_ns_p50": round(float(np.median(gaps))) if len(gaps) else None,
         "gap_pct": 100 * float(gaps.sum()) / total,
-        "exposed_comm_pct": 100 * float(numbers(rows["exposed_comm_ns"]).sum()) / total,
+        "exposed_comm_pct": 100 * float(read_numbers(rows["exposed_comm_ns"]).sum()) / total,
         "comm_wait_pct": _wait_pct(rows, total),
         "expert_imbalance_pct": _imbalance_pct(rows),
         "padding_pct": 100 * max(wasted, 0) / computed if computed else None,
@@ -143,16 +145,18 @@ def _quantiles(rows: pa.Table) -> dict[str, int | float | None]:
 
 
 def _wait_pct(rows: pa.Table, total: int) -> float | None:
-    matched = valid(rows["comm_wait_ns"])
+    matched = mark_valid(rows["comm_wait_ns"])
     return (
-        100 * float(numbers(rows["comm_wait_ns"])[matched].sum()) / total if matched.any() else None
+        100 * float(read_numbers(rows["comm_wait_ns"])[matched].sum()) / total
+        if matched.any()
+        else None
     )
 
 
 def _imbalance_pct(rows: pa.Table) -> float | None:
     """Return by how much the most of the ranks exceeds their mean, iteration by iteration."""
-    time = numbers(rows["expert_ns"]).astype(np.float64)
-    _, number = np.unique(numbers(rows["iteration"]), return_inverse=True)
+    time = read_numbers(rows["expert_ns"]).astype(np.float64)
+    _, number = np.unique(read_numbers(rows["iteration"]), return_inverse=True)
     ranks = np.bincount(number)
     if not time.sum() or ranks.max() < 2:
         return None

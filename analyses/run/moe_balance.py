@@ -6,14 +6,14 @@ from functools import lru_cache
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, number, number_or_null, numbers, valid
+from htk.base.columns.arrow import build_numbers, codes_of, mark_valid, number_or_null, read_numbers
 from htk.base.columns.groups import Groups, event_keys, row_of
 from htk.base.columns.types import NONE, Ints, Mask, take_or
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.errors import MissingTable
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
-from htk.quantities.measures.breakdown import ratio
+from htk.quantities.measures.breakdown import build_ratio
 from htk.quantities.measures.collective_calls import CollectiveCalls, size_facts
 
 RETURNS = table(
@@ -66,13 +66,13 @@ def moe_balance(
     layer = layer[common]
     groups = Groups.by_keys([group[rows], layer, rank])
     layers = Groups.by_keys(groups.keys[:, :2])
-    size = groups.sum(numbers(calls.table["out_bytes"], 0)[rows])
+    size = groups.sum(read_numbers(calls.table["out_bytes"], 0)[rows])
     tokens = _tokens(calls.table, rows)
     all_told = groups.min((tokens != NONE).astype(np.int64)) > 0
     layer_size = layers.sum(size)[layers.group_ids]
     members = layers.count[layers.group_ids]
     most = layers.max(size)[layers.group_ids]
-    has_size = groups.min(valid(calls.table["out_bytes"])[rows].astype(np.int64))
+    has_size = groups.min(mark_valid(calls.table["out_bytes"])[rows].astype(np.int64))
     # shares need the sizes of several ranks
     shared = np.where((members > 1) & (layers.min(has_size)[layers.group_ids] > 0), layer_size, 0)
     matched = (calls.match[rows] != NONE) & calls.waits.has_wait[rows]
@@ -82,18 +82,18 @@ def moe_balance(
     first = pa.array(rows[groups.first_row])
     answer = pa.table(
         [
-            number(groups.keys[:, 1], INT32),
+            build_numbers(groups.keys[:, 1], INT32),
             number_or_null(groups.keys[:, 2], INT32),
             calls.table["group"].take(first),
             calls.table["group_ranks"].take(first),
-            number(groups.count, INT64),
-            number(groups.sum(np.maximum(tokens, 0)), INT64, all_told),
-            number(size, INT64, has_size > 0),
-            ratio(100 * size, shared),
-            ratio(size * members, shared),
-            ratio(most * members, shared),
-            number(wait, INT64, groups.min(matched.astype(np.int64)) > 0),
-            number(groups.sum(time), INT64, timed),
+            build_numbers(groups.count, INT64),
+            build_numbers(groups.sum(np.maximum(tokens, 0)), INT64, all_told),
+            build_numbers(size, INT64, has_size > 0),
+            build_ratio(100 * size, shared),
+            build_ratio(size * members, shared),
+            build_ratio(most * members, shared),
+            build_numbers(wait, INT64, groups.min(matched.astype(np.int64)) > 0),
+            build_numbers(groups.sum(time), INT64, timed),
         ],
         schema=RETURNS,
     )
@@ -124,8 +124,8 @@ def _on_every_rank(call: Ints, rank: Ints) -> Mask:
 def _steps(table_: pa.Table, rows: Ints, kernels: pa.Table, kernel_links: pa.Table) -> Ints:
     """Cycle, and step that launched each, by its kernel; NONE for what has none."""
     kernel = row_of(event_keys(kernels), event_keys(table_)[rows])
-    step = take_or(numbers(kernel_links["step"], NONE), kernel)
-    return np.column_stack([numbers(table_["cycle"], 0)[rows], step]).astype(np.int64)
+    step = take_or(read_numbers(kernel_links["step"], NONE), kernel)
+    return np.column_stack([read_numbers(table_["cycle"], 0)[rows], step]).astype(np.int64)
 
 
 def _tokens(table_: pa.Table, rows: Ints) -> Ints:

@@ -6,24 +6,24 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import (
+    build_numbers,
     codes_of,
-    matching,
-    number,
+    decode_texts,
+    mark_valid,
+    match_texts,
     number_or_null,
-    numbers,
     read_keys,
+    read_numbers,
     read_times,
-    text,
-    valid,
 )
-from htk.base.columns.intervals import clip, union_lengths
-from htk.base.columns.order import ordered
+from htk.base.columns.intervals import clip_spans, union_lengths
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.errors import MissingTable
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
-from htk.quantities.measures.breakdown import percent
+from htk.quantities.measures.breakdown import build_percent
 from htk.quantities.measures.passes import is_backward
 
 PARTS = ("warm-up", "steady", "cool-down", "rest")
@@ -64,13 +64,13 @@ def pipeline_bubble(
     p2p = _p2p(collectives)
     if not p2p.num_rows:
         raise MissingTable("no sends or receives between ranks: no pipeline seen")
-    if not valid(kernel_passes["basis"]).any():
+    if not mark_valid(kernel_passes["basis"]).any():
         raise MissingTable("no kernel's pass is known: that needs CPU operators", "cpu_ops")
     windows = step_windows if step_windows.num_rows else rank_windows
     stages = _stages(p2p)
     windows = windows.filter(pa.array(np.isin(_ranks(windows), np.unique(_ranks(p2p)))))
     back = is_backward(kernel_passes)
-    compute = matching(kernels["kind"], "compute".__eq__)
+    compute = match_texts(kernels["kind"], "compute".__eq__)
     edges = _edges(windows, kernels, compute, back)
     length = np.diff(edges, axis=1)
     busy = _covered(edges, windows, _ranks(kernels)[compute], _spans(kernels, compute))
@@ -81,25 +81,25 @@ def pipeline_bubble(
     ]
     either = _covered(edges, windows, both_ranks, (spans[0], spans[1]))
     row, part = np.nonzero(length > 0)
-    rank = numbers(windows["rank"], NONE)[row]
-    cycle = numbers(windows["cycle"], NONE)[row]
-    step = numbers(windows["step"], NONE)[row]
+    rank = read_numbers(windows["rank"], NONE)[row]
+    cycle = read_numbers(windows["cycle"], NONE)[row]
+    step = read_numbers(windows["step"], NONE)[row]
     window_length = (edges[:, -1] - edges[:, 0])[row]
     stage = np.array([stages.get(r, NONE) for r in rank.tolist()], np.int64)
     bubble = (length - busy)[row, part]
     answer = pa.table(
         [
             number_or_null(rank, INT32),
-            number(cycle, INT32, step >= 0),
+            build_numbers(cycle, INT32, step >= 0),
             number_or_null(step, INT32),
             number_or_null(stage, INT32),
-            text(part, pa.array(PARTS), compact=False),
-            number(length[row, part], INT64),
-            number(busy[row, part], INT64),
-            number(bubble, INT64),
-            percent(bubble, length[row, part]),
-            percent(bubble, window_length),
-            number((either - busy)[row, part], INT64),
+            decode_texts(part, pa.array(PARTS), compact=False),
+            build_numbers(length[row, part], INT64),
+            build_numbers(busy[row, part], INT64),
+            build_numbers(bubble, INT64),
+            build_percent(bubble, length[row, part]),
+            build_percent(bubble, window_length),
+            build_numbers((either - busy)[row, part], INT64),
         ],
         schema=RETURNS,
     )
@@ -107,8 +107,8 @@ def pipeline_bubble(
 
 
 def _p2p(collectives: pa.Table) -> pa.Table:
-    sent = matching(collectives["type"], lambda kind: kind in ("send", "recv", "send_recv"))
-    ours = matching(collectives["source"], "kineto".__eq__)
+    sent = match_texts(collectives["type"], lambda kind: kind in ("send", "recv", "send_recv"))
+    ours = match_texts(collectives["source"], "kineto".__eq__)
     return collectives.filter(pa.array(sent & ours))
 
 
@@ -117,7 +117,7 @@ def _ranks(rows: pa.Table) -> Ints:
 
 
 def _spans(rows: pa.Table, chosen: Mask) -> tuple[Ints, Ints]:
-    return numbers(rows["start_ns"])[chosen], numbers(rows["end_ns"])[chosen]
+    return read_numbers(rows["start_ns"])[chosen], read_numbers(rows["end_ns"])[chosen]
 
 
 def _stages(p2p: pa.Table) -> dict[int, int]:
@@ -143,7 +143,7 @@ def _edges(windows: pa.Table, kernels: pa.Table, compute: Mask, back: Mask) -> I
     stage = _ranks(windows)
     for rank in np.unique(stage).tolist():
         of_rank = np.flatnonzero(compute & (owner == rank))
-        of_rank = of_rank[ordered(begin[of_rank])]
+        of_rank = of_rank[order_by(begin[of_rank])]
         for k in np.flatnonzero(stage == rank).tolist():  # its steps
             low, high = np.searchsorted(begin[of_rank], [start[k], end[k]])
             inside = of_rank[low:high]
@@ -165,11 +165,11 @@ def _covered(edges: Ints, windows: pa.Table, rank: Ints, spans: tuple[Ints, Ints
     stage = _ranks(windows)
     for own_rank in np.unique(stage).tolist():  # ranks
         rows = np.flatnonzero(stage == own_rank)
-        rows = rows[ordered(edges[rows, 0])]
+        rows = rows[order_by(edges[rows, 0])]
         low = edges[rows, :-1].ravel()
         high = edges[rows, 1:].ravel()
         of_rank = rank == own_rank
-        pieces = clip(spans[0][of_rank], spans[1][of_rank], low, high)
+        pieces = clip_spans(spans[0][of_rank], spans[1][of_rank], low, high)
         length = union_lengths(pieces.window, pieces.start, pieces.end, len(low))
         covered[rows] = length.reshape(len(rows), -1)
     return covered

@@ -7,13 +7,13 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import (
-    matching,
-    number,
+    build_numbers,
+    build_texts,
+    match_texts,
     number_or_null,
-    numbers,
     read_keys,
+    read_numbers,
     read_times,
-    texts,
 )
 from htk.base.columns.intervals import union_lengths
 from htk.base.columns.types import Ints, Mask, take_or
@@ -92,18 +92,18 @@ def serving_iterations(
     answer = pa.table(
         {
             "rank": number_or_null(rank, INT32),
-            "iteration": number(np.arange(len(rank)) - np.searchsorted(rank, rank), INT32),
-            "phase": texts([fact.phase for fact in facts]),
+            "iteration": build_numbers(np.arange(len(rank)) - np.searchsorted(rank, rank), INT32),
+            "phase": build_texts([fact.phase for fact in facts]),
             **{name: pa.array([of(fact) for fact in facts], INT64) for name, of in _COUNTS.items()},
-            "traits": texts([", ".join(fact.traits) or None for fact in facts]),
-            "start_ns": number(iterations.start, INT64),
-            "cpu_ns": number(iterations.end - iterations.start, INT64),
-            "device_busy_ns": number(gpu.busy, INT64),
-            "gpu_span_ns": number(span, INT64, gpu.count > 0),
-            "gap_ns": number(gpu.first - before, INT64, follows),
-            "elapsed_ns": number(elapsed - waited, INT64, gpu.count > 0),
+            "traits": build_texts([", ".join(fact.traits) or None for fact in facts]),
+            "start_ns": build_numbers(iterations.start, INT64),
+            "cpu_ns": build_numbers(iterations.end - iterations.start, INT64),
+            "device_busy_ns": build_numbers(gpu.busy, INT64),
+            "gpu_span_ns": build_numbers(span, INT64, gpu.count > 0),
+            "gap_ns": build_numbers(gpu.first - before, INT64, follows),
+            "elapsed_ns": build_numbers(elapsed - waited, INT64, gpu.count > 0),
             **_shared_model(iteration, len(rank), kernels, collectives, collective_shares),
-            "kernels": number(gpu.count, INT64),
+            "kernels": build_numbers(gpu.count, INT64),
         },
         schema=RETURNS,
     )
@@ -121,20 +121,20 @@ def _shared_model(
         begin, end = read_times(kernels, rows)
         return union_lengths(iteration[rows], begin, end, length)
 
-    computes = matching(kernels["kind"], "compute".__eq__)
-    comm = matching(kernels["kind"], "comm".__eq__)
+    computes = match_texts(kernels["kind"], "compute".__eq__)
+    comm = match_texts(kernels["kind"], "comm".__eq__)
     of_kernel = collective_rows(
         {"kernels": kernels, "collectives": collectives}, np.arange(kernels.num_rows)
     )
-    waited = take_or(numbers(shares["exposed_wait_ns"], 0), of_kernel, 0)
+    waited = take_or(read_numbers(shares["exposed_wait_ns"], 0), of_kernel, 0)
     timed = (of_kernel >= 0) & (iteration >= 0)
     waits = np.bincount(iteration[timed], waited[timed], length).astype(np.int64)
     has_waits = np.bincount(iteration[timed], minlength=length) > 0
     exposed = busy(computes | comm) - busy(computes)
     return {
-        "exposed_comm_ns": number(exposed, INT64),
-        "comm_wait_ns": number(waits, INT64, has_waits),
-        "expert_ns": number(busy(match_experts(kernels)), INT64),
+        "exposed_comm_ns": build_numbers(exposed, INT64),
+        "comm_wait_ns": build_numbers(waits, INT64, has_waits),
+        "expert_ns": build_numbers(busy(match_experts(kernels)), INT64),
     }
 
 
@@ -155,7 +155,7 @@ _COUNTS: dict[str, Callable[[ServerRange], int | None]] = {
 
 def _unrecorded_waits(idle_causes: pa.Table, rank: Ints, start: Ints, end: Ints) -> Ints:
     """Return how long each iteration's GPU waited for work that was not recorded."""
-    suspected = matching(idle_causes["cause"], "unrecorded_gpu_work_suspected".__eq__)
+    suspected = match_texts(idle_causes["cause"], "unrecorded_gpu_work_suspected".__eq__)
     rows = np.flatnonzero(suspected)
     waited = np.zeros(len(start), np.int64)
     idle_rank = _ranks(idle_causes)[rows]

@@ -7,23 +7,23 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.base.columns.arrow import (
+    build_numbers,
+    build_texts,
     codes_of,
-    number,
-    numbers,
+    mark_valid,
+    read_booleans,
     read_keys,
     read_lengths,
-    texts,
-    truths,
-    valid,
+    read_numbers,
 )
 from htk.base.columns.groups import Groups, row_of
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Floats, Ints, fill_none
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.errors import MissingTable
 from htk.base.schema import FLOAT64, INT32, TEXT, table
-from htk.quantities.measures.chance import shared
-from htk.quantities.measures.change_points import LEAST_STEPS, shifts
+from htk.quantities.measures.chance import correct_by_holm
+from htk.quantities.measures.change_points import LEAST_STEPS, find_best_splits
 
 FALSE_ALARMS = 0.01  # chance that a recording without any shift shows one
 STEP = "(step)"
@@ -75,7 +75,7 @@ def change_points(
     change = shifted["after"] - shifted["before"]
     share = 100 * change / np.maximum(shifted["before"], 1e-9)
     kept = np.abs(share) >= min_pct
-    order = np.flatnonzero(kept)[ordered(-np.abs(change[kept]))]
+    order = np.flatnonzero(kept)[order_by(-np.abs(change[kept]))]
     facts = {"steps": len(series.steps), "tried": len(series.names)}
     return with_coverage(_table(series, shifted, share, order), **facts)
 
@@ -97,7 +97,9 @@ def find_shifts(series: StepSeries) -> dict[str, NDArray[Any]]:
 
 def step_series(totals: pa.Table, windows: pa.Table) -> StepSeries:
     """Return the time of each name in the steps that all ranks recorded whole."""
-    windows = windows.filter(pa.array(valid(windows["step"]) & truths(windows["complete"])))
+    windows = windows.filter(
+        pa.array(mark_valid(windows["step"]) & read_booleans(windows["complete"]))
+    )
     rank, where = _rank_and_step(windows)
     ranks = np.unique(rank)
     distinct = Groups.by_keys(where)
@@ -128,7 +130,7 @@ def step_series(totals: pa.Table, windows: pa.Table) -> StepSeries:
 def _names(totals: pa.Table) -> tuple[list[str], Ints, Ints]:
     """Names that take some time, the code of each row (-1: another) and its time."""
     code, dictionary = codes_of(totals["name"])
-    length = numbers(totals["total_ns"])
+    length = read_numbers(totals["total_ns"])
     total = np.bincount(code[code >= 0], length[code >= 0], minlength=len(dictionary))
     kept = np.flatnonzero(total > _LEAST_SHARE * total.sum())
     new = fill_none(len(dictionary) + 1)
@@ -138,15 +140,15 @@ def _names(totals: pa.Table) -> tuple[list[str], Ints, Ints]:
 
 def _rank_and_step(table: pa.Table) -> tuple[Ints, Ints]:
     """Rank, and cycle and step, of each row."""
-    columns = numbers(table["cycle"], 0), numbers(table["step"], NONE)
+    columns = read_numbers(table["cycle"], 0), read_numbers(table["step"], NONE)
     where = np.column_stack([column.astype(np.int64) for column in columns])
     return read_keys(table["rank"]), where
 
 
 def _shifted(series: StepSeries, time: Floats, rank: Ints, name: Ints) -> dict[str, NDArray[Any]]:
     """Return the rows of a matrix of steps that shift, with what is known of each."""
-    shift = shifts(time)
-    falls, level = shared(shift.p, FALSE_ALARMS)
+    shift = find_best_splits(time)
+    falls, level = correct_by_holm(shift.p, FALSE_ALARMS)
     rows = np.flatnonzero(falls)
     adjusted = shift.p[rows] * FALSE_ALARMS / level[rows]
     before = shift.before[rows]
@@ -188,8 +190,11 @@ def _table(
 ) -> pa.Table:
     names = [series.names[int(k)] for k in shifted["name"][order].tolist()]
     rank = shifted["rank"][order].astype(np.int64)
-    columns = [texts(names), number(rank, INT32, rank != NONE)]
-    columns += [number(shifted[k][order].astype(np.int64), INT32) for k in _PLACES]
-    columns += [number(shifted[k][order], FLOAT64) for k in ("before", "after")]
-    columns += [number(share[order], FLOAT64), number(shifted["confidence"][order], FLOAT64)]
+    columns = [build_texts(names), build_numbers(rank, INT32, rank != NONE)]
+    columns += [build_numbers(shifted[k][order].astype(np.int64), INT32) for k in _PLACES]
+    columns += [build_numbers(shifted[k][order], FLOAT64) for k in ("before", "after")]
+    columns += [
+        build_numbers(share[order], FLOAT64),
+        build_numbers(shifted["confidence"][order], FLOAT64),
+    ]
     return pa.table(columns, schema=RETURNS)

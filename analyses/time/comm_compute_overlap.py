@@ -6,14 +6,14 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import (
-    alphabetical,
-    build,
+    build_numbers,
+    build_table,
     codes_of,
-    number,
+    decode_texts,
     number_or_null,
-    numbers,
+    rank_alphabetically,
     read_keys,
-    text,
+    read_numbers,
 )
 from htk.base.columns.groups import Groups, event_keys, row_of
 from htk.base.columns.types import NONE, Ints, take_or
@@ -21,17 +21,17 @@ from htk.base.core.analysis import Later, analysis
 from htk.base.core.chart import Bar
 from htk.base.core.spread import BY_RANK
 from htk.base.schema import BOOL, FLOAT64, INT32, INT64, TEXT, table
-from htk.quantities.derived.exposure import shared
+from htk.quantities.derived.exposure import share_out_time
 from htk.quantities.derived.window_times import kind_times
-from htk.quantities.derived.windows import fill, kinds_of
+from htk.quantities.derived.windows import fill_windows, kinds_of
 from htk.quantities.measures import hta_conventions
 from htk.quantities.measures.breakdown import (
     Compat,
     Per,
+    build_percent,
     chosen_times,
-    percent,
     step_cycles,
-    summed,
+    sum_windows,
 )
 
 By = Literal["total", "group", "collective"]
@@ -84,7 +84,7 @@ def comm_compute_overlap(
     """
     if compat == "hta":
         tables = (kernels, kernel_links, syncs, launches, annotations)
-        counted, windows = hta_conventions.classed(per, *(table() for table in tables))
+        counted, windows = hta_conventions.class_gpu_time(per, *(table() for table in tables))
         if by != "total":
             return _split(by, per, windows, counted, collectives())
         times = kind_times(counted, windows)
@@ -92,7 +92,7 @@ def comm_compute_overlap(
         windows, times = chosen_times(per, rank_window_times, step_window_times)
         if by != "total":
             return _split(by, per, windows, activities(), collectives())
-    who, sums = summed(
+    who, sums = sum_windows(
         per,
         windows,
         {
@@ -108,21 +108,21 @@ def _table(
     who: dict[str, pa.Array], comm: Ints, exposed: Ints, compute: Ints | None = None
 ) -> pa.Table:
     columns = who | {
-        "comm_ns": number(comm, INT64),
-        "overlap_ns": number(comm - exposed, INT64),
-        "overlap_pct": percent(comm - exposed, comm),
-        "exposed_comm_ns": number(exposed, INT64),
+        "comm_ns": build_numbers(comm, INT64),
+        "overlap_ns": build_numbers(comm - exposed, INT64),
+        "overlap_pct": build_percent(comm - exposed, comm),
+        "exposed_comm_ns": build_numbers(exposed, INT64),
     }
     if compute is not None:
-        columns["compute_ns"] = number(compute, INT64)
-    return build(RETURNS, columns, len(comm))
+        columns["compute_ns"] = build_numbers(compute, INT64)
+    return build_table(RETURNS, columns, len(comm))
 
 
 def _split(
     by: By, per: Per, windows: pa.Table, activities: pa.Table, collectives: pa.Table
 ) -> pa.Table:
     """Shared times of communication, added up by group or collective within each window."""
-    filled = fill(activities, windows)
+    filled = fill_windows(activities, windows)
     kinds = kinds_of(activities, filled.row)
     chosen = kinds.equals("comm")
     computing = filled.union(kinds.equals("compute"))
@@ -137,19 +137,19 @@ def _split(
     group = take_or(group, of)
     members = take_or(members, of)
     kind = take_or(kind, of)
-    event = numbers(activities["event"])[row]
-    step = numbers(windows["step"], NONE)[window]
+    event = read_numbers(activities["event"])[row]
+    step = read_numbers(windows["step"], NONE)[window]
     rank = read_keys(windows["rank"])[window]
-    device = numbers(windows["device"], NONE)[window]
-    cycle = step_cycles(windows, numbers(windows["step"], NONE))[window]
+    device = read_numbers(windows["device"], NONE)[window]
+    cycle = step_cycles(windows, read_numbers(windows["step"], NONE))[window]
     single = by == "collective"
     keys = [
         rank,
         device,
         cycle,
         np.where((step < 0) & (per == "step"), np.iinfo(np.int32).max, step),
-        alphabetical(group, groups),
-        alphabetical(members, listed),
+        rank_alphabetically(group, groups),
+        rank_alphabetically(members, listed),
         event if single else np.full(len(row), -1),
     ]
     by_key = Groups.by_keys(np.stack(keys, axis=1).astype(np.int64))
@@ -159,13 +159,13 @@ def _split(
     who = {
         "rank": number_or_null(rank[first], INT32),
         "device": number_or_null(device[first], INT32),
-        "cycle": number(cycle[first], INT32, (step[first] >= 0) & (per == "step")),
-        "step": number(step[first], INT32, (step[first] >= 0) & (per == "step")),
+        "cycle": build_numbers(cycle[first], INT32, (step[first] >= 0) & (per == "step")),
+        "step": build_numbers(step[first], INT32, (step[first] >= 0) & (per == "step")),
         "complete": pa.array(by_key.max(incomplete.astype(np.int64)) == 0),
-        "group": text(group[first], groups),
-        "group_ranks": text(members[first], listed),
-        "type": text(codes, types),
-        "event": number(event[first], INT64, np.full(len(first), single)),
+        "group": decode_texts(group[first], groups),
+        "group_ranks": decode_texts(members[first], listed),
+        "type": decode_texts(codes, types),
+        "event": build_numbers(event[first], INT64, np.full(len(first), single)),
     }
-    comm = by_key.sum(shared(start, end, None))
-    return _table(who, comm, by_key.sum(shared(start, end, computing)))
+    comm = by_key.sum(share_out_time(start, end, None))
+    return _table(who, comm, by_key.sum(share_out_time(start, end, computing)))

@@ -4,12 +4,18 @@ from typing import Annotated
 
 import pyarrow as pa
 
-from htk.base.columns.arrow import number
+from htk.base.columns.arrow import build_numbers
 from htk.base.core.analysis import Later, analysis
 from htk.base.core.chart import Bar
 from htk.base.core.spread import BY_RANK
 from htk.base.schema import BOOL, FLOAT64, INT32, INT64, table
-from htk.quantities.measures.breakdown import Per, chosen_times, percent, ratio, summed
+from htk.quantities.measures.breakdown import (
+    Per,
+    build_percent,
+    build_ratio,
+    chosen_times,
+    sum_windows,
+)
 
 RETURNS = table(
     rank=(INT32, "Global rank."),
@@ -43,7 +49,7 @@ def comm_compute_ratio(
     Waiting for other ranks inside a communication kernel counts as communication here.
     """
     windows, times = chosen_times(per, rank_window_times, step_window_times)
-    who, sums = summed(
+    who, sums = sum_windows(
         per,
         windows,
         {
@@ -54,7 +60,10 @@ def comm_compute_ratio(
         },
     )
     columns = [who[k] for k in ("rank", "device", "cycle", "step", "complete")]
-    columns += [number(value, INT64) for value in sums.values()]
+    columns += [build_numbers(value, INT64) for value in sums.values()]
     both = sums["compute_kernel"] + sums["comm_kernel"]
-    columns += [percent(sums["comm_kernel"], both), ratio(sums["comm"], sums["compute"])]
+    columns += [
+        build_percent(sums["comm_kernel"], both),
+        build_ratio(sums["comm"], sums["compute"]),
+    ]
     return pa.table(columns, schema=RETURNS)

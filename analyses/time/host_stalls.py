@@ -6,14 +6,21 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, number, number_or_null, numbers, texts
-from htk.base.columns.groups import Groups, unpaired
-from htk.base.columns.order import ordered
+from htk.base.columns.arrow import (
+    build_numbers,
+    build_texts,
+    codes_of,
+    match_texts,
+    number_or_null,
+    read_numbers,
+)
+from htk.base.columns.groups import Groups, split_pairs
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Ints, fill_none, take_or
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.schema import INT32, INT64, TEXT, table
-from htk.quantities.derived.explained_idle import CAUSES, Stalls, device_pieces, explained
+from htk.quantities.derived.explained_idle import CAUSES, Stalls, device_pieces, explain_idle
 from htk.quantities.derived.host_states import OPERATOR, SYNC, SYSTEM
 
 RETURNS = table(
@@ -68,21 +75,21 @@ def host_stalls(
     paths, labels = _paths(cpu_ops, op_links, np.unique(shown.op[shown.op >= 0]))
     path = take_or(paths, shown.op)
     cause = _cause(shown, cpu_ops)
-    keys = np.stack([unpaired(shown.host)[0], cause, shown.name, path], axis=1)
+    keys = np.stack([split_pairs(shown.host)[0], cause, shown.name, path], axis=1)
     groups = Groups.by_keys(keys.astype(np.int64))
     idle = groups.sum(caused)
     lasted = groups.sum(shown.end - shown.start)
-    order = ordered(-idle, -lasted)[: n or None]
+    order = order_by(-idle, -lasted)[: n or None]
     rank, cause, name, path = groups.keys[order].reshape(-1, 4).T
     table = pa.table(
         [
             number_or_null(rank, INT32),
-            texts([_LABELS[c] for c in cause.tolist()]),
-            texts([shown.names[k] for k in name.tolist()]),
-            texts([labels.get(p) for p in path.tolist()]),
-            number(groups.count[order], INT64),
-            number(lasted[order], INT64),
-            number(idle[order], INT64),
+            build_texts([_LABELS[c] for c in cause.tolist()]),
+            build_texts([shown.names[k] for k in name.tolist()]),
+            build_texts([labels.get(p) for p in path.tolist()]),
+            build_numbers(groups.count[order], INT64),
+            build_numbers(lasted[order], INT64),
+            build_numbers(idle[order], INT64),
         ],
         schema=RETURNS,
     )
@@ -95,7 +102,7 @@ def _costs(stalls: Stalls, idle_causes: pa.Table) -> tuple[Stalls, Ints]:
     """Return the stalls to show, and the idle time of devices that each explains; operators and
     calls of the operating system are shown where they explain some."""
     pieces = device_pieces(idle_causes)
-    stall, idle = explained(stalls, pieces)
+    stall, idle = explain_idle(stalls, pieces)
     caused = np.zeros(len(stalls.start), np.int64)
     np.add.at(caused, stall[stall >= 0], idle[stall >= 0])
     shown = ~np.isin(stalls.state, (OPERATOR, SYSTEM)) | (caused > 0)
@@ -104,7 +111,7 @@ def _costs(stalls: Stalls, idle_causes: pa.Table) -> tuple[Stalls, Ints]:
 
 def _cause(stalls: Stalls, cpu_ops: pa.Table) -> Ints:
     """Return the state, with blocking calls told apart."""
-    item = np.append(matching(cpu_ops["name"], lambda n: bool(_ITEM.search(n))), False)
+    item = np.append(match_texts(cpu_ops["name"], lambda n: bool(_ITEM.search(n))), False)
     copies = np.array([bool(name and "emcpy" in name) for name in stalls.names])
     block = stalls.state == SYNC
     kinds = [block & item[stalls.op], block & copies[stalls.name]]
@@ -113,8 +120,8 @@ def _cause(stalls: Stalls, cpu_ops: pa.Table) -> Ints:
 
 def _paths(cpu_ops: pa.Table, op_links: pa.Table, wanted: Ints) -> tuple[Ints, dict[int, str]]:
     """Number of each wanted operator's chain of callers, and the chains in words."""
-    parent = numbers(op_links["parent_row"], -1)
-    depth = numbers(op_links["depth"]).astype(np.int64)
+    parent = read_numbers(op_links["parent_row"], -1)
+    depth = read_numbers(op_links["depth"]).astype(np.int64)
     codes, dictionary = codes_of(cpu_ops["name"])
     path = fill_none(cpu_ops.num_rows)
     rows = needed = wanted

@@ -6,19 +6,19 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import (
-    boolean,
-    number,
+    build_booleans,
+    build_numbers,
+    decode_texts,
+    mark_valid,
     number_or_null,
-    numbers,
+    read_booleans,
     read_keys,
+    read_numbers,
     read_times,
-    text,
-    truths,
-    valid,
 )
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
-from htk.base.columns.segments import heads
+from htk.base.columns.order import order_by
+from htk.base.columns.segments import mark_heads
 from htk.base.columns.types import NO_TIME, NONE, Ints
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
@@ -27,7 +27,7 @@ from htk.base.schema import BOOL, FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.derived.idle import CAUSES, LIMITS
 from htk.quantities.derived.idle_totals import cause_numbers
 from htk.quantities.measures import hta_conventions
-from htk.quantities.measures.breakdown import Compat, Per, percent, step_cycles
+from htk.quantities.measures.breakdown import Compat, Per, build_percent, step_cycles
 
 By = Literal["device", "stream"]
 _NO_STEP = np.iinfo(np.int32).max  # what has no number comes last
@@ -90,16 +90,16 @@ def idle_breakdown(
         hta_conventions.refuse_steps(per)
         return _like_hta(hta_conventions.kept_kernels(kernels(), kernel_links(), annotations()))
     times = (rank_idle_times if per == "rank" else step_idle_times)()
-    of_device = ~valid(times["stream"])
-    times = times.filter(boolean(of_device if by == "device" else ~of_device))
+    of_device = ~mark_valid(times["stream"])
+    times = times.filter(build_booleans(of_device if by == "device" else ~of_device))
     step = read_keys(times["step"]) if per == "step" else None
     cycle = step_cycles(times, np.full(times.num_rows, -1) if step is None else step)
     who = [read_keys(times[name]) for name in ("rank", "device", "stream")]
     last = np.full(times.num_rows, _NO_STEP) if step is None else np.where(step < 0, _NO_STEP, step)
     groups = Groups.by_keys([*who, cycle, last, cause_numbers(times["cause"])])
-    keys, idle = groups.keys, groups.sum(numbers(times["idle_ns"]))
-    complete = groups.min(truths(times["complete"]).astype(np.int64))
-    gaps = groups.sum(numbers(times["gaps"]))
+    keys, idle = groups.keys, groups.sum(read_numbers(times["idle_ns"]))
+    complete = groups.min(read_booleans(times["complete"]).astype(np.int64))
+    gaps = groups.sum(read_numbers(times["gaps"]))
     answer = _table(keys, idle, gaps, complete, pa.array(CAUSES))
     return with_coverage(answer, **_unexplained(keys, idle, pa.array(CAUSES)))
 
@@ -116,13 +116,13 @@ def _table(keys: Ints, idle: Ints, count: Ints, complete: Ints, causes: pa.Array
         number_or_null(keys[:, 0], INT32),
         number_or_null(keys[:, 1], INT32),
         number_or_null(keys[:, 2], INT64),
-        number(keys[:, 3], INT32, keys[:, 4] < _NO_STEP),
-        number(keys[:, 4], INT32, keys[:, 4] < _NO_STEP),
-        boolean(complete > 0),
-        text(keys[:, 5], causes),
-        number(idle, INT64),
-        percent(idle, share[order]),
-        number(count, INT64),
+        build_numbers(keys[:, 3], INT32, keys[:, 4] < _NO_STEP),
+        build_numbers(keys[:, 4], INT32, keys[:, 4] < _NO_STEP),
+        build_booleans(complete > 0),
+        decode_texts(keys[:, 5], causes),
+        build_numbers(idle, INT64),
+        build_percent(idle, share[order]),
+        build_numbers(count, INT64),
     ]
     return pa.table(columns, schema=RETURNS)
 
@@ -143,16 +143,16 @@ def _unexplained(keys: Ints, idle: Ints, causes: pa.Array) -> dict[str, object]:
 def _like_hta(kernels: pa.Table) -> pa.Table:
     """Return the gaps between neighbours of a stream, which may be negative where they overlap."""
     rank = read_keys(kernels["rank"])
-    stream = numbers(kernels["stream"], NONE)
+    stream = read_numbers(kernels["stream"], NONE)
     start, end = read_times(kernels)
-    launch = numbers(kernels["launch_start_ns"], NO_TIME)
-    order = ordered(rank, stream, start)
+    launch = read_numbers(kernels["launch_start_ns"], NO_TIME)
+    order = order_by(rank, stream, start)
     rank = rank[order]
     stream = stream[order]
     start = start[order]
     end = end[order]
     launch = launch[order]
-    after = ~heads(rank, stream)
+    after = ~mark_heads(rank, stream)
     before = np.append(0, end[:-1])[: len(end)]
     gap = np.where(after, start - before, 0)
     late = after & (launch > NO_TIME) & (launch > before)

@@ -6,14 +6,21 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import boolean, number, number_or_null, numbers, texts, truths
+from htk.base.columns.arrow import (
+    build_booleans,
+    build_numbers,
+    build_texts,
+    number_or_null,
+    read_booleans,
+    read_numbers,
+)
 from htk.base.columns.types import Ints
 from htk.base.core.analysis import Later, analysis
 from htk.base.core.chart import Bar
 from htk.base.schema import BOOL, FLOAT64, INT32, INT64, TEXT, table
 from htk.quantities.derived.window_times import kind_times
 from htk.quantities.measures import hta_conventions
-from htk.quantities.measures.breakdown import Compat, Per, chosen_times, percent, summed
+from htk.quantities.measures.breakdown import Compat, Per, build_percent, chosen_times, sum_windows
 
 _KINDS = ("compute", "comm", "memory")
 _WHO = ("rank", "device", "cycle", "step", "complete")
@@ -57,21 +64,21 @@ def kernel_kinds(
     """
     if compat == "hta":
         tables = (kernels, kernel_links, syncs, launches, annotations)
-        activities, windows = hta_conventions.classed(per, *(table() for table in tables))
+        activities, windows = hta_conventions.class_gpu_time(per, *(table() for table in tables))
         times = kind_times(activities, windows)
     else:
         windows, times = chosen_times(per, rank_window_times, step_window_times)
     exact = {"+".join(kinds): times.exactly(*kinds) for kinds in _CLASSES}
     if compat == "hta":  # synchronisations on a stream, of which HTA has no class
         exact["other"] = np.zeros_like(times.total)
-    who, sums = summed(per, windows, exact)
+    who, sums = sum_windows(per, windows, exact)
     matrix = np.stack(list(sums.values()), axis=1).reshape(-1, len(_CLASSES))
     return pa.concat_tables([_all_ranks(per, who, matrix), _rows(who, matrix)])
 
 
 def _all_ranks(per: Per, who: dict[str, pa.Array], times: Ints) -> pa.Table:
     """Return the sums over ranks: of everything, or of each step."""
-    keys = np.stack([numbers(who[name], -1) for name in ("cycle", "step")], axis=1)
+    keys = np.stack([read_numbers(who[name], -1) for name in ("cycle", "step")], axis=1)
     unique, step_of_row = np.unique(keys, axis=0, return_inverse=True)
     cycles = unique[:, 0]
     steps = unique[:, 1]
@@ -79,14 +86,14 @@ def _all_ranks(per: Per, who: dict[str, pa.Array], times: Ints) -> pa.Table:
     total = np.zeros((len(steps), len(_CLASSES)), np.int64)
     np.add.at(total, step_of_row, times)
     complete = np.ones(len(steps), bool)
-    np.logical_and.at(complete, step_of_row, truths(who["complete"]))
+    np.logical_and.at(complete, step_of_row, read_booleans(who["complete"]))
     nobody = pa.nulls(len(steps), INT32)
     together = {
         "rank": nobody,
         "device": nobody,
-        "cycle": number(cycles, INT32, steps >= 0),
+        "cycle": build_numbers(cycles, INT32, steps >= 0),
         "step": number_or_null(steps, INT32),
-        "complete": boolean(complete),
+        "complete": build_booleans(complete),
     }
     return _rows(together, total)
 
@@ -98,8 +105,8 @@ def _rows(who: dict[str, pa.Array], times: Ints) -> pa.Table:
     windows = pa.array(row)
     columns = [who[name].take(windows) for name in _WHO]
     columns += [
-        texts(["+".join(_CLASSES[k]) for k in kind.tolist()]),
-        number(times[row, kind], INT64),
-        percent(times[row, kind], busy[row]),
+        build_texts(["+".join(_CLASSES[k]) for k in kind.tolist()]),
+        build_numbers(times[row, kind], INT64),
+        build_percent(times[row, kind], busy[row]),
     ]
     return pa.table(columns, schema=RETURNS)

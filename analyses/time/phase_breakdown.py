@@ -6,14 +6,14 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import (
-    boolean,
+    build_booleans,
+    build_numbers,
     codes_of,
-    matching,
-    number,
+    decode_texts,
+    mark_valid,
+    match_texts,
     number_or_null,
     read_times,
-    text,
-    valid,
 )
 from htk.base.columns.groups import Groups
 from htk.base.columns.intervals import union_lengths
@@ -24,7 +24,7 @@ from htk.base.core.spread import ByRank
 from htk.base.errors import MissingTable
 from htk.base.names.phases import PHASES
 from htk.base.schema import BOOL, FLOAT64, INT32, INT64, TEXT, table
-from htk.quantities.measures.breakdown import Per, percent
+from htk.quantities.measures.breakdown import Per, build_percent
 from htk.quantities.measures.host_phases import NO_STEP, host_phase_spans, phase_keys
 from htk.quantities.measures.passes import phase_codes
 
@@ -88,24 +88,24 @@ def phase_breakdown(
     device_busy_ns = union_lengths(of_gpu, start, end, count)
     device_ns = np.bincount(of_gpu, end - start, minlength=count)[:count].astype(np.int64)
     many = np.bincount(of_gpu, minlength=count)[:count]
-    by_range = matching(kernel_passes["basis"], "user range".__eq__)
+    by_range = match_texts(kernel_passes["basis"], "user range".__eq__)
     guessed = np.bincount(of_gpu, ~by_range * (end - start), minlength=count)[:count]
-    based = np.bincount(of_gpu, valid(kernel_passes["basis"]), minlength=count)[:count]
+    based = np.bincount(of_gpu, mark_valid(kernel_passes["basis"]), minlength=count)[:count]
     rank, cycle, step, phase = groups.keys.reshape(-1, 4).T
     of_step = Groups.by_keys(groups.keys[:, :3])
     total = of_step.sum(device_busy_ns)[of_step.group_ids] if count else device_busy_ns
     table = pa.table(
         [
             number_or_null(rank, INT32),
-            number(cycle, INT32, step < NO_STEP),
-            number(step, INT32, step < NO_STEP),
-            text(np.where(phase < len(PHASES), phase, -1), pa.array(PHASES)),
-            boolean(2 * guessed > device_ns, based > 0),
-            number(union_lengths(of_host, host_start, host_end, count), INT64),
-            number(device_busy_ns, INT64, np.full(count, kernels.num_rows > 0)),
-            number(device_ns, INT64),
-            number(many, INT64),
-            percent(device_busy_ns, total),
+            build_numbers(cycle, INT32, step < NO_STEP),
+            build_numbers(step, INT32, step < NO_STEP),
+            decode_texts(np.where(phase < len(PHASES), phase, -1), pa.array(PHASES)),
+            build_booleans(2 * guessed > device_ns, based > 0),
+            build_numbers(union_lengths(of_host, host_start, host_end, count), INT64),
+            build_numbers(device_busy_ns, INT64, np.full(count, kernels.num_rows > 0)),
+            build_numbers(device_ns, INT64),
+            build_numbers(many, INT64),
+            build_percent(device_busy_ns, total),
         ],
         schema=RETURNS,
     )

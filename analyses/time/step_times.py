@@ -3,9 +3,16 @@
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import boolean, number, number_or_null, numbers, truths, valid
+from htk.base.columns.arrow import (
+    build_booleans,
+    build_numbers,
+    mark_valid,
+    number_or_null,
+    read_booleans,
+    read_numbers,
+)
 from htk.base.columns.groups import Groups, row_of
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Ints, Mask
 from htk.base.core.analysis import analysis
 from htk.base.core.chart import Line
@@ -50,7 +57,7 @@ def step_times(step_windows: pa.Table, step_marks: pa.Table) -> pa.Table:
     others wait for data before theirs, it is not complete. One step alone tells nothing of that.
     """
     cpu, finished = host_steps(step_marks)
-    gpu = step_windows.filter(boolean(valid(step_windows["step"])))
+    gpu = step_windows.filter(build_booleans(mark_valid(step_windows["step"])))
     keys = step_keys(gpu)
     alone = row_of(keys[:, :3], cpu[:, :3]) == _NONE
     if not len(keys) and not alone.any():
@@ -60,8 +67,8 @@ def step_times(step_windows: pa.Table, step_marks: pa.Table) -> pa.Table:
     rows = np.concatenate([host_rows, np.flatnonzero(alone)])
     on_host = host[rows]
     count = len(keys)
-    complete = np.append(truths(gpu["complete"]), finished[alone])
-    device = np.append(numbers(gpu["device"], _NONE), np.full(len(rows) - count, _NONE))
+    complete = np.append(read_booleans(gpu["complete"]), finished[alone])
+    device = np.append(read_numbers(gpu["device"], _NONE), np.full(len(rows) - count, _NONE))
     who = np.concatenate([keys[:, :3], cpu[alone, :3]])
     has_gpu = np.arange(len(rows)) < count
     has_cpu = rows != _NONE
@@ -73,19 +80,19 @@ def step_times(step_windows: pa.Table, step_marks: pa.Table) -> pa.Table:
     columns = {
         "rank": number_or_null(who[:, 0], INT32),
         "device": number_or_null(device, INT32),
-        "cycle": number(who[:, 1], INT32),
-        "step": number(who[:, 2], INT32),
-        "complete": boolean(complete),
-        "start_ns": number(start, INT64),
-        "cpu_ns": number(on_host[:, 4] - on_host[:, 3], INT64, has_cpu),
-        "gpu_period_ns": number(length, INT64, has_gpu),
-        "duration_ns": number(length, INT64, has_gpu | ~has_gpu.any()),
-        "launch_lag_ns": number(end - on_host[:, 4], INT64, has_gpu & has_cpu),
-        "skew_ns": number(length - lowest, INT64, comparable),
-        "over_usual_ns": number(length - median, INT64, comparable),
+        "cycle": build_numbers(who[:, 1], INT32),
+        "step": build_numbers(who[:, 2], INT32),
+        "complete": build_booleans(complete),
+        "start_ns": build_numbers(start, INT64),
+        "cpu_ns": build_numbers(on_host[:, 4] - on_host[:, 3], INT64, has_cpu),
+        "gpu_period_ns": build_numbers(length, INT64, has_gpu),
+        "duration_ns": build_numbers(length, INT64, has_gpu | ~has_gpu.any()),
+        "launch_lag_ns": build_numbers(end - on_host[:, 4], INT64, has_gpu & has_cpu),
+        "skew_ns": build_numbers(length - lowest, INT64, comparable),
+        "over_usual_ns": build_numbers(length - median, INT64, comparable),
     }
     table = pa.table(columns, schema=RETURNS)
-    return table.take(number(ordered(who[:, 0], who[:, 1], who[:, 2], device), INT64))
+    return table.take(build_numbers(order_by(who[:, 0], who[:, 1], who[:, 2], device), INT64))
 
 
 def _over_ranks(step: Ints, length: Ints, complete: Mask) -> tuple[Ints, Ints]:

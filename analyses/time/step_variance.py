@@ -5,16 +5,22 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import boolean, codes_of, number, truths, valid
+from htk.base.columns.arrow import (
+    build_booleans,
+    build_numbers,
+    codes_of,
+    mark_valid,
+    read_booleans,
+)
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Ints
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.schema import BOOL, FLOAT64, INT32, INT64, table
 from htk.quantities.derived.window_times import times_within
-from htk.quantities.derived.windows import WindowedSpans, fill, kinds_of
-from htk.quantities.measures.breakdown import percent
+from htk.quantities.derived.windows import WindowedSpans, fill_windows, kinds_of
+from htk.quantities.measures.breakdown import build_percent
 
 RETURNS = table(
     rank=(INT32, "Global rank."),
@@ -52,10 +58,10 @@ def step_variance(activities: pa.Table, step_windows: pa.Table) -> pa.Table:
     All steps of all ranks are compared with one of them, the step of median length (the lower of
     two). The five parts add up to the excess exactly.
     """
-    windows = step_windows.filter(pa.array(valid(step_windows["step"])))
-    filled = fill(activities, windows)
+    windows = step_windows.filter(pa.array(mark_valid(step_windows["step"])))
+    filled = fill_windows(activities, windows)
     times = times_within(activities, filled)
-    complete = truths(windows["complete"])
+    complete = read_booleans(windows["complete"])
     reference = _median(times.total, complete)
     exposed = times.exposed("comm", "compute", "memory")
     idle = times.idle
@@ -65,10 +71,10 @@ def step_variance(activities: pa.Table, step_windows: pa.Table) -> pa.Table:
     host = _less(idle, reference)
     overlap = excess - parts.speed - parts.work - wait - host
     median = np.full(len(excess), times.total[reference] if len(excess) else 0)
-    columns = [windows[c] for c in ("rank", "device", "cycle", "step")] + [boolean(complete)]
-    columns += [number(times.total, INT64), number(excess, INT64)]
-    columns += [number(p, INT64) for p in (parts.speed, parts.work, wait, host, overlap)]
-    columns += [percent(excess, median)]
+    columns = [windows[c] for c in ("rank", "device", "cycle", "step")] + [build_booleans(complete)]
+    columns += [build_numbers(times.total, INT64), build_numbers(excess, INT64)]
+    columns += [build_numbers(p, INT64) for p in (parts.speed, parts.work, wait, host, overlap)]
+    columns += [build_percent(excess, median)]
     return with_coverage(pa.table(columns, schema=RETURNS), **_reference(windows, reference))
 
 
@@ -81,7 +87,7 @@ def _reference(windows: pa.Table, row: int) -> dict[str, object]:
 def _median(length: Ints, complete: np.ndarray) -> int:
     """Return the row of median length among complete steps."""
     rows = np.flatnonzero(complete) if complete.any() else np.arange(len(length))
-    order = rows[ordered(length[rows])]
+    order = rows[order_by(length[rows])]
     return int(order[(len(order) - 1) // 2]) if len(order) else 0
 
 

@@ -4,14 +4,14 @@ from typing import Annotated
 
 import pyarrow as pa
 
-from htk.base.columns.arrow import number
+from htk.base.columns.arrow import build_numbers
 from htk.base.core.analysis import Later, analysis
 from htk.base.core.chart import Bar
 from htk.base.core.spread import BY_RANK
 from htk.base.schema import BOOL, FLOAT64, INT32, INT64, table
 from htk.quantities.derived.window_times import kind_times
 from htk.quantities.measures import hta_conventions
-from htk.quantities.measures.breakdown import Compat, Per, chosen_times, percent, summed
+from htk.quantities.measures.breakdown import Compat, Per, build_percent, chosen_times, sum_windows
 
 _NS = ("busy", "compute", "comm", "exposed_comm", "memory", "exposed_memory", "other", "idle")
 
@@ -69,11 +69,11 @@ def time_breakdown(
     """
     if compat == "hta":
         tables = (kernels, kernel_links, syncs, launches, annotations)
-        activities, windows = hta_conventions.classed(per, *(table() for table in tables))
+        activities, windows = hta_conventions.class_gpu_time(per, *(table() for table in tables))
         times = kind_times(activities, windows)
     else:
         windows, times = chosen_times(per, rank_window_times, step_window_times)
-    who, sums = summed(
+    who, sums = sum_windows(
         per,
         windows,
         {
@@ -89,6 +89,6 @@ def time_breakdown(
         },
     )
     columns = [who[k] for k in ("rank", "device", "cycle", "step", "complete")]
-    columns += [number(value, INT64) for value in sums.values()]
-    columns += [percent(sums[name], sums["total"]) for name in _NS]
+    columns += [build_numbers(value, INT64) for value in sums.values()]
+    columns += [build_percent(sums[name], sums["total"]) for name in _NS]
     return pa.table(columns, schema=RETURNS)

@@ -7,7 +7,7 @@ from math import ceil, expm1
 import numpy as np
 
 from bench.scorecard.score import Prediction, by_kind
-from htk.whatif.calibration import NORMAL, HoldCount, factors, stated
+from htk.whatif.calibration import NORMAL, HoldCount, factors, state_sigma
 
 MEASURED, SIMULATED = "described", "trace"
 
@@ -61,7 +61,7 @@ class Learned:
         for members in by_kind(rows).values():
             smallest = sorted(_scores(members))[ceil(0.9 * len(members)) - 1]
             for row in members:
-                sigma = stated(row.sigma, row.edits)
+                sigma = state_sigma(row.sigma, row.edits)
                 wide.append(100 * expm1(sigma * self.multiple(row)))
                 least.append(100 * expm1(sigma * smallest))
         return float(np.mean(wide)), float(np.mean(least))

@@ -13,11 +13,11 @@ from htk.physics.hardware import Gpu
 from htk.recording.simulate.config import TILES, Config, Pass
 from htk.recording.simulate.groups import process_groups
 from htk.recording.simulate.instructions import RankProgram
-from htk.recording.simulate.job import simulate
-from htk.recording.simulate.program import programs
+from htk.recording.simulate.job import simulate_job
+from htk.recording.simulate.program import build_programs
 from htk.recording.simulate.schedule import Schedule
 from htk.traces.trace.opening import OpenOptions, open_trace
-from htk.whatif.baseline import baseline
+from htk.whatif.baseline import build_baseline
 from htk.whatif.recorded_step import Baseline
 
 _EFFICIENCY, _NETWORK = 0.15, 0.30
@@ -94,18 +94,18 @@ def staged(job: Job, *others: Job) -> Baseline:
             folder = folders.enter_context(TemporaryDirectory())
             write(each, Path(folder))
             recorded.append(open_trace(folder, OpenOptions(cache=False)).tables)
-        return baseline(recorded[0], [(tables, None) for tables in recorded[1:]])
+        return build_baseline(recorded[0], [(tables, None) for tables in recorded[1:]])
 
 
 def write(job: Job, folder: Path) -> None:
-    for path in simulate(job, folder):
+    for path in simulate_job(job, folder):
         if path.name == "truth.json":
             path.unlink()
 
 
 def step_ns(job: Job, change: Change | None = None) -> float:
     """The median step of the GPUs, the first left out; nothing is written."""
-    usual = [change(stage) if change else stage for stage in programs(job)]
+    usual = [change(stage) if change else stage for stage in build_programs(job)]
     schedule = Schedule(job, usual, process_groups(job))
     done, periods = schedule.gpus_done, []
     for number in range(job.first_step, job.first_step + job.steps):

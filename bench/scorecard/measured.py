@@ -14,7 +14,7 @@ from bench.scorecard.rows import Pair, Row
 from bench.scorecard.score import Prediction, predicted
 from htk.base.errors import HtkError
 from htk.whatif.edits import all_edits
-from htk.whatif.predict import predict
+from htk.whatif.predict import predict_answer
 from htk.whatif.recorded_step import Baseline
 
 _ROUNDS = 4
@@ -88,7 +88,7 @@ def two_recordings(rows: Sequence[Row]) -> Iterator[Prediction]:
     start = staged(*(calibrated(job, ns) for job, ns in zip(jobs, measured, strict=True)))
     for row in others:
         asked = (("accumulation", str(_count(row) // each)),)
-        answer = predict(start, asked, round(first.step_ns))
+        answer = predict_answer(start, asked, round(first.step_ns))
         label = f"{row.source}, {row.family}: {first.slots}, {second.slots} → {row.slots} slots"
         kind, linear = "global batch, from two", second.step_ns * _count(row) / _count(second)
         prediction = predicted("described", kind, label, row.group, answer, row.step_ns)
@@ -103,7 +103,7 @@ def _held(start: Baseline, pair: Pair) -> Prediction:
     base = pair.start.simulated_ns
     label = f"{pair.start.source}, {pair.start.family}: {_said(pair.start)} → {_said(pair.end)}"
     try:
-        answer = predict(start, pair.edits, round(base))
+        answer = predict_answer(start, pair.edits, round(base))
     except HtkError as error:
         return Prediction(
             "described", pair.kind, label, pair.start.group, f"refused: {error}",

@@ -23,7 +23,7 @@ from htk.physics.memory import (
     FRAGMENTATION,
     SIGMA,
     Layout,
-    memory,
+    compute_peak_memory,
     model_size,
     p_oom,
 )
@@ -186,7 +186,7 @@ def _job(
     capacity: float = 0.0,
     whole_device: bool = True,
 ) -> Job:
-    need = memory(model_size(model), layout)
+    need = compute_peak_memory(model_size(model), layout)
     held = need.held + need.left
     return Job(source, held, layout.communicators, peak, ran_out, capacity, whole_device)
 

@@ -7,7 +7,7 @@ from math import exp, log
 import numpy as np
 
 from htk.whatif.answer import Answer
-from htk.whatif.calibration import stated
+from htk.whatif.calibration import state_sigma
 
 _TURNED = 0.01  # a change that is smaller has no direction
 
@@ -38,7 +38,7 @@ class Prediction:
     @property
     def score(self) -> float | None:
         """The error over the uncertainty that was stated."""
-        sigma = stated(self.sigma, self.edits)
+        sigma = state_sigma(self.sigma, self.edits)
         return abs(self.error) / sigma if self.error is not None and sigma else None
 
     @property

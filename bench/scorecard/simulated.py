@@ -17,7 +17,7 @@ from bench.scorecard.score import Prediction, predicted
 from htk.base.errors import HtkError
 from htk.recording.simulate.instructions import Do, RankProgram
 from htk.whatif.edits import all_edits
-from htk.whatif.predict import predict
+from htk.whatif.predict import predict_answer
 from htk.whatif.recorded_step import Baseline
 
 MODELS = (
@@ -263,7 +263,7 @@ def _held(job: Job, start: Baseline, case: Case) -> Iterator[Prediction]:
     )
     plan = None if change is None else base * change
     try:
-        answer = predict(start, case.asked)
+        answer = predict_answer(start, case.asked)
     except HtkError as error:
         yield Prediction(
             "trace", case.kind, label, str(job.seed), f"refused: {error}", base, truth, base, None,

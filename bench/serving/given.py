@@ -20,8 +20,8 @@ from statistics import mean, median
 from bench.serving.rows import time_batch
 from htk.physics.decoder import Decoder
 from htk.physics.hardware import gpu
-from htk.physics.presets import decoder, preset
-from htk.planning.serving.certainty import certainty
+from htk.physics.presets import decoder, find_preset
+from htk.planning.serving.certainty import estimate_serving_certainty
 from htk.planning.serving.server import Server
 from htk.planning.serving.steady import Load, SteadyServer
 
@@ -93,7 +93,7 @@ def judge_server(measured: GivenServer) -> Missed:
     all_at_once, _ = time_batch(steady, measured.requests)
     first = (1 - _TOGETHER) * planned.ttft_ns + _TOGETHER * all_at_once / 2 + _FRONT_NS
     token = math.log(planned.tpot_ns / measured.token_ns)
-    held = abs(token) <= math.log(certainty(measured.server).factor(90))
+    held = abs(token) <= math.log(estimate_serving_certainty(measured.server).factor(90))
     model = measured.server.model.name
     return Missed(measured.engine, model, math.log(first / measured.first_ns), token, held)
 
@@ -134,7 +134,7 @@ def _find_model(path: str) -> Decoder | None:
     name = path.rpartition("/")[2]
     for ending in ("-NVFP4", "-FP8", "-Instruct"):
         name = name.removesuffix(ending)
-    return _OTHERS.get(name) or preset(name)
+    return _OTHERS.get(name) or find_preset(name)
 
 
 def _is_one_pool(row: Mapping[str, str]) -> bool:

@@ -19,12 +19,12 @@ from bench.truth.expected import (
 )
 from bench.truth.expected.sums import Row, Rows
 from bench.truth.model import Recording
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import MissingTable
 from htk.traces.trace.opening import open_trace
 from htk.traces.trace.trace import Trace
 from htk.verdicts.verify.against_reading import checks
-from htk.verdicts.verify.outcome import outcomes
+from htk.verdicts.verify.outcome import list_outcomes
 from htk.verdicts.verify.subject import Subject
 
 
@@ -184,7 +184,7 @@ def differences(recording: Recording, path: Path) -> tuple[int, list[str]]:
 def selected_differences(path: Path) -> tuple[int, list[str]]:
     """Return the same of answers of a step and of a time alone, by the second reading."""
     (check,) = (check for check in checks() if check.name == "selections")
-    (outcome,) = outcomes(Subject(str(path)), [check])
+    (outcome,) = list_outcomes(Subject(str(path)), [check])
     tally = outcome.tally
     return tally.compared, [f"selections: {outcome.finding}"] if tally.different else []
 
@@ -207,7 +207,7 @@ def _of_every_question(
 
 def _answered(trace: Trace, question: Question) -> Rows:
     try:
-        table = ask(trace, question.name, **dict(question.options)).table
+        table = ask_trace(trace, question.name, **dict(question.options)).table
     except MissingTable:
         return {}
     rows: Rows = {}

@@ -10,11 +10,11 @@ from htk.answers.output.result import Result
 from htk.base.errors import UnknownAnalysis
 from htk.base.mappings import Facts
 from htk.dashboard.page import Page, Visit
-from htk.dashboard.url_state import shown
+from htk.dashboard.url_state import spell_option
 
 
 @cache
-def composed() -> dict[str, Page]:
+def load_pages() -> dict[str, Page]:
     """Return every page of the folder by its path, in the order of the menu."""
     names = [f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__)]
     pages: list[Page] = [importlib.import_module(name).PAGE for name in names]
@@ -23,17 +23,17 @@ def composed() -> dict[str, Page]:
 
 def needs_no_run(path: str) -> bool:
     """Return whether there is a page of that path that shows something with no recording open."""
-    page = composed().get(path)
+    page = load_pages().get(path)
     return page is not None and not page.needs_run
 
 
-def answer(visit: Visit, name: str, options: Facts) -> Result:
+def answer_on_page(visit: Visit, name: str, options: Facts) -> Result:
     """Return an analysis, or what a page answers by itself under options of its own."""
     if name in ANALYSES:
         return visit.ask(name, **options)
-    for page in composed().values():
+    for page in load_pages().values():
         if name in page.answers:
-            shown_options = {k: shown(v) for k, v in options.items()}
+            shown_options = {k: spell_option(v) for k, v in options.items()}
             return page.answers[name](
                 replace(visit, view=replace(visit.view, options=shown_options))
             )

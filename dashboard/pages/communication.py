@@ -8,28 +8,28 @@ import pyarrow as pa
 from dash import html
 
 from htk.answers.output.figure_colours import colour_of
-from htk.answers.output.figure_frame import framed
-from htk.answers.output.figures import figure, keep_marks_apart
+from htk.answers.output.figure_frame import frame_figure
+from htk.answers.output.figures import draw_figure, keep_marks_apart
 from htk.answers.output.rank_groups import condense_ranks
 from htk.answers.output.tokens import palette_of
-from htk.base.columns.arrow import numbers
-from htk.base.columns.order import ordered
+from htk.base.columns.arrow import read_numbers
+from htk.base.columns.order import order_by
 from htk.base.core.chart import Bar
-from htk.base.core.humanize import format_bytes, pluralize
+from htk.base.core.humanize import format_bytes, pluralize_count
 from htk.dashboard import hang_panels, headlines, plots
 from htk.dashboard.components import (
-    coverage,
-    empty,
-    headed,
-    hint,
+    add_heading,
+    draw_answer,
+    draw_coverage,
+    draw_empty_panel,
+    draw_hint,
+    draw_plot,
+    draw_section,
+    draw_select,
     of_all_steps,
-    picture,
-    plot,
-    section,
-    select,
 )
-from htk.dashboard.grids import answered, grid
-from htk.dashboard.page import Page, Visit, panel
+from htk.dashboard.grids import draw_grid, draw_question
+from htk.dashboard.page import Page, Visit, draw_panel
 
 _QUESTION = "What does communication cost?"
 _BANDWIDTH = "Bus bandwidth by size"
@@ -45,20 +45,20 @@ _MOST_COLUMNS = 400  # of the heat map; longer runs are shown by their worst col
 
 def layout(visit: Visit) -> Any:
     visit.trace.need("collectives")
-    hung = [panel("communication", "hang", 200)] if hang_panels.recorded(visit) else []
+    hung = [draw_panel("communication", "hang", 200)] if hang_panels.has_flight_dumps(visit) else []
     chosen = visit.option("overlap", _DEFAULTS["overlap"])
     by = visit.option("by", _DEFAULTS["by"])
-    overlap = select("overlap", ["total", "group", "collective"], chosen, label="hidden by")
+    overlap = draw_select("overlap", ["total", "group", "collective"], chosen, label="hidden by")
     on_gpu = bool(visit.trace.tables["kernels"].num_rows)
     return html.Div(
         [
-            headlines.heading("communication", _QUESTION),
+            headlines.draw_heading("communication", _QUESTION),
             *headlines.not_named(visit),
             *hung,
             html.Div(
                 [
                     *([overlap] if on_gpu else []),
-                    select("by", ["size", "group", "type"], by, label="summed by"),
+                    draw_select("by", ["size", "group", "type"], by, label="summed by"),
                 ],
                 className="controls",
             ),
@@ -73,51 +73,51 @@ def _beside_compute() -> list[Any]:
     """Return the places of what only kernels on GPUs can tell."""
     return [
         _pair("ratio", "overlap"),
-        panel("communication", "waits", 420),
+        draw_panel("communication", "waits", 420),
         _pair("groups", "steps"),
     ]
 
 
 def _pair(*names: str) -> Any:
-    return html.Div([panel("communication", name, 420) for name in names], className="halves")
+    return html.Div([draw_panel("communication", name, 420) for name in names], className="halves")
 
 
-@headed("Communication beside compute")
+@add_heading("Communication beside compute")
 def _ratio(visit: Visit) -> list[Any]:
     result = visit.ask("comm_compute_ratio")
-    drawn = picture(result, dark=visit.dark)
-    return [*hint(of_all_steps(visit)), drawn, grid(result, visit, {}, rows=4)]
+    drawn = draw_answer(result, dark=visit.dark)
+    return [*draw_hint(of_all_steps(visit)), drawn, draw_grid(result, visit, {}, rows=4)]
 
 
-@headed("How much is hidden behind compute?")
+@add_heading("How much is hidden behind compute?")
 def _overlap(visit: Visit) -> list[Any]:
     by = visit.option("overlap", _DEFAULTS["overlap"])
     asked = {"by": by}
     result = visit.ask("comm_compute_overlap", by=by)
-    drawn = [picture(result, dark=visit.dark)] if by == _DEFAULTS["overlap"] else []
-    table = grid(result, visit, asked, rows=5 if drawn else 16)
-    return [*hint(of_all_steps(visit)), *drawn, table]
+    drawn = [draw_answer(result, dark=visit.dark)] if by == _DEFAULTS["overlap"] else []
+    table = draw_grid(result, visit, asked, rows=5 if drawn else 16)
+    return [*draw_hint(of_all_steps(visit)), *drawn, table]
 
 
-@headed("Which group's communication is exposed, and is it waiting or transfer?")
+@add_heading("Which group's communication is exposed, and is it waiting or transfer?")
 def _groups(visit: Visit) -> list[Any]:
     result = visit.ask("comm_overlap_by_group")
-    drawn = picture(result, dark=visit.dark)
-    return [*hint(of_all_steps(visit)), drawn, grid(result, visit, {}, rows=4)]
+    drawn = draw_answer(result, dark=visit.dark)
+    return [*draw_hint(of_all_steps(visit)), drawn, draw_grid(result, visit, {}, rows=4)]
 
 
 def _waits(visit: Visit) -> Any:
     """Rank × collective: a pale row never waits, and so makes the others wait."""
     heading = "Who waits in which collective?"
     table = visit.ask("collective_times").table
-    match = numbers(table["match"], -1)
-    rank = numbers(table["rank"], -1)
-    wait = numbers(table["wait_ns"], -1)
-    start = numbers(table["start_ns"], -1)
+    match = read_numbers(table["match"], -1)
+    rank = read_numbers(table["rank"], -1)
+    wait = read_numbers(table["wait_ns"], -1)
+    start = read_numbers(table["start_ns"], -1)
     has_wait = (match >= 0) & (wait >= 0)
     if not has_wait.any():
         text = "No collective was found on more than one rank, so waiting cannot be told."
-        return section(heading, empty(text))
+        return draw_section(heading, draw_empty_panel(text))
     match = match[has_wait]
     rank = rank[has_wait]
     wait = wait[has_wait]
@@ -129,11 +129,13 @@ def _waits(visit: Visit) -> Any:
     begin = np.full(len(shown), np.iinfo(np.int64).max)
     np.minimum.at(begin, column, start)
     worst = np.sort(np.argsort(-np.nansum(cells, axis=0))[:_MOST_COLUMNS])
-    worst = worst[ordered(begin[worst])]
-    kinds = dict(zip(numbers(table["match"], -1).tolist(), table["type"].to_pylist(), strict=True))
+    worst = worst[order_by(begin[worst])]
+    kinds = dict(
+        zip(read_numbers(table["match"], -1).tolist(), table["type"].to_pylist(), strict=True)
+    )
     texts = [f"{kinds[int(m)]} {m}" for m in shown[worst].tolist()]
     names, shown_cells = condense_ranks(ranks.tolist(), cells[:, worst])
-    fig = plots.heat(
+    fig = plots.draw_heat_map(
         texts,
         names,
         shown_cells,
@@ -150,20 +152,20 @@ def _waits(visit: Visit) -> Any:
         note += " Ranks least like the others are named, the others are one row."
     finding = headlines.longest_wait(visit) or heading
     height = _AROUND + min(26 * max(len(names), 4), _HIGHEST)
-    return section(finding, plot(fig, heading, None, height), note=note)
+    return draw_section(finding, draw_plot(fig, heading, None, height), note=note)
 
 
-@headed("Is it the same rank that is late in every step?")
+@add_heading("Is it the same rank that is late in every step?")
 def _steps(visit: Visit) -> list[Any]:
-    return answered(visit, "straggler_steps", rows=4)
+    return draw_question(visit, "straggler_steps", rows=4)
 
 
-@headed(_BANDWIDTH)
+@add_heading(_BANDWIDTH)
 def _bandwidth(visit: Visit) -> list[Any]:
     result = visit.ask("bucket_study")
     rows = [r for r in result.to_pylist() if r["busbw_gbps_p50"] and r["size_from_bytes"]]
     if not rows:
-        return [empty("No collective of known size and transfer time.")]
+        return [draw_empty_panel("No collective of known size and transfer time.")]
     import plotly.graph_objects as go
 
     keys = dict.fromkeys((r["type"], r["level"], r["group_size"]) for r in rows)
@@ -197,16 +199,21 @@ def _bandwidth(visit: Visit) -> list[Any]:
         "xaxis": {"type": "log", "title": "size of a call, from", **ticks},
         "yaxis": {"title": "GB/s", "rangemode": "tozero"},
     }
-    fig = framed(data, dark=visit.dark, **axes)
+    fig = frame_figure(data, dark=visit.dark, **axes)
     note = "Dotted, if at least three sizes were measured: the limit for very large calls."
-    drawn = plot(fig, _BANDWIDTH)
-    return [*hint(note), drawn, grid(result, visit, {}, rows=4), *coverage(result)[1:]]
+    drawn = draw_plot(fig, _BANDWIDTH)
+    return [
+        *draw_hint(note),
+        drawn,
+        draw_grid(result, visit, {}, rows=4),
+        *draw_coverage(result)[1:],
+    ]
 
 
-@headed(lambda visit: f"Communication by {visit.option('by', _DEFAULTS['by'])}")
+@add_heading(lambda visit: f"Communication by {visit.option('by', _DEFAULTS['by'])}")
 def _summary(visit: Visit) -> list[Any]:
     by = visit.option("by", _DEFAULTS["by"])
-    parts = answered(visit, "comm_summary", by=by)
+    parts = draw_question(visit, "comm_summary", by=by)
     if by == "size":
         parts[0] = _sizes(visit, parts[0])
     note = "Sums over calls and ranks: calls that run at once count each in full."
@@ -215,7 +222,7 @@ def _summary(visit: Visit) -> list[Any]:
             "Sums over ranks. Shared: all its time, exposed or not; where several collectives run "
             "at once on a GPU, each has its share."
         )
-    return [*hint(note), *parts]
+    return [*draw_hint(note), *parts]
 
 
 def _sizes(visit: Visit, otherwise: Any) -> Any:
@@ -235,26 +242,26 @@ def _sizes(visit: Visit, otherwise: Any) -> Any:
     sums = pa.table(columns).group_by("label", use_threads=False)
     added = sums.aggregate([(y, "sum") for y in values]).rename_columns(["label", *values])
     height = 150 + 40 * min(added.num_rows, _MOST_SIZES)
-    drawn = figure(added, bars, dark=visit.dark)
-    return plot(drawn, "Communication by size", None, height)
+    drawn = draw_figure(added, bars, dark=visit.dark)
+    return draw_plot(drawn, "Communication by size", None, height)
 
 
-@headed("In which collectives did ranks wait longest, and for whom?")
+@add_heading("In which collectives did ranks wait longest, and for whom?")
 def _late(visit: Visit) -> list[Any]:
     result = visit.ask("late_arrivals")
-    return [picture(result, dark=visit.dark), grid(result, visit, {}, rows=4)]
+    return [draw_answer(result, dark=visit.dark), draw_grid(result, visit, {}, rows=4)]
 
 
-@headed("Who sends how much to whom?")
+@add_heading("Who sends how much to whom?")
 def _matrix(visit: Visit) -> list[Any]:
     result = visit.ask("comm_matrix")
     if not len(result):
         text = "No messages between two ranks and no all-to-alls: only these have a direction."
         if left_out := result.coverage.get("calls_left_out"):
-            calls = pluralize(left_out, "message or all-to-all call")
+            calls = pluralize_count(left_out, "message or all-to-all call")
             text = f"Not recorded: how much went from which rank to which, in {calls}."
-        return [empty(text)]
-    return [picture(result, dark=visit.dark), grid(result, visit, {}, rows=4)]
+        return [draw_empty_panel(text)]
+    return [draw_answer(result, dark=visit.dark), draw_grid(result, visit, {}, rows=4)]
 
 
 PAGE = Page(
@@ -263,8 +270,8 @@ PAGE = Page(
     12,
     layout,
     {
-        headlines.PART: headlines.answering(_QUESTION, headlines.of_communication),
-        "hang": hang_panels.verdict,
+        headlines.PART: headlines.fill_heading(_QUESTION, headlines.of_communication),
+        "hang": hang_panels.draw_hang_verdict,
         "ratio": _ratio,
         "overlap": _overlap,
         "groups": _groups,

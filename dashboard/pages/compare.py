@@ -18,14 +18,21 @@ from htk.base.core.humanize import (
 from htk.base.errors import HtkError, UsageError
 from htk.base.mappings import Fields
 from htk.dashboard import headlines, plots, start
-from htk.dashboard.components import attributes, empty, plot, problem, section, select
-from htk.dashboard.grids import grid
-from htk.dashboard.page import Page, Visit, panel
+from htk.dashboard.components import (
+    draw_empty_panel,
+    draw_plot,
+    draw_problem,
+    draw_section,
+    draw_select,
+    spell_attributes,
+)
+from htk.dashboard.grids import draw_grid
+from htk.dashboard.page import Page, Visit, draw_panel
 from htk.dashboard.run_name import run_name
 from htk.dashboard.url_state import UrlState
-from htk.traces.compare.baseline import baseline
+from htk.traces.compare.baseline import build_cost_baseline
 from htk.traces.compare.items import KINDS, kinds_called
-from htk.traces.compare.runs import DIFF, compare
+from htk.traces.compare.runs import DIFF, compare_runs
 from htk.traces.compare.several import SEVERAL, side_by_side
 from htk.traces.trace.trace import Trace
 
@@ -54,39 +61,41 @@ def layout(visit: Visit) -> Any:
     other = visit.view.run if values["with"] == _SAME else values["with"]
     controls = html.Div(
         [
-            select("with", _others(visit), values["with"], label="compared with", w=320),
+            draw_select("with", _others(visit), values["with"], label="compared with", w=320),
             _ranks(visit, "base", visit.view.run, "ranks of the base, this run"),
             _ranks(visit, "new", other, "ranks of the new one"),
-            select("by", list(KINDS[1:]), values["by"], label="table of"),
+            draw_select("by", list(KINDS[1:]), values["by"], label="table of"),
             *_picker(visit),
         ],
         className="controls",
     )
-    head = [headlines.heading("compare", _QUESTION), controls]
+    head = [headlines.draw_heading("compare", _QUESTION), controls]
     key = _key(values["with"])
     if values["with"] == _SAME and not (values["base"] or values["new"]):
         text = (
             "Choose another run, or two sets of ranks of this one: rank 0 as the base and rank 4 "
             "as the new one, say, to see why rank 4 is slower."
         )
-        return html.Div([*head, empty(text)])
+        return html.Div([*head, draw_empty_panel(text)])
     further = _more(visit)
     for wanted in (key, *further):
         if wanted is not None and visit.runs.trace(wanted) is None:
-            return html.Div([*head, start.opening(visit.runs, wanted)])
+            return html.Div([*head, start.draw_opening(visit.runs, wanted)])
     lacking = _lacking(visit, key, values)
     if lacking:
-        return html.Div([*head, problem(lacking, "Not recorded"), _timelines(visit, key, values)])
+        return html.Div(
+            [*head, draw_problem(lacking, "Not recorded"), _timelines(visit, key, values)]
+        )
     return html.Div(
         [
             *head,
             html.Div(
-                [panel("compare", "waterfall", 420), panel("compare", "time", 420)],
+                [draw_panel("compare", "waterfall", 420), draw_panel("compare", "time", 420)],
                 className="halves",
             ),
-            *([panel("compare", "several", 300)] if further else []),
+            *([draw_panel("compare", "several", 300)] if further else []),
             _timelines(visit, key, values),
-            panel("compare", "table", 500),
+            draw_panel("compare", "table", 500),
         ]
     )
 
@@ -177,12 +186,14 @@ def _timelines(visit: Visit, key: str | None, values: dict[str, str]) -> Any:
     run = visit.view.run if key is None else key
     new = UrlState(filters=_only(values["new"]), run=run).search()
     rows = [
-        html.Div([html.B(title), html.Div(className="twin", **attributes(data_query=query or "?"))])
+        html.Div(
+            [html.B(title), html.Div(className="twin", **spell_attributes(data_query=query or "?"))]
+        )
         for title, query in (("base", base), ("new", new))
     ]
     note = "Both move together, aligned at their first step."
     # Other queries are other timelines: nothing of the old ones is kept.
-    return section("Side by side", html.Div(rows, key=base + new), note=note)
+    return draw_section("Side by side", html.Div(rows, key=base + new), note=note)
 
 
 def _only(ranks: str) -> dict[str, str]:
@@ -209,7 +220,7 @@ def _changes(visit: Visit, by: str) -> Result:
     kinds = kinds_called(by)
     base, new = _sides(visit)
     key = ("compare", by, *(visit.option(name, "") for name in ("with", "base", "new")))
-    table = visit.kept(key, lambda: compare(base.tables, new.tables, kinds, _ROWS))
+    table = visit.kept(key, lambda: compare_runs(base.tables, new.tables, kinds, _ROWS))
     wanted = visit.view.filters.get("name", "").lower()
     rows = [wanted in (name or "").lower() for name in table["name"].to_pylist()]
     kept = table.filter(pa.array(rows, pa.bool_()))
@@ -253,13 +264,13 @@ def _waterfall(visit: Visit) -> Any:
     rows = {row["name"]: row for row in result.to_pylist()}
     heading = f"From base to new, {_per(result)}"
     if "total" not in rows:
-        return section(
-            heading, empty("Neither side has GPU work to compare; see the tables below.")
+        return draw_section(
+            heading, draw_empty_panel("Neither side has GPU work to compare; see the tables below.")
         )
     parts = [row for name, row in rows.items() if name != "total" and row["diff_ns"]]
     base = (rows["total"]["base_ns"] or 0) / 1e6
     names = [row["name"] for row in parts]
-    fig = plots.waterfall(names, base, [row["diff_ns"] / 1e6 for row in parts], visit.dark)
+    fig = plots.draw_waterfall(names, base, [row["diff_ns"] / 1e6 for row in parts], visit.dark)
     change = rows["total"]["diff_ns"]
     word = "longer" if change > 0 else "shorter"
     wordings = {
@@ -273,7 +284,7 @@ def _waterfall(visit: Visit) -> Any:
         text = "Both take the same time."
         if _per(result) != "a step":
             text = "Without steps in both, a second of one is compared with a second of the other."
-    return section(heading, plot(fig, heading), note=text)
+    return draw_section(heading, draw_plot(fig, heading), note=text)
 
 
 def _per(result: Result) -> str:
@@ -281,18 +292,20 @@ def _per(result: Result) -> str:
 
 
 def _time(visit: Visit) -> Any:
-    return section(_HEADS["time"], _grid(visit, "time"))
+    return draw_section(_HEADS["time"], _grid(visit, "time"))
 
 
 def _table(visit: Visit) -> Any:
     by = visit.option("by", _DEFAULTS["by"])
-    return section(f"{_HEADS.get(by, by)}: largest changes first", _grid(visit, by))
+    return draw_section(f"{_HEADS.get(by, by)}: largest changes first", _grid(visit, by))
 
 
 def _grid(visit: Visit, by: str) -> Any:
     asked = {name: visit.option(name, value) for name, value in _DEFAULTS.items()} | {"by": by}
     only = _SHARES if by == "time" else _MANY
-    return grid(_changes(visit, by), visit, asked, key=f"diff {by}", only=only, spans=by in _SPANS)
+    return draw_grid(
+        _changes(visit, by), visit, asked, key=f"diff {by}", only=only, spans=by in _SPANS
+    )
 
 
 def _side_by_side(visit: Visit) -> Result:
@@ -302,7 +315,7 @@ def _side_by_side(visit: Visit) -> Result:
     sides = []
     for key in (*keys, *_more(visit)):
         trace = visit.runs.narrowed(key, selection)
-        cost = functools.partial(baseline, trace.tables, ("time", "kernel"))
+        cost = functools.partial(build_cost_baseline, trace.tables, ("time", "kernel"))
         name = run_name(trace, key)
         sides.append((name, visit.runs.kept(key, selection, "costs of steps", cost)))
     table = side_by_side(sides)
@@ -315,8 +328,8 @@ def _several(visit: Visit) -> Any:
         "Each against the first, all its ranks: a complete step, mean over ranks and steps. "
         "Where chance explains the difference, it is called the same."
     )
-    table = grid(_side_by_side(visit), visit, asked, spans=False)
-    return section("Runs side by side", table, note=note)
+    table = draw_grid(_side_by_side(visit), visit, asked, spans=False)
+    return draw_section("Runs side by side", table, note=note)
 
 
 def _exported(visit: Visit) -> Result:
@@ -329,7 +342,7 @@ PAGE = Page(
     3,
     layout,
     {
-        headlines.PART: headlines.answering(_QUESTION, _change),
+        headlines.PART: headlines.fill_heading(_QUESTION, _change),
         "waterfall": _waterfall,
         "several": _several,
         "time": _time,

@@ -9,22 +9,35 @@ from dash import ALL, Dash, Input, Output, State, ctx, html, no_update
 
 from htk.answers.output.result import Result
 from htk.base.core.analysis import coverage_of
-from htk.base.core.humanize import format_duration, pluralize
+from htk.base.core.humanize import format_duration, pluralize_count
 from htk.base.errors import UsageError
 from htk.base.mappings import Fields
-from htk.dashboard.components import empty, plot, section, select, tile
-from htk.dashboard.grids import grid
+from htk.dashboard.components import (
+    draw_empty_panel,
+    draw_plot,
+    draw_section,
+    draw_select,
+    draw_tile,
+)
+from htk.dashboard.grids import draw_grid
 from htk.dashboard.history_plots import HEADINGS, over_runs
 from htk.dashboard.page import Page, Visit
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
 from htk.traces.compare.items import EACH, By
 from htk.traces.compare.runs import DIFF
-from htk.traces.compare.runs import changes as differences
+from htk.traces.compare.runs import list_cost_changes as differences
 from htk.verdicts.history.archive import KeptRun
-from htk.verdicts.history.changes import LEAST_RUNS, METRICS, Change, RunSeries, changes, series_of
-from htk.verdicts.history.listing import LABEL, result, to_the_minute
-from htk.verdicts.history.wording import confidence, metric_value, share
+from htk.verdicts.history.changes import (
+    LEAST_RUNS,
+    METRICS,
+    Change,
+    RunSeries,
+    find_changes,
+    series_of,
+)
+from htk.verdicts.history.listing import LABEL, build_listing_result, to_the_minute
+from htk.verdicts.history.wording import describe_confidence, describe_share, metric_value
 
 _OPTIONS = {"series": "", "by": "time", "base": "", "new": "", "kind": "kernel"}
 _POINT = {"type": "history-point", "name": ALL}
@@ -72,7 +85,7 @@ class _Shown:
 
     @cached_property
     def changed(self) -> list[Change]:
-        return changes(list(self.metrics.values()))
+        return find_changes(list(self.metrics.values()))
 
     @cached_property
     def own(self) -> list[KeptRun]:
@@ -117,21 +130,23 @@ def _label(run: KeptRun) -> str:
 
 def layout(visit: Visit) -> Any:
     if not visit.runs.history_address:
-        return html.Div([html.H1("Runs over time"), empty(_NO_HISTORY)])
+        return html.Div([html.H1("Runs over time"), draw_empty_panel(_NO_HISTORY)])
     shown = _shown(visit)
     unread = visit.runs.history().unread
     if not shown.own:
-        return html.Div([html.H1("Runs over time"), empty(_nothing(visit))])
-    lost = f" {pluralize(len(unread), 'file')} could not be read." if unread else ""
+        return html.Div([html.H1("Runs over time"), draw_empty_panel(_nothing(visit))])
+    lost = f" {pluralize_count(len(unread), 'file')} could not be read." if unread else ""
     return html.Div(
         [
             html.H1(_sentence(shown)),
-            html.P(f"{shown.kind}: {pluralize(len(shown.own), 'run')}.{lost}", className="lead"),
+            html.P(
+                f"{shown.kind}: {pluralize_count(len(shown.own), 'run')}.{lost}", className="lead"
+            ),
             _tiles(shown),
             _controls(shown),
             *_pictures(shown),
             _compared(shown),
-            section("Runs", _table(shown), note="A click on a run chooses it to compare."),
+            draw_section("Runs", _table(shown), note="A click on a run chooses it to compare."),
         ]
     )
 
@@ -152,7 +167,7 @@ def _sentence(shown: _Shown) -> str:
         commit = f", commit {run.tags['commit']}" if "commit" in run.tags else ""
         return f"{words} since {run.when[:10]} ({run.row['name']}{commit})."
     if len(shown.own) < LEAST_RUNS:
-        return f"{pluralize(len(shown.own), 'run')}: a change needs {LEAST_RUNS} of one kind."
+        return f"{pluralize_count(len(shown.own), 'run')}: a change needs {LEAST_RUNS} of one kind."
     return f"Nothing changed by more than chance over {len(shown.own)} runs."
 
 
@@ -164,9 +179,10 @@ def _tiles(shown: _Shown) -> Any:
         more = f"{series.runs[-1].row['name']}, the newest run"
         if own and own[-1].change_pct is not None:
             since = own[-1].series.runs[own[-1].first]
-            more = f"{share(own[-1])} since {since.when[:10]}, {confidence(own[-1])} sure"
+            sure = describe_confidence(own[-1])
+            more = f"{describe_share(own[-1])} since {since.when[:10]}, {sure} sure"
         value = metric_value(metric, float(series.values[-1]))
-        tiles.append(tile(_TILES[metric], value, more))
+        tiles.append(draw_tile(_TILES[metric], value, more))
     return html.Div(tiles, className="tiles")
 
 
@@ -177,10 +193,12 @@ def _controls(shown: _Shown) -> Any:
     wide: Fields = {"searchable": True, "clearable": True, "allowDeselect": True, "w": 230}
     return html.Div(
         [
-            select("series", shown.kinds, shown.kind, label="runs of one kind", w=380),
-            select("by", ["time", *shown.tags], shown.by, label="laid out by", w=130),
-            select("base", runs, base, **wide, label="compare", placeholder="or click a point"),
-            select("new", runs, new, **wide, label="with", placeholder="and another"),
+            draw_select("series", shown.kinds, shown.kind, label="runs of one kind", w=380),
+            draw_select("by", ["time", *shown.tags], shown.by, label="laid out by", w=130),
+            draw_select(
+                "base", runs, base, **wide, label="compare", placeholder="or click a point"
+            ),
+            draw_select("new", runs, new, **wide, label="with", placeholder="and another"),
         ],
         className="controls",
     )
@@ -195,8 +213,8 @@ def _pictures(shown: _Shown) -> list[Any]:
         fig = over_runs(series, own, positions, chosen, dark=shown.visit.dark)
         point_id = {"type": _POINT["type"], "name": metric}
         note = "" if drawn else _HOW
-        picture = plot(fig, HEADINGS[metric], point_id, 290)
-        drawn.append(section(HEADINGS[metric], picture, note=note))
+        picture = draw_plot(fig, HEADINGS[metric], point_id, 290)
+        drawn.append(draw_section(HEADINGS[metric], picture, note=note))
     return [drawn[0], html.Div(drawn[1:], className="halves")]
 
 
@@ -205,18 +223,18 @@ def _compared(shown: _Shown) -> Any:
     new = shown.chosen("new")
     if base is None or new is None:
         text = "Click two runs, in a picture or in the table, to see what differs between them."
-        return section("Two runs", empty(text))
+        return draw_section("Two runs", draw_empty_panel(text))
     answer = _differences(shown, base, new)
     change = (new.row["step_time_ns"] or 0) - (base.row["step_time_ns"] or 0)
     word = "longer" if change > 0 else "shorter"
     heading = f"{_label(new)} against {_label(base)}: a step {format_duration(abs(change))} {word}"
     kind = shown.visit.option("kind", "kernel")
     asked = {"base": base.run, "new": new.run, "kind": kind}
-    table = grid(
+    table = draw_grid(
         answer, shown.visit, asked, rows=10, key="history diff", only=_CHANGED, spans=False
     )
-    picker = select("kind", list(EACH), kind, label="table of", w=160)
-    return section(heading, picker, table)
+    picker = draw_select("kind", list(EACH), kind, label="table of", w=160)
+    return draw_section(heading, picker, table)
 
 
 def _differences(shown: _Shown, base: KeptRun, new: KeptRun) -> Result:
@@ -242,14 +260,14 @@ def _exported_differences(visit: Visit) -> Result:
 
 
 def _table(shown: _Shown) -> Any:
-    answer = to_the_minute(result(shown.visit.runs.history(), shown.own[::-1]))
+    answer = to_the_minute(build_listing_result(shown.visit.runs.history(), shown.own[::-1]))
     held = [n for n in _FEW if answer.table[n].null_count < len(answer)]
-    return grid(answer, shown.visit, {"series": shown.kind}, rows=8, only=tuple(held))
+    return draw_grid(answer, shown.visit, {"series": shown.kind}, rows=8, only=tuple(held))
 
 
 def _exported(visit: Visit) -> Result:
     shown = _shown(visit)
-    return result(visit.runs.history(), shown.own[::-1])
+    return build_listing_result(visit.runs.history(), shown.own[::-1])
 
 
 def _register(app: Dash, runs: Runs) -> None:

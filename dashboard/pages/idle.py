@@ -14,12 +14,19 @@ from htk.base.core.humanize import format_duration
 from htk.base.core.label import Label
 from htk.base.schema import STRING
 from htk.dashboard import headlines, plots
-from htk.dashboard.components import coverage, empty, headed, hint, picture, plot
-from htk.dashboard.example_ranges import gaps, link
-from htk.dashboard.grids import answered, grid
-from htk.dashboard.page import Page, Visit, panel
-from htk.dashboard.time_shares import shares
-from htk.dashboard.utilization_strip import strip
+from htk.dashboard.components import (
+    add_heading,
+    draw_answer,
+    draw_coverage,
+    draw_empty_panel,
+    draw_hint,
+    draw_plot,
+)
+from htk.dashboard.example_ranges import find_longest_gaps, link_to_timeline
+from htk.dashboard.grids import draw_grid, draw_question
+from htk.dashboard.page import Page, Visit, draw_panel
+from htk.dashboard.time_shares import compute_time_shares
+from htk.dashboard.utilization_strip import draw_utilization_strip
 from htk.verdicts.overview.summary import IDLE_WORDS
 
 _QUESTION = "Why were GPUs idle?"
@@ -32,29 +39,33 @@ _CAUSES = Label("idle_causes", "Why was each GPU idle?")
 def layout(visit: Visit) -> Any:
     return html.Div(
         [
-            headlines.heading("idle", _QUESTION),
+            headlines.draw_heading("idle", _QUESTION),
             *headlines.not_named(visit),
-            panel("idle", "busy", 260),
-            html.Div([panel("idle", "causes", 460), panel("idle", "gaps", 460)], className="two"),
-            panel("idle", "stalls", 420),
+            draw_panel("idle", "busy", 260),
             html.Div(
-                [panel("idle", "launches", 420), panel("idle", "queue", 420)], className="halves"
+                [draw_panel("idle", "causes", 460), draw_panel("idle", "gaps", 460)],
+                className="two",
+            ),
+            draw_panel("idle", "stalls", 420),
+            html.Div(
+                [draw_panel("idle", "launches", 420), draw_panel("idle", "queue", 420)],
+                className="halves",
             ),
         ]
     )
 
 
-@headed("Causes")
+@add_heading("Causes")
 def _causes(visit: Visit) -> list[Any]:
     result = _caused(visit)
-    bars = shares(visit)
+    bars = compute_time_shares(visit)
     idle = [layer for layer in bars.layers if layer.meaning == "idle"]
     if not idle:
-        return [empty("No idle time: the GPUs always ran something.")]
-    table = grid(result, visit, {}, rows=8)
+        return [draw_empty_panel("No idle time: the GPUs always ran something.")]
+    table = draw_grid(result, visit, {}, rows=8)
     if len(bars.ranks) > MOST_BARS:
-        drawn = picture(visit.ask("idle_breakdown"), dark=visit.dark)
-        return [drawn, table, *coverage(result)[1:]]
+        drawn = draw_answer(visit.ask("idle_breakdown"), dark=visit.dark)
+        return [drawn, table, *draw_coverage(result)[1:]]
     longest = max(map(sum, zip(*(layer.values for layer in idle), strict=True)))
     unrecorded = [  # as long as the longest bar: its length says nothing
         replace(layer, values=[longest * bool(value) for value in layer.values])
@@ -62,7 +73,7 @@ def _causes(visit: Visit) -> list[Any]:
         if layer.meaning == "unrecorded"
     ]
     drawn_layers = [*idle, *unrecorded]
-    fig = plots.shares(bars.ranks, bars.labels, drawn_layers, visit.dark, axis_end=None)
+    fig = plots.draw_time_shares(bars.ranks, bars.labels, drawn_layers, visit.dark, axis_end=None)
     for bar in fig.data[len(idle) :]:
         bar.update(hovertemplate="%{y}: %{text}<extra></extra>")
     own = palette_of(visit.dark)
@@ -71,8 +82,8 @@ def _causes(visit: Visit) -> list[Any]:
         colour = colour_of(code, own) if code else own["idle"]
         bar.update(name=layer.name.removeprefix(_IDLE), marker={"color": colour})
     plot_id = {"type": "by-rank", "name": "idle"}
-    drawn = plot(fig, "idle time by cause", plot_id, 130 + 34 * max(len(bars.ranks), 3))
-    return [drawn, table, *coverage(result)[1:]]
+    drawn = draw_plot(fig, "idle time by cause", plot_id, 130 + 34 * max(len(bars.ranks), 3))
+    return [drawn, table, *draw_coverage(result)[1:]]
 
 
 def _caused(visit: Visit) -> Result:
@@ -86,44 +97,48 @@ def _caused(visit: Visit) -> Result:
     return Result(_CAUSES, table, answer.coverage)
 
 
-@headed("Longest gaps")
+@add_heading("Longest gaps")
 def _gaps(visit: Visit) -> list[Any]:
     """Return the longest gaps, each a link into the timeline."""
     visit.trace.need("activities")
     rows = [
         html.Tr(
             [
-                html.Td(dcc.Link(format_duration(gap.to_ns - gap.from_ns), href=link(visit, gap))),
+                html.Td(
+                    dcc.Link(
+                        format_duration(gap.to_ns - gap.from_ns), href=link_to_timeline(visit, gap)
+                    )
+                ),
                 html.Td(f"rank {gap.rank}" + ("" if gap.gpu is None else f" GPU {gap.gpu}")),
                 html.Td(format_duration(gap.from_ns)),
             ]
         )
-        for gap in visit.kept("gaps", lambda: gaps(visit, _GAPS))
+        for gap in visit.kept("gaps", lambda: find_longest_gaps(visit, _GAPS))
     ]
     if not rows:
-        return [empty("No gap between GPU activities.")]
+        return [draw_empty_panel("No gap between GPU activities.")]
     heads = html.Tr([html.Th(t) for t in ("length", "whose", "began at")])
     table = html.Table([html.Thead(heads), html.Tbody(rows)], className="runs")
-    return [*hint("A length opens the timeline there."), table]
+    return [*draw_hint("A length opens the timeline there."), table]
 
 
-@headed("What does the host wait for, and what does it cost the GPU?")
+@add_heading("What does the host wait for, and what does it cost the GPU?")
 def _stalls(visit: Visit) -> list[Any]:
-    return answered(visit, "host_stalls")
+    return draw_question(visit, "host_stalls")
 
 
-@headed("How long do launches take?")
+@add_heading("How long do launches take?")
 def _launches(visit: Visit) -> list[Any]:
     result = visit.ask("launch_stats")
-    return [grid(result, visit, {}, rows=8), *coverage(result)[1:]]
+    return [draw_grid(result, visit, {}, rows=8), *draw_coverage(result)[1:]]
 
 
-@headed("How much work waits in the streams?")
+@add_heading("How much work waits in the streams?")
 def _queue(visit: Visit) -> list[Any]:
     result = visit.ask("queue_length")
-    drawn = picture(result, dark=visit.dark)
+    drawn = draw_answer(result, dark=visit.dark)
     note = "Launches that have not started, a graph as one. Stream –: all of a device."
-    return [*hint(note), drawn, grid(result, visit, {}, rows=4)]
+    return [*draw_hint(note), drawn, draw_grid(result, visit, {}, rows=4)]
 
 
 PAGE = Page(
@@ -132,8 +147,8 @@ PAGE = Page(
     14,
     layout,
     {
-        headlines.PART: headlines.answering(_QUESTION, headlines.of_idle),
-        "busy": strip,
+        headlines.PART: headlines.fill_heading(_QUESTION, headlines.of_idle),
+        "busy": draw_utilization_strip,
         "causes": _causes,
         "gaps": _gaps,
         "stalls": _stalls,

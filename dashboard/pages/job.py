@@ -7,9 +7,16 @@ from dash import html
 from htk.base.core.humanize import format_duration
 from htk.base.mappings import Fields
 from htk.dashboard import headlines, plots
-from htk.dashboard.components import coverage, empty, picture, plot, section, tile
-from htk.dashboard.grids import answered, grid
-from htk.dashboard.page import Page, Visit, panel
+from htk.dashboard.components import (
+    draw_answer,
+    draw_coverage,
+    draw_empty_panel,
+    draw_plot,
+    draw_section,
+    draw_tile,
+)
+from htk.dashboard.grids import draw_grid, draw_question
+from htk.dashboard.page import Page, Visit, draw_panel
 from htk.quantities.straggler.causes import SLOW
 
 _QUESTION = "What do stragglers cost the job?"
@@ -18,18 +25,18 @@ _QUESTION = "What do stragglers cost the job?"
 def layout(_visit: Visit) -> Any:
     return html.Div(
         [
-            headlines.heading("job", _QUESTION),
-            panel("job", "tiles", 110),
-            panel("job", "causes", 300),
+            headlines.draw_heading("job", _QUESTION),
+            draw_panel("job", "tiles", 110),
+            draw_panel("job", "causes", 300),
             html.Div(
-                [panel("job", "workers", 460), panel("job", "steps", 460)],
+                [draw_panel("job", "workers", 460), draw_panel("job", "steps", 460)],
                 className="halves",
             ),
             html.Div(
-                [panel("job", "types", 420), panel("job", "stages", 420)],
+                [draw_panel("job", "types", 420), draw_panel("job", "stages", 420)],
                 className="halves",
             ),
-            panel("job", "whatif", 420),
+            draw_panel("job", "whatif", 420),
         ]
     )
 
@@ -42,10 +49,10 @@ def _tiles(visit: Visit) -> Any:
     delays = f"launch delays {job['launch_slowdown']:.3f}x"
     tiles = html.Div(
         [
-            tile("slowdown", f"{job['slowdown']:.2f}x", "over a job without stragglers"),
-            tile("of a step", format_duration(excess), f"of {format_duration(recorded)}"),
-            tile("GPU hours", f"{job['excess_gpu_hours']:.3g}", "over the recorded steps"),
-            tile("likely cause", named, delays),
+            draw_tile("slowdown", f"{job['slowdown']:.2f}x", "over a job without stragglers"),
+            draw_tile("of a step", format_duration(excess), f"of {format_duration(recorded)}"),
+            draw_tile("GPU hours", f"{job['excess_gpu_hours']:.3g}", "over the recorded steps"),
+            draw_tile("likely cause", named, delays),
         ],
         className="tiles",
     )
@@ -85,7 +92,7 @@ def _workers(visit: Visit) -> Any:
     stages = sorted({row["stage"] for row in rows})
     value = {(row["dp_rank"], row["stage"]): row["slowdown"] for row in rows}
     cells = [[value[replica, stage] for replica in replicas] for stage in stages]
-    fig = plots.heat(
+    fig = plots.draw_heat_map(
         [str(replica) for replica in replicas],
         [str(stage) for stage in stages],
         cells,
@@ -95,23 +102,23 @@ def _workers(visit: Visit) -> Any:
         xaxis={"title": "data-parallel rank", "type": "category"},
         yaxis={"title": "stage", "type": "category", "autorange": "reversed"},
     )
-    drawn = plot(fig, "slowdown by worker", None, min(180 + 34 * max(len(stages), 3), 900))
-    table = grid(result, visit, {}, rows=6)
-    return section("Which worker slows the job?", drawn, table, *coverage(result)[1:])
+    drawn = draw_plot(fig, "slowdown by worker", None, min(180 + 34 * max(len(stages), 3), 900))
+    table = draw_grid(result, visit, {}, rows=6)
+    return draw_section("Which worker slows the job?", drawn, table, *draw_coverage(result)[1:])
 
 
 def _steps(visit: Visit) -> Any:
     result = visit.ask("straggler_slowdown")
     if result.table.num_rows < 2:
-        return section("Steps over time", empty("No whole step was recorded."))
+        return draw_section("Steps over time", draw_empty_panel("No whole step was recorded."))
     steps = type(result)(result.analysis, result.table.slice(1), result.coverage)
-    return section(
-        "Steps over time", picture(steps, dark=visit.dark), grid(result, visit, {}, rows=6)
+    return draw_section(
+        "Steps over time", draw_answer(steps, dark=visit.dark), draw_grid(result, visit, {}, rows=6)
     )
 
 
 def _question(name: str, heading: str) -> Any:
-    return lambda visit: section(heading, *answered(visit, name))
+    return lambda visit: draw_section(heading, *draw_question(visit, name))
 
 
 PAGE = Page(
@@ -120,7 +127,7 @@ PAGE = Page(
     16,
     layout,
     {
-        headlines.PART: headlines.answering(_QUESTION, _cost),
+        headlines.PART: headlines.fill_heading(_QUESTION, _cost),
         "tiles": _tiles,
         "causes": _question("straggler_causes", "Why is it slower?"),
         "workers": _workers,

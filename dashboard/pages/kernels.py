@@ -5,25 +5,25 @@ from typing import Any
 from dash import html
 
 from htk.answers.output.figure_columns import scale_of_lengths
-from htk.answers.output.figure_frame import framed
-from htk.answers.output.tokens import blended, palette_of
-from htk.base.core.humanize import sentence
+from htk.answers.output.figure_frame import frame_figure
+from htk.answers.output.tokens import blend_colour, palette_of
+from htk.base.core.humanize import make_sentence
 from htk.base.names.rows_by import WORDS
 from htk.dashboard import headlines, plots
 from htk.dashboard.components import (
-    coverage,
-    empty,
-    headed,
-    hint,
-    picture,
-    plot,
-    select,
-    slider,
+    add_heading,
+    draw_answer,
+    draw_coverage,
+    draw_empty_panel,
+    draw_hint,
+    draw_plot,
+    draw_select,
+    draw_slider,
 )
-from htk.dashboard.counter_plots import counters
-from htk.dashboard.grids import answered, grid
-from htk.dashboard.page import Page, Visit, panel
-from htk.physics.hardware import Gpu, catalogue, gpu
+from htk.dashboard.counter_plots import draw_counters
+from htk.dashboard.grids import draw_grid, draw_question
+from htk.dashboard.page import Page, Visit, draw_panel
+from htk.physics.hardware import Gpu, gpu, load_catalogue
 
 _ORDERS = ["total", "count", "mean", "max"]
 _QUESTION = "What do the GPUs run?"
@@ -40,29 +40,29 @@ _FILTERED = "No kernels under the filters that are set."
 def layout(visit: Visit) -> Any:
     return html.Div(
         [
-            headlines.heading("kernels", _QUESTION),
+            headlines.draw_heading("kernels", _QUESTION),
             html.Div(
                 [
-                    select("by", list(WORDS), _by(visit), label="rows by"),
-                    slider("n", _n(visit), 5, 100, "rows shown"),
-                    select("sort_by", _ORDERS, _sort_by(visit), label="sort by"),
+                    draw_select("by", list(WORDS), _by(visit), label="rows by"),
+                    draw_slider("n", _n(visit), 5, 100, "rows shown"),
+                    draw_select("sort_by", _ORDERS, _sort_by(visit), label="sort by"),
                 ],
                 className="controls",
             ),
-            panel("kernels", "top", 500),
+            draw_panel("kernels", "top", 500),
             html.Div(
-                [panel("kernels", "families", 420), panel("kernels", "tensor", 420)],
+                [draw_panel("kernels", "families", 420), draw_panel("kernels", "tensor", 420)],
                 className="halves",
             ),
             html.Div(
-                [panel("kernels", "roofline", 520), panel("kernels", "gap", 520)],
+                [draw_panel("kernels", "roofline", 520), draw_panel("kernels", "gap", 520)],
                 className="halves",
             ),
             html.Div(
-                [panel("kernels", "occupancy", 420), panel("kernels", "sequences", 420)],
+                [draw_panel("kernels", "occupancy", 420), draw_panel("kernels", "sequences", 420)],
                 className="halves",
             ),
-            panel("kernels", "counters", 160),
+            draw_panel("kernels", "counters", 160),
         ]
     )
 
@@ -80,23 +80,23 @@ def _sort_by(visit: Visit) -> str:
     return visit.option("sort_by", _DEFAULTS["sort_by"])
 
 
-@headed("Top kernels")
+@add_heading("Top kernels")
 def _kernels(visit: Visit) -> list[Any]:
     asked = {"by": _by(visit), "n": _n(visit), "sort_by": _sort_by(visit)}
     result = visit.ask("kernel_top", **asked)
     rows = result.to_pylist()
     if not rows:
-        return [empty(_FILTERED)]
+        return [draw_empty_panel(_FILTERED)]
     first = rows[:_MOST_DRAWN]
-    fig = plots.ranked(first, "name", "total_ns", visit.dark)
-    drawn = plot(fig, "top kernels", None, 120 + 20 * len(first))
-    table = grid(result, visit, asked, rows=10, spans=_by(visit) in _SPANS)
-    return [drawn, table, *coverage(result)[1:]]
+    fig = plots.draw_ranked_bars(first, "name", "total_ns", visit.dark)
+    drawn = draw_plot(fig, "top kernels", None, 120 + 20 * len(first))
+    table = draw_grid(result, visit, asked, rows=10, spans=_by(visit) in _SPANS)
+    return [drawn, table, *draw_coverage(result)[1:]]
 
 
-@headed("Families")
+@add_heading("Families")
 def _families(visit: Visit) -> list[Any]:
-    return [*hint(_whether_named(visit)), *answered(visit, "kernel_families", rows=6)]
+    return [*draw_hint(_whether_named(visit)), *draw_question(visit, "kernel_families", rows=6)]
 
 
 def _whether_named(visit: Visit) -> str:
@@ -110,19 +110,23 @@ def _unless_filtered(visit: Visit, reason: str) -> str:
     return _FILTERED if visit.view.filters.get("name") else reason
 
 
-@headed("Tensor cores")
+@add_heading("Tensor cores")
 def _tensor(visit: Visit) -> list[Any]:
     """GPU time that could run on tensor cores, and does or does not."""
     result = visit.ask("kernel_families")
     rows = [r for r in result.to_pylist() if r["kind"] == "compute"]
     if not rows:
-        return [empty("No kernels that compute.")]
+        return [draw_empty_panel("No kernels that compute.")]
     import plotly.graph_objects as go
 
     own = palette_of(visit.dark)
     parts = (
         ("on tensor cores", "tensor_core_ns", own["compute"]),
-        ("not on tensor cores", "no_tensor_core_ns", blended(own["compute"], own["panel"], 0.4)),
+        (
+            "not on tensor cores",
+            "no_tensor_core_ns",
+            blend_colour(own["compute"], own["panel"], 0.4),
+        ),
         ("undetermined", "tensor_core_unknown_ns", own["undetermined"]),
     )
     longest = max(sum(r[column] or 0 for _, column, _ in parts) for r in rows)
@@ -138,30 +142,30 @@ def _tensor(visit: Visit) -> list[Any]:
         for name, column, colour in parts
     ]
     axes = {"xaxis": {"title": f"{unit}, all ranks"}, "yaxis": {"autorange": "reversed"}}
-    fig = framed(bars, dark=visit.dark, barmode="stack", **axes)
-    return [*hint(_whether_named(visit)), plot(fig, "tensor cores")]
+    fig = frame_figure(bars, dark=visit.dark, barmode="stack", **axes)
+    return [*draw_hint(_whether_named(visit)), draw_plot(fig, "tensor cores")]
 
 
-@headed(_ROOFLINE)
+@add_heading(_ROOFLINE)
 def _roofline(visit: Visit) -> list[Any]:
     asked: dict[str, Any] = {"by": _by(visit), "n": 100}
     result = visit.ask("roofline", **asked)
     rows = [r for r in result.to_pylist() if r["flops_per_byte"] and r["achieved_tflops"]]
     if not rows:
-        how = sentence(visit.trace.what_records("shapes"))
+        how = make_sentence(visit.trace.what_records("shapes"))
         text = f"No operator has a model of its work. {how}"
-        return [empty(_unless_filtered(visit, text)), *coverage(result)]
+        return [draw_empty_panel(_unless_filtered(visit, text)), *draw_coverage(result)]
     names = result.coverage.get("gpu") or []
     names = [names] if isinstance(names, str) else list(names)
-    lines = [line for name in names[:1] if name in catalogue() for line in _peaks(gpu(name))]
-    fig = plots.roofs(rows, lines or [("", 1.0, 1.0)], visit.dark)
-    table = grid(result, visit, asked, rows=6, spans=_by(visit) in (*_SPANS, "shape"))
+    lines = [line for name in names[:1] if name in load_catalogue() for line in _peaks(gpu(name))]
+    fig = plots.draw_roofline(rows, lines or [("", 1.0, 1.0)], visit.dark)
+    table = draw_grid(result, visit, asked, rows=6, spans=_by(visit) in (*_SPANS, "shape"))
     point = _POINTS.get(_by(visit), _by(visit))
     note = f"One point per {point}, sized by GPU time; lines are dense peaks."
-    return [*hint(note), plot(fig, _ROOFLINE, None, 460), table, *coverage(result)]
+    return [*draw_hint(note), draw_plot(fig, _ROOFLINE, None, 460), table, *draw_coverage(result)]
 
 
-@headed(_FAR)
+@add_heading(_FAR)
 def _gap(visit: Visit) -> list[Any]:
     """What the costliest calls take beyond kernels that were measured at their size."""
     asked: dict[str, Any] = {"by": _by(visit)}
@@ -170,10 +174,10 @@ def _gap(visit: Visit) -> list[Any]:
     rows = far[:_FAR_DRAWN]
     if not rows:
         text = "No product, attention or expert takes longer than one that was measured."
-        return [empty(_unless_filtered(visit, text)), *coverage(result)]
-    fig = plots.ranked(rows, "name", "gap_ns", visit.dark)
-    drawn = plot(fig, _FAR, None, 120 + 20 * len(rows))
-    return [drawn, grid(result, visit, asked, rows=6), *coverage(result)]
+        return [draw_empty_panel(_unless_filtered(visit, text)), *draw_coverage(result)]
+    fig = plots.draw_ranked_bars(rows, "name", "gap_ns", visit.dark)
+    drawn = draw_plot(fig, _FAR, None, 120 + 20 * len(rows))
+    return [drawn, draw_grid(result, visit, asked, rows=6), *draw_coverage(result)]
 
 
 def _peaks(gpu: Gpu) -> list[tuple[str, float, float]]:
@@ -183,20 +187,20 @@ def _peaks(gpu: Gpu) -> list[tuple[str, float, float]]:
     return [(f"{gpu.name} {kind}", peak, bandwidth) for kind, peak in peaks if peak]
 
 
-@headed("How well do kernels fill the GPU?")
+@add_heading("How well do kernels fill the GPU?")
 def _occupancy(visit: Visit) -> list[Any]:
     result = visit.ask("kernel_occupancy", n=_n(visit))
     rows = [r for r in result.to_pylist() if r["occupancy_pct"] is not None]
     if not rows:
         text = _unless_filtered(visit, "The files do not record occupancy.")
-        return [empty(text), *coverage(result)]
-    return [grid(result, visit, {"n": _n(visit)}, rows=8)]
+        return [draw_empty_panel(text), *draw_coverage(result)]
+    return [draw_grid(result, visit, {"n": _n(visit)}, rows=8)]
 
 
-@headed("Which sequences of kernels do operators launch again and again?")
+@add_heading("Which sequences of kernels do operators launch again and again?")
 def _sequences(visit: Visit) -> list[Any]:
     result = visit.ask("kernel_sequences")
-    return [picture(result, dark=visit.dark), grid(result, visit, {}, rows=4)]
+    return [draw_answer(result, dark=visit.dark), draw_grid(result, visit, {}, rows=4)]
 
 
 PAGE = Page(
@@ -205,7 +209,7 @@ PAGE = Page(
     10,
     layout,
     {
-        headlines.PART: headlines.answering(_QUESTION, headlines.of_kernels),
+        headlines.PART: headlines.fill_heading(_QUESTION, headlines.of_kernels),
         "top": _kernels,
         "families": _families,
         "tensor": _tensor,
@@ -213,7 +217,7 @@ PAGE = Page(
         "gap": _gap,
         "occupancy": _occupancy,
         "sequences": _sequences,
-        "counters": counters,
+        "counters": draw_counters,
     },
     _DEFAULTS,
     group="Dig into",

@@ -6,9 +6,16 @@ from dash import html
 
 from htk.base.mappings import Fields
 from htk.dashboard import headlines, plots
-from htk.dashboard.components import coverage, empty, headed, plot, section, select
-from htk.dashboard.grids import answered, grid
-from htk.dashboard.page import Page, Visit, panel
+from htk.dashboard.components import (
+    add_heading,
+    draw_coverage,
+    draw_empty_panel,
+    draw_plot,
+    draw_section,
+    draw_select,
+)
+from htk.dashboard.grids import draw_grid, draw_question
+from htk.dashboard.page import Page, Visit, draw_panel
 
 _BY = ["name", "shape", "source", "module", "thread"]
 _VALUES = {"GPU time": "device_total_ns", "CPU time": "cpu_total_ns"}
@@ -20,21 +27,21 @@ def layout(visit: Visit) -> Any:
     by, tree = (visit.option(name, value) for name, value in _DEFAULTS.items())
     return html.Div(
         [
-            headlines.heading("operators", _QUESTION),
+            headlines.draw_heading("operators", _QUESTION),
             html.Div(
                 [
-                    select("by", _BY, by, label="operators by"),
-                    select("tree", list(_VALUES), tree, label="tree of"),
+                    draw_select("by", _BY, by, label="operators by"),
+                    draw_select("tree", list(_VALUES), tree, label="tree of"),
                 ],
                 className="controls",
             ),
-            panel("operators", "tree", 260),
-            panel("operators", "table", 500),
+            draw_panel("operators", "tree", 260),
+            draw_panel("operators", "table", 500),
             html.Div(
-                [panel("operators", "modules", 400), panel("operators", "phases", 400)],
+                [draw_panel("operators", "modules", 400), draw_panel("operators", "phases", 400)],
                 className="halves",
             ),
-            panel("operators", "python", 300),
+            draw_panel("operators", "python", 300),
         ]
     )
 
@@ -51,11 +58,16 @@ def _tree(visit: Visit) -> Any:
         rows = _whole(result.to_pylist(), value)
     heading = f"Call tree by {words}"
     if not rows:
-        return section(heading, empty("No operators under the filters that are set."))
+        return draw_section(
+            heading, draw_empty_panel("No operators under the filters that are set.")
+        )
     note = "Width is time; callees are below callers. Click to zoom in, the bar above to zoom out."
-    fig = plots.tree(rows, value, visit.dark)
-    return section(
-        heading, plot(fig, heading, None, plots.tree_height(rows)), *coverage(result)[1:], note=note
+    fig = plots.draw_call_tree(rows, value, visit.dark)
+    return draw_section(
+        heading,
+        draw_plot(fig, heading, None, plots.tree_height(rows)),
+        *draw_coverage(result)[1:],
+        note=note,
     )
 
 
@@ -75,28 +87,28 @@ def _whole(rows: list[Fields], value: str) -> list[Fields]:
     return list(kept.values())
 
 
-@headed(lambda visit: f"Operators by {visit.option('by', _DEFAULTS['by'])}")
+@add_heading(lambda visit: f"Operators by {visit.option('by', _DEFAULTS['by'])}")
 def _table(visit: Visit) -> list[Any]:
     by = visit.option("by", _DEFAULTS["by"])
-    return answered(visit, "op_breakdown", rows=15, by=by, n=100)
+    return draw_question(visit, "op_breakdown", rows=15, by=by, n=100)
 
 
-@headed("Which modules take the time?")
+@add_heading("Which modules take the time?")
 def _modules(visit: Visit) -> list[Any]:
     result = visit.ask("module_breakdown")
     if not len(result):
-        return [empty(f"No {visit.trace.what_records('modules')}.")]
-    return [grid(result, visit, {}, rows=10)]
+        return [draw_empty_panel(f"No {visit.trace.what_records('modules')}.")]
+    return [draw_grid(result, visit, {}, rows=10)]
 
 
-@headed("Phases of a step")
+@add_heading("Phases of a step")
 def _phases(visit: Visit) -> list[Any]:
-    return answered(visit, "phase_breakdown", rows=6)
+    return draw_question(visit, "phase_breakdown", rows=6)
 
 
-@headed("Which Python functions take the time?")
+@add_heading("Which Python functions take the time?")
 def _python(visit: Visit) -> list[Any]:
-    return answered(visit, "python_hotspots")
+    return draw_question(visit, "python_hotspots")
 
 
 PAGE = Page(
@@ -105,7 +117,7 @@ PAGE = Page(
     11,
     layout,
     {
-        headlines.PART: headlines.answering(_QUESTION, headlines.of_operators),
+        headlines.PART: headlines.fill_heading(_QUESTION, headlines.of_operators),
         "tree": _tree,
         "table": _table,
         "modules": _modules,

@@ -8,39 +8,39 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from dash import dcc, html
 
-from htk.analyses import find
+from htk.analyses import find_analysis
 from htk.answers.output.figure_colours import classes_of
-from htk.base.columns.arrow import matching, numbers, truths, valid
+from htk.base.columns.arrow import mark_valid, match_texts, read_booleans, read_numbers
 from htk.base.columns.groups import Groups
 from htk.base.core.humanize import (
     command_name,
     format_bytes,
     format_duration,
-    sentence,
+    make_sentence,
 )
 from htk.base.errors import HtkError
 from htk.dashboard import headlines
-from htk.dashboard.cause_cards import card
+from htk.dashboard.cause_cards import draw_cause_card
 from htk.dashboard.components import (
-    attributes,
-    coverage,
-    empty,
-    headed,
-    hint,
-    meter,
+    add_heading,
+    draw_answer,
+    draw_coverage,
+    draw_empty_panel,
+    draw_hint,
+    draw_meter,
+    draw_section,
+    draw_spark,
+    draw_tile,
     of_all_steps,
-    picture,
-    section,
-    spark,
-    tile,
+    spell_attributes,
 )
-from htk.dashboard.footing import footing
-from htk.dashboard.grids import answered, grid
+from htk.dashboard.footing import draw_footing
+from htk.dashboard.grids import draw_grid, draw_question
 from htk.dashboard.late_rank import last_to_arrive, late_tile
-from htk.dashboard.page import Page, Visit, panel
+from htk.dashboard.page import Page, Visit, draw_panel
 from htk.dashboard.rank_bars import rank_bars
 from htk.dashboard.served_parts import iteration_grid, iteration_tile, mfu_of_ranks, parted_headline
-from htk.dashboard.utilization_strip import strip
+from htk.dashboard.utilization_strip import draw_utilization_strip
 from htk.verdicts.overview import summary
 
 _KERNELS = ("name", "total_ns", "kernel_time_pct", "count", "duration_ns_mean", "kind")
@@ -51,21 +51,25 @@ _RECORDS = "What do these records say?"
 
 def layout(visit: Visit) -> Any:
     if not _profiled(visit):
-        return html.Div([headlines.heading("overview", _RECORDS), panel("", "records", 300)])
+        return html.Div(
+            [headlines.draw_heading("overview", _RECORDS), draw_panel("", "records", 300)]
+        )
     on_gpu = bool(visit.trace.tables["kernels"].num_rows)
     parts = _parts(visit)
     return html.Div(
         [
-            panel("", "headline", 76),
+            draw_panel("", "headline", 76),
             *headlines.not_named(visit),
-            panel("", "tiles", 118),
-            html.Div([panel("", "bars", 420), panel("", "causes", 420)], className="two"),
-            *([panel("", "busy", 240)] if on_gpu else []),
+            draw_panel("", "tiles", 118),
+            html.Div([draw_panel("", "bars", 420), draw_panel("", "causes", 420)], className="two"),
+            *([draw_panel("", "busy", 240)] if on_gpu else []),
             *(
-                html.Div([panel("", name, 420) for name in parts[k : k + 2]], className="halves")
+                html.Div(
+                    [draw_panel("", name, 420) for name in parts[k : k + 2]], className="halves"
+                )
                 for k in range(0, len(parts), 2)
             ),
-            panel("", "trust", 60),
+            draw_panel("", "trust", 60),
         ]
     )
 
@@ -75,7 +79,7 @@ def _parts(visit: Visit) -> list[str]:
     tables = visit.trace.tables
     filled = {
         "variance": len(pc.unique(tables["step_windows"]["step"])) > 1,
-        "overlap": bool(matching(tables["activities"]["kind"], "comm".__eq__).any()),
+        "overlap": bool(match_texts(tables["activities"]["kind"], "comm".__eq__).any()),
         "memory": tables["memory"].num_rows > 0,
         "kernels": tables["kernels"].num_rows > 0,
         "operators": tables["cpu_ops"].num_rows > 0,
@@ -89,14 +93,14 @@ def _profiled(visit: Visit) -> bool:
 
 
 def _verdict(visit: Visit) -> summary.Verdict:
-    verdict: summary.Verdict = visit.kept("verdict", lambda: summary.verdict(visit.trace))
+    verdict: summary.Verdict = visit.kept("verdict", lambda: summary.reach_verdict(visit.trace))
     return verdict
 
 
 def _headline(visit: Visit) -> Any:
     """Return the answer in a sentence, and where the time goes in another."""
     if not _profiled(visit):
-        return headlines.answering(_RECORDS, _said)(visit)
+        return headlines.fill_heading(_RECORDS, _said)(visit)
     verdict = _verdict(visit)
     details: list[str] = []
     if verdict.served:
@@ -116,7 +120,7 @@ def _headline(visit: Visit) -> Any:
     large = sorted(verdict.visible_shares, key=lambda share: -share.pct)[:4]
     words = ", ".join(f"{share.pct:.1f} % {share.name}" for share in large)
     details += [f"of the time: {words}"] if words else []
-    lead = [html.P(sentence("; ".join(details)), className="lead")] if details else []
+    lead = [html.P(make_sentence("; ".join(details)), className="lead")] if details else []
     return html.Div([html.H1(f"{first}."), *lead])
 
 
@@ -142,12 +146,12 @@ def _tiles(visit: Visit) -> Any:
             ("Idle", idle, "idle", "idle"),
         )
         tiles += [
-            tile(
+            draw_tile(
                 label,
                 f"{pct:.1f} %",
                 f"{format_duration(pct / 100 * verdict.total_ns)} of {verdict.whole}",
                 _leads_to(visit, page),
-                drawn=meter(pct, kind),
+                drawn=draw_meter(pct, kind),
             )
             for label, pct, kind, page in parts
         ]
@@ -159,39 +163,41 @@ def _tiles(visit: Visit) -> Any:
 
 def _leads_to(visit: Visit, path: str) -> str:
     """Return the address of a page; nothing where the recording leaves it empty."""
-    from htk.dashboard.pages import composed
+    from htk.dashboard.pages import load_pages
 
-    return visit.view.link(path) if composed()[path].fits(visit.trace) else ""
+    return visit.view.link(path) if load_pages()[path].fits(visit.trace) else ""
 
 
 def _step_tile(visit: Visit, verdict: summary.Verdict) -> Any:
     if verdict.served:
         return iteration_tile(visit)
     if verdict.step_ns is None:
-        return tile("First to last GPU work", format_duration(verdict.window_ns), "no whole steps")
+        return draw_tile(
+            "First to last GPU work", format_duration(verdict.window_ns), "no whole steps"
+        )
     on_gpu = bool(verdict.shares) and not verdict.on_host
     spread = f"spread {format_duration(verdict.step_spread_ns or 0)} over {verdict.steps} steps"
     more = ["one step, so no spread" if verdict.steps == 1 else spread]
     if on_gpu and verdict.cpu_step_ns is not None:
         more.append(f"on the host {format_duration(verdict.cpu_step_ns)}")
     label = "GPU step" if on_gpu else "Step on the host"
-    return tile(
+    return draw_tile(
         label,
         format_duration(verdict.step_ns),
         "; ".join(more),
         visit.view.link("step_times"),
-        drawn=spark(_median_steps(visit), dark=visit.dark),
+        drawn=draw_spark(_median_steps(visit), dark=visit.dark),
     )
 
 
 def _median_steps(visit: Visit) -> list[float]:
     """Return the step of a median rank, in the order of steps."""
     table = visit.ask("step_times").table
-    complete = truths(table["complete"])
+    complete = read_booleans(table["complete"])
     table = table.filter(pa.array(complete)) if complete.any() else table
-    table = table.filter(pa.array(valid(table["duration_ns"])))
-    steps = Groups.by_keys(np.column_stack([numbers(table[c]) for c in ("cycle", "step")]))
-    medians: list[float] = steps.quantiles(numbers(table["duration_ns"], 0), [0.5])[0].tolist()
+    table = table.filter(pa.array(mark_valid(table["duration_ns"])))
+    steps = Groups.by_keys(np.column_stack([read_numbers(table[c]) for c in ("cycle", "step")]))
+    medians: list[float] = steps.quantiles(read_numbers(table["duration_ns"], 0), [0.5])[0].tolist()
     return medians
 
 
@@ -206,19 +212,19 @@ def _mfu(visit: Visit) -> Any:
     recorded = mfu_of_ranks(result, _verdict(visit))
     if not recorded:
         why = "no peak known for this GPU" if len(result) else "no shapes recorded"
-        return tile("MFU", "–", why, visit.view.link("flops"))
+        return draw_tile("MFU", "–", why, visit.view.link("flops"))
     modelled = result.coverage.get("modelled_pct_of_time_launched_here_less_communication")
     if modelled is not None and modelled < _MODELLED_PCT:
         why = f"not known: {100 - modelled:.0f} % of the GPU time is not modelled"
-        return tile("MFU", "–", why, visit.view.link("flops"))
+        return draw_tile("MFU", "–", why, visit.view.link("flops"))
     gpus = result.coverage.get("gpu") or ""
     gpu = gpus if isinstance(gpus, str) else ", ".join(map(str, gpus))
     low = min(recorded)
     high = max(recorded)
     mean = float(np.mean(recorded))
     more = gpu if high - low < 1 else f"{low:.1f} to {high:.1f} % by rank"
-    drawn = meter(mean, "compute")
-    return tile("MFU", f"{mean:.1f} %", more, visit.view.link("flops"), drawn=drawn)
+    drawn = draw_meter(mean, "compute")
+    return draw_tile("MFU", f"{mean:.1f} %", more, visit.view.link("flops"), drawn=drawn)
 
 
 def _bars(visit: Visit) -> Any:
@@ -226,7 +232,7 @@ def _bars(visit: Visit) -> Any:
         return html.Div([_host_time(visit), _phases(visit)], className="stacked")
     verdict = _verdict(visit)
     heading = "Where a step goes" if verdict.step_ns else "Where the time goes"
-    return section(
+    return draw_section(
         heading,
         html.P(f"mean over ranks, {format_duration(verdict.total_ns)}", className="hint"),
         *_where(verdict),
@@ -236,17 +242,17 @@ def _bars(visit: Visit) -> Any:
     )
 
 
-@headed("Where the time of the host goes")
+@add_heading("Where the time of the host goes")
 def _host_time(visit: Visit) -> list[Any]:
     verdict = _verdict(visit)
     lacking = "No GPU work was recorded: profile with ProfilerActivity.CUDA to see it here."
     shares = _where(verdict) if verdict.shares else []
-    return [*hint(lacking), *shares]
+    return [*draw_hint(lacking), *shares]
 
 
-@headed("Phases of a step")
+@add_heading("Phases of a step")
 def _phases(visit: Visit) -> list[Any]:
-    return answered(visit, "phase_breakdown")
+    return draw_question(visit, "phase_breakdown")
 
 
 def _where(verdict: summary.Verdict) -> list[Any]:
@@ -261,7 +267,7 @@ def _where(verdict: summary.Verdict) -> list[Any]:
         first = html.Td([html.I(className=kind), share.name[:1].upper() + share.name[1:]])
         rows.append(html.Tr([first, html.Td(f"{share.pct:.1f} %"), html.Td(time)]))
     label = ", ".join(f"{share.name} {share.pct:.0f} %" for share in verdict.visible_shares)
-    bar = html.Div(pieces, className="stack", role="img", **attributes(aria_label=label))
+    bar = html.Div(pieces, className="stack", role="img", **spell_attributes(aria_label=label))
     return [bar, html.Table(html.Tbody(rows), className="legend")]
 
 
@@ -277,11 +283,13 @@ def _causes(visit: Visit) -> Any:
             html.Li(dcc.Link(f"{command_name(name)}: {why}", href=visit.view.link(name)))
             for name, why in verdict.next
         ]
-        return section("What to change first", empty(text), html.Ul(links, className="next"))
+        return draw_section(
+            "What to change first", draw_empty_panel(text), html.Ul(links, className="next")
+        )
     best = max((c.cost_ns(verdict.total_ns) or 0 for c in verdict.causes), default=0) or 1
-    return section(
+    return draw_section(
         "What to change first",
-        *(card(visit, verdict, k, best) for k in range(len(verdict.causes))),
+        *(draw_cause_card(visit, verdict, k, best) for k in range(len(verdict.causes))),
         html.Div(
             [
                 dcc.Link("All findings", href=visit.view.link("recommendations")),
@@ -300,15 +308,15 @@ def _causes(visit: Visit) -> Any:
 
 def _question(name: str) -> Callable[[Visit], Any]:
     """Return what makes the heading of a question, which leads to its page."""
-    return lambda visit: dcc.Link(find(name).question, href=visit.view.link(name))
+    return lambda visit: dcc.Link(find_analysis(name).question, href=visit.view.link(name))
 
 
-@headed(lambda visit: _question(_of_steps(visit))(visit))
+@add_heading(lambda visit: _question(_of_steps(visit))(visit))
 def _steps(visit: Visit) -> list[Any]:
     if _verdict(visit).served:
         return [iteration_grid(visit)]
     result = visit.ask("step_times")
-    return [picture(result, dark=visit.dark), *coverage(result)[1:]]
+    return [draw_answer(result, dark=visit.dark), *draw_coverage(result)[1:]]
 
 
 def _of_steps(visit: Visit) -> str:
@@ -318,42 +326,44 @@ def _of_steps(visit: Visit) -> str:
 def _pictured(name: str) -> Callable[[Visit], Any]:
     """Return the part that draws the answer to a question."""
 
-    @headed(_question(name))
+    @add_heading(_question(name))
     def part(visit: Visit) -> list[Any]:
-        drawn = picture(visit.ask(name), dark=visit.dark)
+        drawn = draw_answer(visit.ask(name), dark=visit.dark)
         note = of_all_steps(visit) if name == "comm_compute_overlap" else ""
-        return [*hint(note), drawn]
+        return [*draw_hint(note), drawn]
 
     return part
 
 
-@headed(_question("kernel_top"))
+@add_heading(_question("kernel_top"))
 def _kernels(visit: Visit) -> list[Any]:
     result = visit.ask("kernel_top", n=8)
-    return [grid(result, visit, {"n": 8}, rows=9, only=_KERNELS)]
+    return [draw_grid(result, visit, {"n": 8}, rows=9, only=_KERNELS)]
 
 
-@headed(_question("op_breakdown"))
+@add_heading(_question("op_breakdown"))
 def _operators(visit: Visit) -> list[Any]:
     result = visit.ask("op_breakdown", n=8)
-    return [grid(result, visit, {"n": 8}, rows=9, only=_OPERATORS)]
+    return [draw_grid(result, visit, {"n": 8}, rows=9, only=_OPERATORS)]
 
 
-@headed(_question("memory_peaks"))
+@add_heading(_question("memory_peaks"))
 def _memory(visit: Visit) -> list[Any]:
     result = visit.ask("memory_peaks")
     peaks = {(r["rank"], r["device_kind"], r["device"]): r for r in result.to_pylist()}
     top = max(peaks.values(), key=lambda r: r["peak_bytes"])
     where = f"rank {top['rank']}, {top['device_kind']} {top['device'] or 0}"
-    most = tile("highest in use", format_bytes(top["peak_bytes"]), where, visit.view.link("memory"))
-    return [html.Div([most], className="tiles"), picture(result, dark=visit.dark)]
+    most = draw_tile(
+        "highest in use", format_bytes(top["peak_bytes"]), where, visit.view.link("memory")
+    )
+    return [html.Div([most], className="tiles"), draw_answer(result, dark=visit.dark)]
 
 
 def _records(visit: Visit) -> Any:
     """No profile: what the records of a communication library say."""
-    from htk.dashboard.hang_panels import verdict
+    from htk.dashboard.hang_panels import draw_hang_verdict
 
-    return html.Div([verdict(visit), footing(visit)])
+    return html.Div([draw_hang_verdict(visit), draw_footing(visit)])
 
 
 PAGE = Page(
@@ -366,8 +376,8 @@ PAGE = Page(
         "tiles": _tiles,
         "bars": _bars,
         "causes": _causes,
-        "trust": footing,
-        "busy": strip,
+        "trust": draw_footing,
+        "busy": draw_utilization_strip,
         "steps": _steps,
         "variance": _pictured("step_variance"),
         "overlap": _pictured("comm_compute_overlap"),

@@ -6,23 +6,23 @@ from typing import Any
 import dash_mantine_components as dmc
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
-from htk.dashboard.components import safely
-from htk.dashboard.markup import compact
-from htk.dashboard.page import WAITING, Page, Visit, keep_address, panel
+from htk.dashboard.components import draw_part_safely
+from htk.dashboard.markup import compact_components
+from htk.dashboard.page import WAITING, Page, Visit, draw_panel, keep_address
 from htk.dashboard.plan_answer import (
     AGAINST,
     AGAINST_WHAT,
     LAYOUT,
     PICTURE,
     TABLE,
-    answer,
+    build_plan_table,
+    draw_opened_layout,
+    draw_plan_answer,
     layout_of_row,
-    opened,
-    result,
     ring_at,
-    searched,
+    search_layouts,
 )
-from htk.dashboard.plan_fields import errors_of, inputs
+from htk.dashboard.plan_fields import draw_plan_inputs, errors_of
 from htk.dashboard.plan_of_run import find_first_fields, read_plan_fields
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
@@ -44,20 +44,20 @@ def layout(visit: Visit) -> Any:
                 [
                     html.Div(
                         [
-                            html.Div(inputs(read_plan_fields(visit)), className="fields"),
+                            html.Div(draw_plan_inputs(read_plan_fields(visit)), className="fields"),
                             _against(visit.option(AGAINST, "memory")),
                         ],
                         className="edits",
                     ),
                     dcc.Loading(
-                        html.Div(panel("plan", "answer", 640), id="plan-answer"),
+                        html.Div(draw_panel("plan", "answer", 640), id="plan-answer"),
                         delay_show=400,
                         **WAITING,
                     ),
                 ],
                 className="panes",
             ),
-            html.Div(panel("plan", "opened", 400), id="plan-layout"),
+            html.Div(draw_panel("plan", "opened", 400), id="plan-layout"),
             dcc.Store(id="plan-chosen", data=visit.option(LAYOUT, "")),
             dcc.Store(id="plan-address"),
         ]
@@ -109,7 +109,11 @@ def _register(app: Dash, runs: Runs) -> None:
         errors = [wrong.get(i["name"]) for i in ids]
         if wrong:  # the old answer stays beside the field that is wrong
             return no_update, errors, no_update
-        return compact(safely(answer, Visit(runs, view, bool(dark)))), errors, chosen
+        return (
+            compact_components(draw_part_safely(draw_plan_answer, Visit(runs, view, bool(dark)))),
+            errors,
+            chosen,
+        )
 
     @app.callback(
         Output("plan-chosen", "data", allow_duplicate=True),
@@ -127,7 +131,7 @@ def _register(app: Dash, runs: Runs) -> None:
         view = _view(search, ids, values, "")
         if not cell or not str(cell.get("rowId")).isdigit() or errors_of(view.options):
             return no_update
-        return layout_of_row(searched(view.options), int(cell["rowId"])) or no_update
+        return layout_of_row(search_layouts(view.options), int(cell["rowId"])) or no_update
 
     @app.callback(
         Output("plan-layout", "children"),
@@ -144,7 +148,11 @@ def _register(app: Dash, runs: Runs) -> None:
         view = _view(search, ids, values, chosen)
         visit = Visit(runs, view, bool(dark))
         rings = [ring_at(visit) for _ in ctx.outputs_list[2]]
-        return compact(safely(opened, visit)), address_of(visit), rings
+        return (
+            compact_components(draw_part_safely(draw_opened_layout, visit)),
+            address_of(visit),
+            rings,
+        )
 
     keep_address(app, "plan-address")
 
@@ -154,9 +162,9 @@ PAGE = Page(
     "Plan",
     4,
     layout,
-    {"answer": answer, "opened": opened},
+    {"answer": draw_plan_answer, "opened": draw_opened_layout},
     {},
-    {TABLE: result},
+    {TABLE: build_plan_table},
     _register,
     needs_run=False,
 )

@@ -9,19 +9,25 @@ import pyarrow as pa
 from dash import Dash, Input, Output, State, dcc, html
 
 from htk.analyses import ANALYSES
-from htk.answers.output.figures import figure
+from htk.answers.output.figures import draw_figure
 from htk.answers.output.result import Result
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 from htk.base.core.chart import Bar
 from htk.base.schema import DERIVED, TABLES, doc_of
-from htk.dashboard.components import attributes, coverage, empty, plot, safely
-from htk.dashboard.grids import grid
-from htk.dashboard.markup import compact
-from htk.dashboard.page import WAITING, Page, Visit, keep_address, panel
+from htk.dashboard.components import (
+    draw_coverage,
+    draw_empty_panel,
+    draw_part_safely,
+    draw_plot,
+    spell_attributes,
+)
+from htk.dashboard.grids import draw_grid
+from htk.dashboard.markup import compact_components
+from htk.dashboard.page import WAITING, Page, Visit, draw_panel, keep_address
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
 from htk.traces.timeline.row_spans import ends_of
-from htk.verdicts.query.sql import Prepared, prepare
+from htk.verdicts.query.sql import Prepared, prepare_query
 from htk.verdicts.query.views import VIEWS
 from htk.verdicts.query.worker import Limits
 
@@ -67,7 +73,7 @@ def layout(visit: Visit) -> Any:
         minRows=5,
         maxRows=20,
         label="One reading statement. Options of an analysis: kernel_top(n := 10)",
-        **attributes(aria_controls="sql-suggestions", aria_autocomplete="list"),
+        **spell_attributes(aria_controls="sql-suggestions", aria_autocomplete="list"),
         styles={"input": {"fontFamily": "ui-monospace, monospace"}},
     )
     buttons = dmc.Group(
@@ -79,15 +85,15 @@ def layout(visit: Visit) -> Any:
                 placeholder="an example …",
                 size="xs",
                 w=260,
-                **attributes(aria_label="an example"),
+                **spell_attributes(aria_label="an example"),
             ),
         ],
         mt="xs",
     )
     answer = (
-        panel("sql", "answer")
+        draw_panel("sql", "answer")
         if text
-        else empty("Ctrl + Enter runs the query; Tab completes a name.")
+        else draw_empty_panel("Ctrl + Enter runs the query; Tab completes a name.")
     )
     return html.Div(
         [
@@ -112,10 +118,12 @@ def _names() -> Any:
     }
     return html.Div(
         html.Ul(
-            id="sql-suggestions", role="listbox", **attributes(aria_label="names that go on so")
+            id="sql-suggestions",
+            role="listbox",
+            **spell_attributes(aria_label="names that go on so"),
         ),
         id="sql-names",
-        **attributes(data_names=json.dumps(names)),
+        **spell_attributes(data_names=json.dumps(names)),
     )
 
 
@@ -133,10 +141,12 @@ def _schema() -> Any:
     ]
     asks = [(name, entry.question) for name, entry in ANALYSES.items()]
     parts = [
-        html.Section([html.H2(heading), html.Div(**attributes(data_listed=json.dumps(entries)))])
+        html.Section(
+            [html.H2(heading), html.Div(**spell_attributes(data_listed=json.dumps(entries)))]
+        )
         for heading, entries in (("Tables", tables), ("Analyses", asks))
     ]
-    label = attributes(aria_label="what can be read")
+    label = spell_attributes(aria_label="what can be read")
     return html.Div(parts, className="readable", tabIndex=0, **label)
 
 
@@ -144,7 +154,7 @@ def _asked(visit: Visit) -> Result:
     text = visit.option(_QUERY, "")
     # What the query reads is made under the run's lock; while it runs, other pages of the run are
     # answered.
-    prepared: Prepared = visit.kept(("prepared", text), lambda: prepare(visit.trace, text))
+    prepared: Prepared = visit.kept(("prepared", text), lambda: prepare_query(visit.trace, text))
     result: Result = visit.computed(("sql", text), lambda: prepared.run(_LIMITS))
     return result
 
@@ -152,13 +162,13 @@ def _asked(visit: Visit) -> Result:
 def _answer(visit: Visit) -> Any:
     result = _asked(visit)
     text = visit.option(_QUERY, "")
-    shown = grid(result, visit, {_QUERY: text}, rows=16)
+    shown = draw_grid(result, visit, {_QUERY: text}, rows=16)
     links: list[Any] = []
     if len(result) and ends_of(result.table) is not None:
         view = UrlState("timeline", visit.view.filters, {_QUERY: text}, visit.view.run)
         link = dcc.Link("These rows as a track of the timeline", href=f"/timeline{view.search()}")
         links = [html.Div(link, className="links")]
-    return html.Div([*links, _drawn(result, visit), shown, *coverage(result)])
+    return html.Div([*links, _drawn(result, visit), shown, *draw_coverage(result)])
 
 
 def _drawn(result: Result, visit: Visit) -> Any:
@@ -174,13 +184,13 @@ def _drawn(result: Result, visit: Visit) -> Any:
     if not values or not 1 < len(result) <= _MOST_BARS:
         return html.Div()
     value = next((name for name in values if _is_sorted_by(result.table[name])), values[0])
-    drawn = figure(result.table, Bar(x, value, horizontal=bool(texts)), dark=visit.dark)
-    return plot(drawn, f"{value} by {x}".replace("_", " "))
+    drawn = draw_figure(result.table, Bar(x, value, horizontal=bool(texts)), dark=visit.dark)
+    return draw_plot(drawn, f"{value} by {x}".replace("_", " "))
 
 
 def _is_sorted_by(column: pa.ChunkedArray) -> bool:
     """Return whether the rows stand in the order of a column, which is not all one."""
-    values = numbers(column.drop_null())
+    values = read_numbers(column.drop_null())
     change = np.diff(values)
     return bool(change.any() and ((change <= 0).all() or (change >= 0).all()))
 
@@ -198,8 +208,10 @@ def _register(app: Dash, runs: Runs) -> None:
     def run(_clicks: Any, text: str, search: str, dark: bool) -> Any:
         view = UrlState.of("sql", search).with_option(_QUERY, text or "")
         if not view.options.get(_QUERY):
-            return empty("Write a query first."), "?"
-        return compact(safely(_answer, Visit(runs, view, bool(dark)))), view.search()
+            return draw_empty_panel("Write a query first."), "?"
+        return compact_components(
+            draw_part_safely(_answer, Visit(runs, view, bool(dark)))
+        ), view.search()
 
     @app.callback(
         Output("sql-text", "value"), Input("sql-example", "value"), prevent_initial_call=True

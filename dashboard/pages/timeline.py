@@ -22,7 +22,7 @@ def layout(visit: Visit) -> Any:
     }
     canvas = html.Div(id="timeline", className="timeline", **facts)
     # Another query is another timeline: nothing of the old one is kept.
-    head = headlines.heading("timeline", _QUESTION)
+    head = headlines.draw_heading("timeline", _QUESTION)
     return html.Div([head, html.Div(canvas, key=facts["data-query"])])
 
 
@@ -31,7 +31,7 @@ PAGE = Page(
     "Timeline",
     1,
     layout,
-    {headlines.PART: headlines.answering(_QUESTION, headlines.of_timeline)},
+    {headlines.PART: headlines.fill_heading(_QUESTION, headlines.of_timeline)},
     needs=(
         "kernels",
         "cpu_ops",

@@ -7,38 +7,44 @@ import pyarrow as pa
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 
 from htk.answers.output.result import Result
-from htk.base.core.humanize import format_duration, sentence
+from htk.base.core.humanize import format_duration, make_sentence
 from htk.base.mappings import Fields
 from htk.dashboard import headlines, whatif_plots
-from htk.dashboard.components import attributes, empty, plot, safely, section
+from htk.dashboard.components import (
+    draw_empty_panel,
+    draw_part_safely,
+    draw_plot,
+    draw_section,
+    spell_attributes,
+)
 from htk.dashboard.edits import (
     KNOWN,
     SAVED,
-    chosen,
-    controls,
+    build_moved_view,
+    build_whatif_address,
+    draw_edit_controls,
+    draw_presets,
     is_lone,
     is_of_server,
-    moved,
-    opening,
-    plain,
-    presets,
+    read_chosen_edits,
     saved_of,
-    written,
+    strip_separators,
+    write_scenarios,
 )
-from htk.dashboard.grids import grid
-from htk.dashboard.markup import compact
-from htk.dashboard.page import WAITING, Page, Visit, keep_address, panel
+from htk.dashboard.grids import draw_grid
+from htk.dashboard.markup import compact_components
+from htk.dashboard.page import WAITING, Page, Visit, draw_panel, keep_address
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
 from htk.dashboard.whatif_answer import (
-    answer,
-    edited,
+    draw_step_strips,
+    draw_whatif_answer,
     field_errors,
+    find_edited_step,
+    find_replayed_step,
     is_of_few,
-    strips,
-    untouched,
 )
-from htk.dashboard.whatif_verdict import badge, scenario
+from htk.dashboard.whatif_verdict import describe_scenario, draw_verdict_badge
 from htk.traces.trace.selection import Selection
 from htk.whatif.label import BATCHES, SHARDINGS
 from htk.whatif.text import in_words, read_savings
@@ -50,33 +56,33 @@ _MAP = "Micro-batch × sharding"
 def layout(visit: Visit) -> Any:
     for side in ("kernels", "launches"):  # of what is replayed, said once
         visit.trace.everything.need(side)
-    pictures = [panel("whatif", "bounds", 340)]
+    pictures = [draw_panel("whatif", "bounds", 340)]
     if is_of_few(visit):  # it is predicted from every rank, which takes longer than all the rest
         ask = html.Button("Predict it from every rank", id="whatif-map-ask", className="chip")
-        pictures.append(html.Div(section(_MAP, ask), id="whatif-map"))
+        pictures.append(html.Div(draw_section(_MAP, ask), id="whatif-map"))
     elif not is_of_server(visit) and not is_lone(visit):  # which have no shards
-        pictures.append(panel("whatif", "map", 340))
+        pictures.append(draw_panel("whatif", "map", 340))
     return html.Div(
         [
-            html.Div(headlines.heading("whatif", _QUESTION), id="whatif-headline"),
+            html.Div(headlines.draw_heading("whatif", _QUESTION), id="whatif-headline"),
             html.P(
                 "Of the whole recording, whatever the filters are. The recorded step is replayed "
                 "untouched first, and compared with what was measured.",
                 className="doc",
             ),
-            html.Div(panel("whatif", "badge", 40), id="whatif-badge"),
-            html.Div(panel("whatif", "presets", 30)),
+            html.Div(draw_panel("whatif", "badge", 40), id="whatif-badge"),
+            html.Div(draw_panel("whatif", "presets", 30)),
             html.Div(
                 [
-                    html.Div(controls(visit), className="edits"),
+                    html.Div(draw_edit_controls(visit), className="edits"),
                     html.Div(
                         [
                             dcc.Loading(
-                                html.Div(panel("whatif", "answer"), id="whatif-answer"),
+                                html.Div(draw_panel("whatif", "answer"), id="whatif-answer"),
                                 delay_show=400,
                                 **WAITING,
                             ),
-                            html.Div(panel("whatif", "scenarios", 0), id="whatif-scenarios"),
+                            html.Div(draw_panel("whatif", "scenarios", 0), id="whatif-scenarios"),
                             html.Div(pictures, className="halves"),
                         ]
                     ),
@@ -91,17 +97,19 @@ def layout(visit: Visit) -> Any:
 
 
 def _presets(visit: Visit) -> Any:
-    return html.Div(presets(visit, untouched(visit).stage.served), className="presets")
+    return html.Div(
+        draw_presets(visit, find_replayed_step(visit).stage.served), className="presets"
+    )
 
 
 def _sentences(visit: Visit) -> tuple[str, str] | None:
-    return scenario(visit) or _best(visit)
+    return describe_scenario(visit) or _best(visit)
 
 
 def _best_cases(visit: Visit) -> list[Fields]:
     """Return the best case of each remedy, made once."""
     rows: list[Fields] = visit.runs.kept(
-        visit.view.run, Selection(), "bounds", lambda: untouched(visit).run().to_pylist()
+        visit.view.run, Selection(), "bounds", lambda: find_replayed_step(visit).run().to_pylist()
     )
     return rows
 
@@ -114,8 +122,8 @@ def _best(visit: Visit) -> tuple[str, str] | None:
     best = max(rows, key=lambda row: read_savings(row)[0])
     now = format_duration(best["measured_step_time_ns"])
     then = format_duration(best["step_time_ns"])
-    words = sentence(in_words(str(best["whatif"]))).rstrip(".")
-    served = untouched(visit).stage.served
+    words = make_sentence(in_words(str(best["whatif"]))).rstrip(".")
+    served = find_replayed_step(visit).stage.served
     if served is not None and best["tokens_per_s"]:
         before = served.tokens_per_s(best["measured_step_time_ns"])
         return (
@@ -132,27 +140,29 @@ def _bounds(visit: Visit) -> Any:
     heading = "Best case of each remedy alone"
     rows = _best_cases(visit)
     if all(r["step_time_ns"] is None for r in rows):
-        return section(heading, empty(str(rows[0]["verdict"])))
-    fig = whatif_plots.bounds(rows, visit.dark)
+        return draw_section(heading, draw_empty_panel(str(rows[0]["verdict"])))
+    fig = whatif_plots.draw_savings_bounds(rows, visit.dark)
     note = "Each on its own, with its 90 % interval; they overlap. Click one to try it."
     if is_of_few(visit):
         note += " Slow and late ranks, which only all ranks tell, are not among them."
-    return section(heading, plot(fig, heading, {"type": "sweep", "name": "bounds"}, 260), note=note)
+    return draw_section(
+        heading, draw_plot(fig, heading, {"type": "sweep", "name": "bounds"}, 260), note=note
+    )
 
 
 def _map(visit: Visit) -> Any:
     def compute() -> list[Fields]:
-        asked = untouched(visit, of_few=False).sweep("batch", *BATCHES)
+        asked = find_replayed_step(visit, of_few=False).sweep("batch", *BATCHES)
         cells: list[Fields] = asked.sweep("sharding", *SHARDINGS).run().to_pylist()
         return cells
 
     rows = visit.runs.kept(visit.view.run, Selection(), "map", compute)
     if all(r["step_time_ns"] is None for r in rows):
-        return section(_MAP, empty(str(rows[0]["verdict"])))
+        return draw_section(_MAP, draw_empty_panel(str(rows[0]["verdict"])))
     note = "Step time; the bluer, the longer a sample takes a GPU. Blank: too large, or no answer."
-    return section(
+    return draw_section(
         _MAP,
-        plot(
+        draw_plot(
             whatif_plots.batch_map(rows, visit.dark),
             _MAP,
             {"type": "sweep", "name": "map"},
@@ -164,10 +174,10 @@ def _map(visit: Visit) -> Any:
 
 def _compared(visit: Visit) -> Result:
     """Saved scenarios and the current one as a table."""
-    asked = untouched(visit)
+    asked = find_replayed_step(visit)
     tables = []
     for name, edits in saved_of(visit.option(SAVED, "")):
-        result = edited(visit, edits).run()
+        result = find_edited_step(visit, edits).run()
         row = result.table.slice(0, 1)
         label = row["whatif"].type
         named = pa.array([f"{name}: {row['whatif'][0].as_py()}"]).cast(label)
@@ -188,8 +198,8 @@ def _scenarios(visit: Visit) -> Any:
     saved = saved_of(visit.option(SAVED, ""))
     if not saved:
         return html.Div()
-    shown = safely(
-        lambda v: grid(
+    shown = draw_part_safely(
+        lambda v: draw_grid(
             _compared(v), v, {SAVED: v.option(SAVED, "")}, rows=len(saved), only=_COLUMNS
         ),
         visit,
@@ -197,19 +207,19 @@ def _scenarios(visit: Visit) -> Any:
     opens = [
         html.Span(
             [
-                html.A(name, href=opening(visit.view, edits), className="export"),
+                html.A(name, href=build_whatif_address(visit.view, edits), className="export"),
                 html.Button(
                     "×",
                     id={"type": "scenario-drop", "name": name},
                     className="chip",
-                    **attributes(aria_label=f"forget {name}"),
+                    **spell_attributes(aria_label=f"forget {name}"),
                 ),
             ]
         )
         for name, edits in saved
     ]
-    bands = safely(_bands, visit)
-    return section("Scenarios", html.Div(opens, className="controls"), bands, shown)
+    bands = draw_part_safely(_bands, visit)
+    return draw_section("Scenarios", html.Div(opens, className="controls"), bands, shown)
 
 
 def _bands(visit: Visit) -> Any:
@@ -217,7 +227,7 @@ def _bands(visit: Visit) -> Any:
     rows = _compared(visit).to_pylist()
     heading = "Step time, with 50 % and 90 % intervals"
     height = 90 + 30 * (len(rows) + 1)
-    return plot(whatif_plots.intervals(rows, visit.dark), heading, None, height)
+    return draw_plot(whatif_plots.draw_intervals(rows, visit.dark), heading, None, height)
 
 
 def fields_in_error(visit: Visit) -> dict[str, str]:
@@ -228,7 +238,7 @@ def fields_in_error(visit: Visit) -> dict[str, str]:
         return {}
 
 
-_HEADLINE = headlines.answering(_QUESTION, _sentences)
+_HEADLINE = headlines.fill_heading(_QUESTION, _sentences)
 
 
 def _register(app: Dash, runs: Runs) -> None:
@@ -248,11 +258,11 @@ def _register(app: Dash, runs: Runs) -> None:
         prevent_initial_call=True,
     )
     def save(_: Any, values: list[Any], ids: list[Any], name: str | None, stored: str) -> Any:
-        now = tuple((k, v) for k, v in chosen(ids, values).items() if v and k in KNOWN)
+        now = tuple((k, v) for k, v in read_chosen_edits(ids, values).items() if v and k in KNOWN)
         saved = saved_of(stored)
-        label = plain(name) or f"scenario {len(saved) + 1}"
+        label = strip_separators(name) or f"scenario {len(saved) + 1}"
         others = [scenario for scenario in saved if scenario[0] != label]
-        return written([*others, (label, now)]) if now else no_update
+        return write_scenarios([*others, (label, now)]) if now else no_update
 
     @app.callback(
         Output("whatif-saved", "data", allow_duplicate=True),
@@ -264,7 +274,7 @@ def _register(app: Dash, runs: Runs) -> None:
         trigger = ctx.triggered_id
         if not any(clicks) or trigger is None:  # they have only come
             return no_update
-        return written(
+        return write_scenarios(
             [scenario for scenario in saved_of(stored) if scenario[0] != trigger["name"]]
         )
 
@@ -277,7 +287,9 @@ def _register(app: Dash, runs: Runs) -> None:
         prevent_initial_call=True,
     )
     def compare(saved: str, values: Any, ids: Any, search: str, dark: bool) -> Any:
-        return compact(_scenarios(Visit(runs, moved(search, ids, values, saved), bool(dark))))
+        return compact_components(
+            _scenarios(Visit(runs, build_moved_view(search, ids, values, saved), bool(dark)))
+        )
 
     @app.callback(
         Output("whatif-answer", "children"),
@@ -301,13 +313,15 @@ def _register(app: Dash, runs: Runs) -> None:
         search: str,
         dark: bool,
     ) -> Any:
-        now = moved(search, ids, values, saved)
+        now = build_moved_view(search, ids, values, saved)
         visit = Visit(runs, now, bool(dark))
-        shown = compact(safely(partial(answer, with_strips=False), visit))
+        shown = compact_components(
+            draw_part_safely(partial(draw_whatif_answer, with_strips=False), visit)
+        )
         wrong = fields_in_error(visit)
         errors = [wrong.get(field["name"], "") for field in fields]
-        head = compact(safely(_HEADLINE, visit))
-        marks = compact(safely(badge, visit))
+        head = compact_components(draw_part_safely(_HEADLINE, visit))
+        marks = compact_components(draw_part_safely(draw_verdict_badge, visit))
         return shown, now.search() or "?", errors, html.Div(head, className="headline"), marks
 
     @app.callback(
@@ -319,7 +333,11 @@ def _register(app: Dash, runs: Runs) -> None:
     def draw(search: str | None, dark: bool) -> Any:
         if not search:
             return no_update
-        return compact(safely(strips, Visit(runs, UrlState.of("whatif", search), bool(dark))))
+        return compact_components(
+            draw_part_safely(
+                draw_step_strips, Visit(runs, UrlState.of("whatif", search), bool(dark))
+            )
+        )
 
     @app.callback(
         Output("whatif-visit", "data"),
@@ -338,7 +356,7 @@ def _register(app: Dash, runs: Runs) -> None:
             edits: tuple[tuple[str, str], ...] = ((name, value),)
         else:
             edits = (("batch", point["x"].removeprefix("batch ")), ("sharding", point["y"]))
-        return opening(UrlState.of("whatif", search), edits)
+        return build_whatif_address(UrlState.of("whatif", search), edits)
 
     app.clientside_callback(
         "function(href){return window.htkVisit(href);}",
@@ -354,7 +372,7 @@ def _register(app: Dash, runs: Runs) -> None:
         prevent_initial_call=True,
     )
     def draw_map(_: Any) -> Any:
-        return dcc.Loading(panel("whatif", "map", 340), **WAITING)
+        return dcc.Loading(draw_panel("whatif", "map", 340), **WAITING)
 
 
 PAGE = Page(
@@ -364,11 +382,11 @@ PAGE = Page(
     layout,
     {
         headlines.PART: _HEADLINE,
-        "badge": badge,
+        "badge": draw_verdict_badge,
         "presets": _presets,
         "bounds": _bounds,
         "map": _map,
-        "answer": answer,
+        "answer": draw_whatif_answer,
         "scenarios": _scenarios,
     },
     {},

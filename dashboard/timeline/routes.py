@@ -9,7 +9,7 @@ from flask import Response, request
 from htk.base.errors import HtkError, UsageError
 from htk.dashboard.memo import SingleFlightCache
 from htk.dashboard.page import Visit
-from htk.dashboard.pages import answer
+from htk.dashboard.pages import answer_on_page
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
 from htk.traces.timeline.answers import TraceTimeline
@@ -31,7 +31,7 @@ def add_routes(server: Any, runs: Runs) -> None:
 
         def make() -> TraceTimeline:
             visit = Visit(runs, view)
-            rows = answer(visit, "sql", {"query": query}).table if query else None
+            rows = answer_on_page(visit, "sql", {"query": query}).table if query else None
             return TraceTimeline(trace, aligned=aligned, rows=rows)
 
         # A timeline holds its trace: as long as it is kept, no other trace has that identity.

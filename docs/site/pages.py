@@ -14,15 +14,15 @@ from typing import Any
 
 import click
 
-from htk.analyses import ANALYSES, find
-from htk.answers.ask import ask
+from htk.analyses import ANALYSES, find_analysis
+from htk.answers.ask import ask_trace
 from htk.answers.output.render import print_table
 from htk.base.core.analysis import Analysis
 from htk.base.core.humanize import command_name
 from htk.base.errors import HtkError
 from htk.base.schema import DERIVED, TABLES, doc_of, index_of
 from htk.faces.cli.main import htk as program
-from htk.parsers import parsers
+from htk.parsers import list_parsers
 from htk.traces.trace.opening import open_trace
 from htk.whatif.edits import all_edits
 
@@ -64,7 +64,7 @@ def written() -> dict[str, str]:
 
 def generated() -> dict[str, str]:
     """Every generated page by its name."""
-    pages = {f"analyses/{name}.md": analysis_page(find(name)) for name in ANALYSES}
+    pages = {f"analyses/{name}.md": analysis_page(find_analysis(name)) for name in ANALYSES}
     pages["analyses/index.md"] = analyses_page()
     pages["commands.md"] = commands_page()
     for notebook in sorted((DOCS / "notebooks").glob("*.ipynb")):
@@ -123,7 +123,7 @@ def questions_page() -> str:
         for name, entry in sorted(ANALYSES.items()):
             if entry.subject != subject:
                 continue
-            analysis = find(name)
+            analysis = find_analysis(name)
             lines += [f"### {command_name(name)}", "", analysis.question, ""]
             lines += ["| column | meaning |", "| --- | --- |"]
             lines += [f"| `{field.name}` | {_cell(doc_of(field))} |" for field in analysis.returns]
@@ -194,7 +194,7 @@ def formats_page() -> str:
     lines = ["# Formats", "", "A file is recognised by what is in it, not by its name; gzip and"]
     lines += ["Zstandard are unpacked, archives and URLs are opened. What is damaged is left out,"]
     lines += ["counted and shown (`htk doctor`); good records beside it are kept.", ""]
-    for parser in parsers():
+    for parser in list_parsers():
         first, _, rest = (parser.__doc__ or "").strip().partition("\n")
         lines += [f"## {parser.NAME}", "", f"**{first}**", "", rest.strip(), ""]
     lines += ["## Out of scope", ""]
@@ -239,7 +239,7 @@ def _example(analysis: Analysis[...]) -> list[str]:
     """What it answers on the first of the samples that have its data."""
     for sample in _EXAMPLES:
         try:
-            answer = ask(_sample(sample), analysis.name)
+            answer = ask_trace(_sample(sample), analysis.name)
         except HtkError:
             continue
         if not len(answer):
@@ -318,7 +318,7 @@ def _common(context: click.Context) -> list[click.Option]:
     """The options that every question takes."""
     first = program.get_command(context, "time_breakdown")
     assert first is not None
-    own = find("time_breakdown").options
+    own = find_analysis("time_breakdown").options
     return [p for p in first.params if isinstance(p, click.Option) and p.name not in own]
 
 

@@ -19,18 +19,18 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 from htk.base.columns.types import Ints
-from htk.base.io.sealed_object import KEY_BYTES, keep, kept
+from htk.base.io.sealed_object import KEY_BYTES, keep_object, load_kept_object
 from htk.base.io.store import Store
 from htk.base.io.temporary import temporary_folder, temporary_name
 from htk.base.mappings import NamedTables
 from htk.base.spread.mapper import every_result
-from htk.base.spread.memory import release
+from htk.base.spread.memory import release_free_memory
 from htk.quantities.graph.build import READS, refuse_other_clocks, steps_at_hand
 from htk.quantities.graph.critical_path import PathEdges, PathEvents, StepPath
 from htk.quantities.graph.cut import Ways, begins_of_collectives, ways_of
-from htk.quantities.graph.gate import Figures, TestedStep, judged
+from htk.quantities.graph.gate import Figures, TestedStep, judge_figures
 from htk.quantities.graph.held_out import held_out
 from htk.quantities.graph.part import (
     NOWHERE,
@@ -38,8 +38,8 @@ from htk.quantities.graph.part import (
     HeardOfStep,
     PartReplay,
     StepOfAll,
-    heard,
-    legs,
+    hear_ranks,
+    list_path_legs,
     part_of,
     replay_part,
 )
@@ -99,7 +99,7 @@ class _Ranks:
             own.tables.release()
             for file in self.trace.files:
                 file.entry.release()
-            release()
+            release_free_memory()
 
 
 def _with_matches(trace: Trace, parts: Sequence[Trace], windows: NamedTables) -> list[_Ranks]:
@@ -125,14 +125,14 @@ class _Job:
 
     def part(self) -> GraphPart:
         """Return it as this machine has kept it, else made again."""
-        part: GraphPart | None = kept(self._file, self.key)
+        part: GraphPart | None = load_kept_object(self._file, self.key)
         return self.made() if part is None else part
 
     def made(self) -> GraphPart:
         with self.ranks.tables() as tables:
             part = part_of(tables, self.of_all, self.pooled)
         with suppress(OSError):  # no such folder, or a full disk: it is made again
-            keep(part, self._file, self.key)
+            keep_object(part, self._file, self.key)
         return part
 
     @property
@@ -148,7 +148,7 @@ class _Hear:
 
     def __call__(self, ranks: _Ranks) -> list[HeardOfStep]:
         with ranks.tables() as tables:
-            return heard(tables, self.of_all)
+            return hear_ranks(tables, self.of_all)
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def _replayed(begun: _Begun) -> PartReplay:
 
 
 def _legs(begun: _Begun) -> list[tuple[PathEdges, PathEvents]]:
-    return legs(begun.job.part(), begun.began[0], begun.legs)
+    return list_path_legs(begun.job.part(), begun.began[0], begun.legs)
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ class _Rounds:
         window = of_all.steps.window(of_all.step, of_all.origin)
         tested = TestedStep(of_all.steps, of_all.step, of_all.cycle, window)
         figures = Figures.of_all([each.figures for each in outcomes])
-        result = judged(figures, edges, tested)
+        result = judge_figures(figures, edges, tested)
         if not result.replays:  # delays that nothing explains are found of all ranks at once
             return None
         facts = tested.facts(figures, result)
@@ -233,7 +233,7 @@ class _Rounds:
         windows = self.parts[0].windows
         steps = steps_at_hand(windows)
         chosen = steps.chosen(step)
-        origin = int(numbers(windows["rank_windows"]["start_ns"]).min())
+        origin = int(read_numbers(windows["rank_windows"]["start_ns"]).min())
         return StepOfAll(steps, chosen, held_out(steps, chosen), origin)
 
     def _all(self, function: Callable[[Item], Answer], items: Sequence[Item]) -> Iterator[Answer]:

@@ -11,14 +11,14 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from htk.analyses import find
+from htk.analyses import find_analysis
 from htk.answers.table import table_of_answer, tables_read
 from htk.base.core.analysis import COVERAGE, Analysis, coverage_of
 from htk.base.core.spread import AtCollectives, ByKey, ByRank
 from htk.base.errors import MissingTable
 from htk.base.mappings import Facts
 from htk.base.spread.mapper import every_result
-from htk.base.spread.memory import release
+from htk.base.spread.memory import release_free_memory
 from htk.quantities.derived.registry import base_tables
 from htk.traces.trace.coverage import gpu_facts, rests_on_gpu
 from htk.traces.trace.file import TraceFile
@@ -46,7 +46,7 @@ class _Job:
     options: Facts
 
     def __call__(self, part: Trace) -> "_Part":
-        chosen = find(self.name)
+        chosen = find_analysis(self.name)
         ranks = part.part(part.files)  # its tables go when it does
         counts = ranks.gpu_counts if rests_on_gpu(tables_read(chosen)) else None
         try:
@@ -56,7 +56,7 @@ class _Job:
         ranks.tables.release()
         for file in part.files:
             file.entry.release()
-        release()
+        release_free_memory()
         return _Part(table, counts)
 
 

@@ -9,7 +9,7 @@ from numbers import Real
 from typing import Any
 
 from htk.base.core.analysis import Analysis, Option
-from htk.base.core.humanize import shorten
+from htk.base.core.humanize import shorten_text
 from htk.base.errors import UsageError
 from htk.base.mappings import Facts, Fields
 
@@ -80,7 +80,7 @@ def _whole(option: Option, value: Any) -> int:
     if number < 0 <= (option.default or 0):
         raise UsageError(f"{option.name}={value!r} must be ≥ 0")
     if abs(number) > _MOST:
-        raise _wrong(option, shorten(str(value)), f"a number of at most {_MOST:,}")
+        raise _wrong(option, shorten_text(str(value)), f"a number of at most {_MOST:,}")
     return number
 
 

@@ -15,10 +15,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.answers.option_values import nearest_word
-from htk.base.columns.arrow import codes_of, read_lengths, truths
-from htk.base.core.humanize import format_duration, shorten
+from htk.base.columns.arrow import codes_of, read_booleans, read_lengths
+from htk.base.core.humanize import format_duration, shorten_text
 from htk.base.errors import HtkError, MissingTable, UsageError
 from htk.base.mappings import Facts
 from htk.quantities.measures.call_tree import CallTree, DeviceTimes
@@ -48,9 +48,9 @@ def script_of(trace: Trace, op: str, nth: str = "slowest") -> str:
     links = trace.tables["op_links"]
     codes, names = codes_of(ops["name"])
     is_named = np.array([name == op for name in names.to_pylist()] + [False], bool)[codes]
-    rows = np.flatnonzero(is_named & truths(links["selected"]))
+    rows = np.flatnonzero(is_named & read_booleans(links["selected"]))
     if not len(rows):
-        raise UsageError(f"no operator is called {shorten(op, 80)!r}; {_similar(op, names)}")
+        raise UsageError(f"no operator is called {shorten_text(op, 80)!r}; {_similar(op, names)}")
     tree = CallTree.of(ops, links)
     times = DeviceTimes.of(
         ops.num_rows, trace.tables["kernels"], trace.tables["kernel_links"], links
@@ -104,8 +104,8 @@ def _place_of(nth: str, calls: int) -> int:
     if nth.isascii() and nth.isdigit() and 0 < len(nth) < 10 and 0 < int(nth) <= calls:
         return int(nth) - 1
     raise UsageError(
-        f"--nth {shorten(nth, 40)}: slowest, median, fastest, or a number from 1 to {calls:,}, "
-        "the slowest first"
+        f"--nth {shorten_text(nth, 40)}: slowest, median, fastest, or a number from 1 to "
+        f"{calls:,}, the slowest first"
     )
 
 
@@ -117,13 +117,14 @@ def _file_of(call: Facts) -> str | None:
     path = call["kernel_file"]
     if not path or not _KERNEL.fullmatch(name):
         raise UsageError(
-            f"{shorten(name, 80)} is no operator that PyTorch can call by its name, nor a compiled "
+            f"{shorten_text(name, 80)} is no operator that PyTorch can call by its name, nor a "
+            "compiled "
             "kernel; choose an operator that it calls, e.g. aten::mm (htk op-tree shows them)"
         )
     if not (os.path.isabs(path) and path.endswith(".py") and os.path.isfile(path)):
         raise UsageError(
-            f"{name}: its source {shorten(str(path), 120)} is not here; copy it there from the "
-            "machine that recorded it"
+            f"{name}: its source {shorten_text(str(path), 120)} is not here; copy it there from "
+            "the machine that recorded it"
         )
     return str(path)
 
@@ -137,7 +138,7 @@ def _limits(trace: Trace, call: Facts) -> list[tuple[str, float, str]]:
         ("kernel_gap", "best_ns", "best measured", "of the fastest library at that size"),
     ):
         try:
-            rows = ask(trace, question, n=0).to_pylist()
+            rows = ask_trace(trace, question, n=0).to_pylist()
         except HtkError:  # nothing of the GPU is known
             continue
         row = next((r for r in rows if all(r[k] == v for k, v in same.items())), None)
@@ -154,11 +155,13 @@ def _inputs(call: Facts) -> list[tuple[Any, ...]]:
     types = _listed(call["input_types"])
     if not types or len(shapes) != len(types):
         raise MissingTable(
-            f"{shorten(str(call['name']), 80)}: the shapes of its inputs were not recorded",
+            f"{shorten_text(str(call['name']), 80)}: the shapes of its inputs were not recorded",
             "shapes",
         )
     if len(types) > _MOST_INPUTS:
-        raise UsageError(f"{shorten(str(call['name']), 80)}: {len(types):,} inputs are too many")
+        raise UsageError(
+            f"{shorten_text(str(call['name']), 80)}: {len(types):,} inputs are too many"
+        )
     strides = _listed(call["input_strides"])
     values = _listed(call["concrete_inputs"])
     strides += [None] * (len(types) - len(strides))
@@ -180,7 +183,7 @@ def _inputs(call: Facts) -> list[tuple[Any, ...]]:
                 ("tensors", [(*pair, of_lists if pair[0] else "float32") for pair in pairs])
             )
         elif shape:
-            raise UsageError(f"tensors of type {shorten(str(kind), 40)!r} are not known")
+            raise UsageError(f"tensors of type {shorten_text(str(kind), 40)!r} are not known")
         else:
             inputs.append(("value", _value(value)))
     return inputs
@@ -201,7 +204,9 @@ def _tensor(shape: Any, strides: Any) -> tuple[tuple[int, ...], tuple[int, ...] 
             continue
         is_sizes = isinstance(sizes, list) and len(sizes) <= _MOST_DIMENSIONS
         if not is_sizes or not all(type(s) is int and 0 <= s <= _MOST_SIZE for s in sizes):
-            raise UsageError(f"{shorten(str(sizes), 60)} is no shape and no stride of a tensor")
+            raise UsageError(
+                f"{shorten_text(str(sizes), 60)} is no shape and no stride of a tensor"
+            )
     return tuple(shape or ()), None if strides is None else tuple(strides)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.analyses import find
+from htk.analyses import find_analysis
 from htk.base.core.analysis import Analysis
 from htk.base.core.spread import ByKey
 from htk.base.errors import MissingTable
@@ -98,7 +98,7 @@ def _table(trace: Trace, name: str) -> pa.Table:
     what it needs was not recorded, or is not chosen."""
     if name in TABLES or name in DERIVED:
         return trace.tables[name]
-    other = find(name)
+    other = find_analysis(name)
     if not all(trace.tables[needed].num_rows for needed in other.needs):
         return other.returns.empty_table()
     return table_of_answer(trace, other, {})
@@ -108,5 +108,5 @@ def tables_read(chosen: Analysis[...]) -> set[str]:
     """Return the tables that an answer rests on, through the analyses that it builds on."""
     tables: set[str] = set()
     for name in chosen.reads:
-        tables |= {name} if name in TABLES or name in DERIVED else tables_read(find(name))
+        tables |= {name} if name in TABLES or name in DERIVED else tables_read(find_analysis(name))
     return tables

@@ -43,7 +43,7 @@ class PluginEntry:
             ) from error
 
 
-def added(group: str) -> dict[str, PluginEntry]:
+def list_added(group: str) -> dict[str, PluginEntry]:
     """Return what packages add to a group, by name; the first on the path wins."""
     entries: dict[str, PluginEntry] = {}
     for entry in _everything().get(group, ()):
@@ -51,10 +51,10 @@ def added(group: str) -> dict[str, PluginEntry]:
     return entries
 
 
-def loaded(group: str) -> list[Any]:
+def load_added(group: str) -> list[Any]:
     """Return what packages add to a group, imported; what cannot be is left out with a warning."""
     things = []
-    for entry in added(group).values():
+    for entry in list_added(group).values():
         try:
             things.append(entry.load())
         except HtkError as error:

@@ -12,9 +12,9 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from htk.base.core.extras import require
+from htk.base.core.extras import require_extra
 
-require("pandas", "htk.hta")  # before the modules that import it
+require_extra("pandas", "htk.hta")  # before the modules that import it
 
 from htk.hta import elsewhere  # noqa: E402
 from htk.hta.frames import short_name as shorten_name  # noqa: E402

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from htk.base.columns.intervals import sweep
+from htk.base.columns.intervals import sweep_spans
 from htk.hta.events import read_events
-from htk.hta.frames import TYPES, Frames, short_name, spans
+from htk.hta.frames import TYPES, Frames, merge_frame_spans, short_name
 
 _STATS = ["sum", "max", "min", "std", "mean"]
 _NAMED = {
@@ -20,27 +20,30 @@ _NAMED = {
 }
 
 
-def overlap(frames: Frames) -> pd.DataFrame:
+def measure_overlap(frames: Frames) -> pd.DataFrame:
     """Return how much of a rank's communication has compute beside it."""
     rows = []
     for rank, gpu in frames.gpu.items():
-        kinds = [spans(gpu[gpu["kernel_type"] == t]) for t in ("COMMUNICATION", "COMPUTATION")]
-        pieces = sweep(kinds)
+        kinds = [
+            merge_frame_spans(gpu[gpu["kernel_type"] == t])
+            for t in ("COMMUNICATION", "COMPUTATION")
+        ]
+        pieces = sweep_spans(kinds)
         both = int((pieces.end - pieces.start)[pieces.on == 3].sum())
         comm = kinds[0].total
         rows.append((rank, round(100 * both / comm, 2) if comm else float("nan")))
     return pd.DataFrame(rows, columns=["rank", "comp_comm_overlap_pctg"])
 
 
-def temporal(frames: Frames) -> pd.DataFrame:
+def measure_gpu_time(frames: Frames) -> pd.DataFrame:
     """Idle, compute and other time of each rank, first start to last end."""
     rows = []
     for rank, gpu in frames.gpu.items():
         if gpu.empty:
             continue
         total = int(gpu["end_ns"].max() - gpu["start_ns"].min())
-        busy = spans(gpu).total
-        compute = spans(gpu[gpu["kernel_type"] == "COMPUTATION"]).total
+        busy = merge_frame_spans(gpu).total
+        compute = merge_frame_spans(gpu[gpu["kernel_type"] == "COMPUTATION"]).total
         times = (total - busy, compute, busy - compute)
         shares = (round(100 * t / total, 2) if total else 0.0 for t in times)
         rows.append((rank, *(t / 1000 for t in (*times, total)), *shares))
@@ -49,7 +52,7 @@ def temporal(frames: Frames) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["rank", *units, *(f"{c}_pctg" for c in columns)])
 
 
-def kernels(
+def sum_kernels(
     frames: Frames, ratio: float, most: int, include_memory: bool
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Time by kinds that run alone or at once, and by kernel."""
@@ -57,7 +60,7 @@ def kernels(
     by_type: dict[str, int] = {}
     by_name = []
     for rank, gpu in frames.gpu.items():
-        pieces = sweep([spans(gpu[gpu["kernel_type"] == t]) for t in types])
+        pieces = sweep_spans([merge_frame_spans(gpu[gpu["kernel_type"] == t]) for t in types])
         for on in np.unique(pieces.on[pieces.on > 0]).tolist():
             label = " overlapping ".join(t for k, t in enumerate(types) if on >> k & 1)
             time = int((pieces.end - pieces.start)[pieces.on == on].sum())
@@ -89,7 +92,7 @@ def statistics(
     return of_name.fillna({"std": 0.0}).sort_values("sum", ascending=False, ignore_index=True)
 
 
-def annotations(
+def sum_annotations(
     frames: Frames, on_gpu: bool, ratio: float, most: int, patterns: Sequence[str] | None
 ) -> pd.DataFrame | None:
     """Time of user ranges by name; None where there are none."""
@@ -134,7 +137,7 @@ def kernels_with_annotations(
     return kernels
 
 
-def idle(
+def sum_idle_gaps(
     frames: Frames, rank: int, streams: Sequence[int] | None, short_us: float, stats: bool
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """Gaps of each stream: the host was late, kernels followed closely, or something else."""

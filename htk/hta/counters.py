@@ -47,7 +47,7 @@ def queue_summary(series: Series) -> pd.DataFrame | None:
     return pd.concat(lengths) if lengths else None
 
 
-def blocked(frames: Frames, series: Series, most: int) -> pd.DataFrame:
+def measure_full_queues(frames: Frames, series: Series, most: int) -> pd.DataFrame:
     """Return how long each stream's queue was full, of every stream that ever was."""
     rows = []
     for rank, frame in series.items():
@@ -62,7 +62,7 @@ def blocked(frames: Frames, series: Series, most: int) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["rank", "stream", *columns]).astype({"rank": int})
 
 
-def bandwidths(frames: Frames, ranks: Sequence[int]) -> Series:
+def build_bandwidth_series(frames: Frames, ranks: Sequence[int]) -> Series:
     """Bandwidth of copies and sets by direction, after each change."""
     rates = {}
     for rank in ranks:
@@ -90,7 +90,7 @@ def bandwidth_summary(series: Series) -> pd.DataFrame | None:
     return pd.concat(described) if described else None
 
 
-def write(frames: Frames, rank: int, series: dict[str, Series], suffix: str) -> Path:
+def write_counter_copy(frames: Frames, rank: int, series: dict[str, Series], suffix: str) -> Path:
     """Return a copy of a rank's file, beside it, with the series drawn in as counters."""
     part = frames.file_of(rank)
     name, dot, ending = part.file.partition(".json")

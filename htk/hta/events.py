@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers, truths
+from htk.base.columns.arrow import read_booleans, read_numbers
 from htk.hta.frames import PROFILER_SPAN, Frames
 from htk.traces.trace.file import TraceFile
 
@@ -59,9 +59,12 @@ def read_events(frames: Frames, rank: int) -> pd.DataFrame:
 def _read_all(frames: Frames, file: TraceFile) -> pd.DataFrame:
     """Return every event of a file."""
     events = file.table("events").sort_by("event")
-    start = numbers(events["start_ns"])
-    row = numbers(events["event"]) - file.first_event
-    times = {"ts": frames.microseconds(start), "dur": (numbers(events["end_ns"]) - start) / 1000}
+    start = read_numbers(events["start_ns"])
+    row = read_numbers(events["event"]) - file.first_event
+    times = {
+        "ts": frames.microseconds(start),
+        "dur": (read_numbers(events["end_ns"]) - start) / 1000,
+    }
     texts = {"s_cat": events["category"], "s_name": events["name"]}
     frame = pd.DataFrame(
         {"index": row, **{name: column.to_pylist() for name, column in texts.items()}},
@@ -76,19 +79,19 @@ def _read_all(frames: Frames, file: TraceFile) -> pd.DataFrame:
         frame[column] = default
     for table_name, columns in _FROM_TABLES.items():
         table = file.table(table_name)
-        indices = numbers(table["event"]) - file.first_event
+        indices = read_numbers(table["event"]) - file.first_event
         for column, source in columns.items():
             default = _ARGUMENTS[column]
             if isinstance(default, str):
                 written = pd.Series(table[source].to_pylist(), dtype=object)
                 frame.loc[indices, column] = written.fillna(default).to_numpy()
             else:
-                frame.loc[indices, column] = numbers(table[source], default)
+                frame.loc[indices, column] = read_numbers(table[source], default)
     kernels = file.table("kernels")
-    on_gpu = numbers(kernels["event"]) - file.first_event
+    on_gpu = read_numbers(kernels["event"]) - file.first_event
     frame["index_correlation"] = _partners(file, frame)
     frame["iteration"] = _step_around(frames, file.rank or 0, frame)
-    frame.loc[on_gpu, "iteration"] = numbers(file.table("kernel_links")["step"], -1)
+    frame.loc[on_gpu, "iteration"] = read_numbers(file.table("kernel_links")["step"], -1)
     frame["end"] = frame["ts"] + frame["dur"]
     return frame
 
@@ -116,11 +119,11 @@ def _partners(file: TraceFile, frame: pd.DataFrame) -> np.ndarray:
     kernels = file.table("kernels")
     links = file.table("kernel_links")
     launched = links["launch_row"].is_valid()
-    gpu = numbers(kernels["event"].filter(launched)) - file.first_event
+    gpu = read_numbers(kernels["event"].filter(launched)) - file.first_event
     calls = file.table("launches")["event"].take(
         pa.chunked_array([links["launch_row"].filter(launched).combine_chunks()])
     )
-    cpu = numbers(calls) - file.first_event
+    cpu = read_numbers(calls) - file.first_event
     partners.loc[gpu] = cpu
     partners.loc[cpu] = gpu
     return np.asarray(partners.to_numpy())
@@ -133,11 +136,11 @@ def _keep_chosen(frames: Frames, file: TraceFile, frame: pd.DataFrame) -> pd.Dat
     if last is None:
         return frame
     annotations = file.table("annotations")
-    on_gpu = annotations.filter(pa.array(truths(annotations["on_gpu"])))
-    gpu_rows = numbers(on_gpu["event"]) - file.first_event
+    on_gpu = annotations.filter(pa.array(read_booleans(annotations["on_gpu"])))
+    gpu_rows = read_numbers(on_gpu["event"]) - file.first_event
     kept_ranges = frames.annotations(file.rank or 0, on_gpu=True)["index"]
     is_range = frame["index"].isin(gpu_rows)
-    is_kernel = frame["index"].isin(numbers(file.table("kernels")["event"]) - file.first_event)
+    is_kernel = frame["index"].isin(read_numbers(file.table("kernels")["event"]) - file.first_event)
     is_sync = (frame["stream"] >= 0) & ~is_kernel
     on_cpu = ~(is_range | is_kernel | is_sync)
     keep = on_cpu & (frame["ts"] < last)

@@ -16,9 +16,16 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, numbers, read_lengths, read_times, truths, valid
-from htk.base.columns.intervals import Spans, union
-from htk.base.core.extras import require
+from htk.base.columns.arrow import (
+    mark_valid,
+    match_texts,
+    read_booleans,
+    read_lengths,
+    read_numbers,
+    read_times,
+)
+from htk.base.columns.intervals import Spans, merge_spans
+from htk.base.core.extras import require_extra
 from htk.base.errors import UnknownRank
 from htk.quantities.measures import hta_conventions
 from htk.traces.trace.file import TraceFile
@@ -64,7 +71,7 @@ class Frames:
         else:
             kept = hta_conventions.kept_kernels(rows, links, tables["annotations"])
             kept = kept.drop_columns(["launch_start_ns"])
-        of = numbers(kept["row"])
+        of = read_numbers(kept["row"])
         for name in ("op_row", "step", "launch_start_ns", "launch_end_ns"):
             kept = kept.append_column(name, links[name].take(pa.array(of)))
         calls = links["launch_row"].take(pa.array(of)).combine_chunks()
@@ -81,30 +88,30 @@ class Frames:
         return next(file for file in self.trace.selected_files if (file.rank or 0) == rank)
 
     def _frame(self, kept: pa.Table, rank: int) -> pd.DataFrame:
-        activities = kept.filter(pa.array(numbers(kept["rank"], -1) == rank)).sort_by("event")
+        activities = kept.filter(pa.array(read_numbers(kept["rank"], -1) == rank)).sort_by("event")
         start, end = read_times(activities)
-        launched = valid(activities["launch_start_ns"])
-        launch = numbers(activities["launch_start_ns"])
-        called = numbers(activities["launch_end_ns"])
+        launched = mark_valid(activities["launch_start_ns"])
+        launch = read_numbers(activities["launch_start_ns"])
+        called = read_numbers(activities["launch_end_ns"])
         frame = pd.DataFrame(
             {
-                "index": numbers(activities["event"]),
+                "index": read_numbers(activities["event"]),
                 "name": activities["name"].to_pylist(),
                 "cat": activities["activity"].to_pylist(),
                 "ts": self.microseconds(start),
                 "dur": (end - start) / 1000,
-                "pid": numbers(activities["device"], -1),
-                "tid": numbers(activities["stream"], -1),
-                "stream": numbers(activities["stream"], -1),
-                "correlation": numbers(activities["correlation"], -1),
-                "iteration": numbers(activities["step"], -1),
+                "pid": read_numbers(activities["device"], -1),
+                "tid": read_numbers(activities["stream"], -1),
+                "stream": read_numbers(activities["stream"], -1),
+                "correlation": read_numbers(activities["correlation"], -1),
+                "iteration": read_numbers(activities["step"], -1),
                 "kernel_type": [TYPES[kind] for kind in activities["kind"].to_pylist()],
-                "memory_bw_gbps": numbers(activities["bandwidth_gbps"], 0.0),
-                "launch_index": numbers(activities["launch_event"], -1),
+                "memory_bw_gbps": read_numbers(activities["bandwidth_gbps"], 0.0),
+                "launch_index": read_numbers(activities["launch_event"], -1),
                 "launch_ts": np.where(launched, self.microseconds(launch), np.nan),
                 "launch_dur": np.where(launched, (called - launch) / 1000, np.nan),
-                "op_row": numbers(activities["op_row"], -1),
-                "row": numbers(activities["row"]),
+                "op_row": read_numbers(activities["op_row"], -1),
+                "row": read_numbers(activities["row"]),
             }
         )
         frame["start_ns"] = start
@@ -121,29 +128,31 @@ class Frames:
         firsts = []
         for file in self.trace.selected_files:
             events = file.table("events")
-            has_length = valid(events["end_ns"]) & valid(events["category"])
-            has_length &= ~matching(events["category"], PROFILER_SPAN.__eq__)
+            has_length = mark_valid(events["end_ns"]) & mark_valid(events["category"])
+            has_length &= ~match_texts(events["category"], PROFILER_SPAN.__eq__)
             if has_length.any():
-                firsts.append(int(numbers(events["start_ns"])[has_length].min()))
+                firsts.append(int(read_numbers(events["start_ns"])[has_length].min()))
         return min(firsts, default=self.trace.origin_ns)
 
     def all_annotations(self, rank: int, *, on_gpu: bool) -> pd.DataFrame:
         """Return the user ranges of a rank, steps among them, by start."""
         table = self.trace.tables["annotations"]
-        chosen = (numbers(table["rank"], -1) == rank) & (truths(table["on_gpu"]) == on_gpu)
+        chosen = (read_numbers(table["rank"], -1) == rank) & (
+            read_booleans(table["on_gpu"]) == on_gpu
+        )
         rows = table.filter(pa.array(chosen)).sort_by("start_ns")
         return pd.DataFrame(
             {
-                "index": numbers(rows["event"]),
+                "index": read_numbers(rows["event"]),
                 "name": pd.Series(rows["name"].to_pylist(), dtype=object),
-                "step": numbers(rows["step"], -1),
-                "ts": self.microseconds(numbers(rows["start_ns"])),
+                "step": read_numbers(rows["step"], -1),
+                "ts": self.microseconds(read_numbers(rows["start_ns"])),
                 "dur": read_lengths(rows) / 1000,
-                "pid": numbers(rows["device"], -1),
-                "tid": numbers(rows["stream"], -1),
-                "start_ns": numbers(rows["start_ns"]),
-                "end_ns": numbers(rows["end_ns"]),
-                "external_id": numbers(rows["external_id"], -1),
+                "pid": read_numbers(rows["device"], -1),
+                "tid": read_numbers(rows["stream"], -1),
+                "start_ns": read_numbers(rows["start_ns"]),
+                "end_ns": read_numbers(rows["end_ns"]),
+                "external_id": read_numbers(rows["external_id"], -1),
             }
         )
 
@@ -168,21 +177,21 @@ class Frames:
 
     @cached_property
     def _all_steps(self) -> int:
-        numbered = numbers(self.trace.tables["annotations"]["step"], -1)
+        numbered = read_numbers(self.trace.tables["annotations"]["step"], -1)
         return len(np.unique(numbered[numbered >= 0]))
 
     @cached_property
     def steps(self) -> list[int]:
         """Profiler steps, without the last unless it was asked for."""
         table = self.trace.tables["annotations"]
-        numbered = numbers(table["step"], -1)
+        numbered = read_numbers(table["step"], -1)
         steps = sorted({int(step) for step in numbered[numbered >= 0]})
         return steps if self.include_last_step or len(steps) < 2 else steps[:-1]
 
 
-def spans(frame: pd.DataFrame) -> Spans:
+def merge_frame_spans(frame: pd.DataFrame) -> Spans:
     """Return where at least one row of a frame is."""
-    return union(frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy())
+    return merge_spans(frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy())
 
 
 def memory_type(name: str) -> str:
@@ -205,9 +214,9 @@ def short_name(name: str) -> str:
     return "".join(kept).rsplit(" ", 1)[-1]
 
 
-def shown(frame: pd.DataFrame, x: str, y: list[str] | str, title: str) -> None:
+def show_bar_chart(frame: pd.DataFrame, x: str, y: list[str] | str, title: str) -> None:
     """A bar chart, where a notebook asks for one."""
-    require("plot", "a bar chart")
+    require_extra("plot", "a bar chart")
     import plotly.express as px
 
     px.bar(frame, x=x, y=y, title=title).show()

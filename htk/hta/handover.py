@@ -5,7 +5,7 @@ Its arithmetic then works on exact nanoseconds behind the point of its microseco
 
 from typing import Any
 
-from htk.base.core.extras import require
+from htk.base.core.extras import require_extra
 from htk.hta.events import read_events
 from htk.hta.frames import Frames
 from htk.traces.trace.trace import Trace
@@ -13,7 +13,7 @@ from htk.traces.trace.trace import Trace
 
 def for_hta(trace: Trace, *, include_last_profiler_step: bool = False) -> Any:
     """Return HTA's own analysis object over this trace (needs the `hta` extra)."""
-    require("hta", "for_hta()")
+    require_extra("hta", "for_hta()")
     from hta.trace_analysis import TraceAnalysis
 
     analysis = TraceAnalysis.__new__(TraceAnalysis)
@@ -23,7 +23,7 @@ def for_hta(trace: Trace, *, include_last_profiler_step: bool = False) -> Any:
 
 def hta_trace(frames: Frames) -> Any:
     """Return HTA's own `Trace`, parsed, with these events (needs the `hta` extra)."""
-    require("hta", "HTA's own Trace")
+    require_extra("hta", "HTA's own Trace")
     from hta.common.trace import Trace as HtaTrace
     from hta.common.trace_symbol_table import TraceSymbolTable
 

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from htk.answers.export.rewrite import write
-from htk.base.columns.arrow import matching, numbers, read_lengths
+from htk.answers.export.rewrite import write_changed_copy
+from htk.base.columns.arrow import match_texts, read_lengths, read_numbers
 from htk.base.errors import MissingTable, UsageError
-from htk.base.io.sources import resolve
+from htk.base.io.sources import resolve_inputs
 from htk.hta.frames import Frames
 from htk.parsers.kineto import scan
 
@@ -25,7 +25,7 @@ CUDA_SASS_INSTRUCTION_COUNTER_FLOPS = {
 _SIGNIFICANT = 0.01  # of a mean step: shorter communication makes no straggler
 
 
-def launches(frames: Frames, rank: int, include_memory: bool) -> pd.DataFrame:
+def list_launches(frames: Frames, rank: int, include_memory: bool) -> pd.DataFrame:
     """Every launched activity: the call's time, its own, and how long it waited after the call."""
     gpu = frames.of(rank).sort_values("launch_index", kind="stable")
     gpu = gpu[gpu["launch_ts"].notna()]
@@ -50,20 +50,20 @@ class Operators:
         ops = self._tables["cpu_ops"]
         links = self._tables["op_links"]
         self.names = ops["name"]
-        self.start = numbers(ops["start_ns"])
-        self.time = numbers(ops["end_ns"]) - self.start
-        self.parent = numbers(links["parent_row"], -1)
-        self.depth = numbers(links["depth"], -1)
+        self.start = read_numbers(ops["start_ns"])
+        self.time = read_numbers(ops["end_ns"]) - self.start
+        self.parent = read_numbers(links["parent_row"], -1)
+        self.depth = read_numbers(links["depth"], -1)
         self.thread = ops["thread"].to_pylist()
-        self.event = numbers(ops["event"], -1)
-        self.rank = numbers(ops["rank"], -1)
+        self.event = read_numbers(ops["event"], -1)
+        self.rank = read_numbers(ops["rank"], -1)
 
     def named(self, text: str) -> np.ndarray:
-        return matching(self.names, lambda name: text in name)
+        return match_texts(self.names, lambda name: text in name)
 
     @cached_property
     def aten(self) -> np.ndarray:
-        return matching(self.names, lambda name: name.startswith("aten::"))
+        return match_texts(self.names, lambda name: name.startswith("aten::"))
 
     def above(self, rows: np.ndarray, wanted: np.ndarray) -> np.ndarray:
         """Return the innermost wanted operator at or above each (-1: none)."""
@@ -75,7 +75,7 @@ class Operators:
         return above
 
 
-def sequences(
+def find_kernel_sequences(
     frames: Frames, operator: str, folder: Path, shortest: int, rank: int, top: int
 ) -> pd.DataFrame:
     """Return which kernels the operators of a name launch, how often, at what cost."""
@@ -124,10 +124,10 @@ def _mark(
         if row not in of_event:
             return text
         patterns = b'"Patterns": ' + json.dumps(of_event[row]).encode()
-        members, end = scan.members(text, 0)
+        members, end = scan.scan_members(text, 0)
         written = []
         for key, value in members:
-            if scan.plain(key) == "args" and value.startswith(b"{"):
+            if scan.unquote_string(key) == "args" and value.startswith(b"{"):
                 inner = value[1:-1].strip()
                 value = b"{" + (inner + b", " if inner else b"") + patterns + b"}"
                 patterns = b""
@@ -139,8 +139,8 @@ def _mark(
     name = Path(part.file).name
     target = folder / f"overlaid_{name if name.endswith('.gz') else name + '.gz'}"
     target.unlink(missing_ok=True)  # the same question may be asked again
-    (source,) = resolve(part.file)
-    write(source, target, lambda _, value: value, event)
+    (source,) = resolve_inputs(part.file)
+    write_changed_copy(source, target, lambda _, value: value, event)
 
 
 def aten_delays(frames: Frames, rank: int, sort_by: Sequence[str]) -> pd.DataFrame:
@@ -175,7 +175,7 @@ def aten_delays(frames: Frames, rank: int, sort_by: Sequence[str]) -> pd.DataFra
     return of_sequence.reset_index().sort_values(list(sort_by), ascending=False).round(delays)
 
 
-def stragglers(frames: Frames, steps: Sequence[int], most: int) -> list[int]:
+def find_stragglers(frames: Frames, steps: Sequence[int], most: int) -> list[int]:
     """Ranks that start late in the long communication whose time differs most between ranks."""
     if len(frames.ranks) < 2:
         raise UsageError("a straggler is late among others; the trace has one rank")
@@ -197,11 +197,11 @@ def stragglers(frames: Frames, steps: Sequence[int], most: int) -> list[int]:
     return [int(rank) for rank in counts.index[:most]]
 
 
-def counters(frames: Frames, rank: int) -> pd.DataFrame | None:
+def read_cupti_counters(frames: Frames, rank: int) -> pd.DataFrame | None:
     """CUPTI's counters of each kernel, with the operators that launched it; None: none recorded."""
     events = frames.trace.tables["events"]
-    is_counted = matching(events["category"], "cuda_profiler_range".__eq__)
-    rows = events.filter(pa.array(is_counted & (numbers(events["rank"], -1) == rank)))
+    is_counted = match_texts(events["category"], "cuda_profiler_range".__eq__)
+    rows = events.filter(pa.array(is_counted & (read_numbers(events["rank"], -1) == rank)))
     if not rows.num_rows:
         return None
     rows = rows.sort_by("start_ns")
@@ -214,13 +214,13 @@ def counters(frames: Frames, rank: int) -> pd.DataFrame | None:
         {
             "name": rows["name"].to_pylist(),
             "cat": rows["category"].to_pylist(),
-            "ts": frames.microseconds(numbers(rows["start_ns"])),
+            "ts": frames.microseconds(read_numbers(rows["start_ns"])),
             "dur": read_lengths(rows) / 1000,
         }
     )
     values = pd.DataFrame([json.loads(text or "{}") for text in rows["arguments"].to_pylist()])
     ops = Operators(frames)
-    stacks = [_stack(ops, row) for row in numbers(calls["op_row"], -1).tolist()]
+    stacks = [_stack(ops, row) for row in read_numbers(calls["op_row"], -1).tolist()]
     frame = pd.concat([frame, values], axis=1)
     frame["op_stack"] = stacks
     frame["top_level_op"] = [stack[0] if stack else "" for stack in stacks]
@@ -233,8 +233,8 @@ def _launch_calls(frames: Frames, rank: int) -> pa.Table:
     tables = frames.trace.tables
     calls = tables["launches"]
     calls = calls.append_column("op_row", tables["launch_links"]["op_row"])
-    launches_kernel = matching(calls["name"], lambda name: "LaunchKernel" in name)
-    launches_kernel &= numbers(calls["rank"], -1) == rank
+    launches_kernel = match_texts(calls["name"], lambda name: "LaunchKernel" in name)
+    launches_kernel &= read_numbers(calls["rank"], -1) == rank
     return calls.filter(pa.array(launches_kernel)).sort_by("start_ns")
 
 

@@ -11,8 +11,8 @@ import pandas as pd
 import pyarrow as pa
 
 from htk.answers.export.overlay import write_overlays
-from htk.base.columns.arrow import matching, numbers, read_times, truths
-from htk.base.columns.intervals import covered, union
+from htk.base.columns.arrow import match_texts, read_booleans, read_numbers, read_times
+from htk.base.columns.intervals import measure_covered, merge_spans
 from htk.base.errors import HtkError
 from htk.base.mappings import NamedTables
 from htk.hta.frames import Frames
@@ -55,12 +55,12 @@ class CriticalPath:
         on_gpu = np.array([table == "kernels" for table in self.path["table"].to_pylist()], bool)
         return pd.DataFrame(
             {
-                "event_idx": numbers(self.path["event"], -1),
-                "duration": numbers(self.path["path_ns"]) / 1000,
+                "event_idx": read_numbers(self.path["event"], -1),
+                "duration": read_numbers(self.path["path_ns"]) / 1000,
                 "type": kinds,
                 "s_name": list(self.names),
                 "cat": np.where(on_gpu, "kernel", "cuda_runtime"),
-                "rank": numbers(self.path["rank"], -1),
+                "rank": read_numbers(self.path["rank"], -1),
                 "bound_by": bound_by,
             }
         )
@@ -101,7 +101,7 @@ def critical_path(
     tables = {name: trace.tables[name]["name"] for name in ("kernels", "launches")}
     names = tuple(
         str(tables[table][row]) if row >= 0 else ""
-        for table, row in zip(path["table"].to_pylist(), numbers(path["row"], -1), strict=True)
+        for table, row in zip(path["table"].to_pylist(), read_numbers(path["row"], -1), strict=True)
     )
     loading = _in_ranges(path, trace.tables, data_load_events)
     return CriticalPath(rank, step, path, names, loading), True
@@ -114,20 +114,20 @@ def _in_ranges(path: pa.Table, tables: NamedTables, patterns: Sequence[str]) -> 
     ends = []
     for name in ("cpu_ops", "annotations") if patterns else ():
         table = tables[name]
-        named = matching(table["name"], lambda text: any(re.search(p, text) for p in patterns))
+        named = match_texts(table["name"], lambda text: any(re.search(p, text) for p in patterns))
         if "on_gpu" in table.column_names:
-            named &= ~truths(table["on_gpu"])
+            named &= ~read_booleans(table["on_gpu"])
         chosen = table.filter(pa.array(named))
-        starts.append(numbers(chosen["start_ns"]))
-        ends.append(numbers(chosen["end_ns"]))
+        starts.append(read_numbers(chosen["start_ns"]))
+        ends.append(read_numbers(chosen["end_ns"]))
     if not starts:
         return np.zeros(len(start), bool)
-    ranges = union(np.concatenate(starts), np.concatenate(ends))
-    inside = covered(ranges, end) - covered(ranges, start)
+    ranges = merge_spans(np.concatenate(starts), np.concatenate(ends))
+    inside = measure_covered(ranges, end) - measure_covered(ranges, start)
     return np.asarray((end > start) & (2 * inside >= end - start))
 
 
-def overlay(frames: Frames, rank: int, path: CriticalPath, folder: Path) -> str:
+def write_path_overlay(frames: Frames, rank: int, path: CriticalPath, folder: Path) -> str:
     """Return a copy of the rank's file with the path drawn in; says where it is."""
     written = write_overlays(frames.trace.sel(ranks=[rank]), folder, path.step)
     return str(next(iter(written)))

@@ -16,7 +16,7 @@ import pandas as pd
 
 from htk.base.errors import UsageError
 from htk.hta import breakdown, counters, kernels, paths
-from htk.hta.frames import Frames, shown
+from htk.hta.frames import Frames, show_bar_chart
 from htk.hta.handover import hta_trace
 from htk.hta.paths import CriticalPath
 from htk.traces.trace.opening import open_trace
@@ -78,9 +78,11 @@ class TraceAnalysis:
 
     def get_comm_comp_overlap(self, visualize: bool = True) -> pd.DataFrame:
         """Return how much of the communication of each rank has compute beside it, in percent."""
-        overlap = breakdown.overlap(self._frames)
+        overlap = breakdown.measure_overlap(self._frames)
         if visualize:
-            shown(overlap, "rank", "comp_comm_overlap_pctg", "Communication beside computation, %")
+            show_bar_chart(
+                overlap, "rank", "comp_comm_overlap_pctg", "Communication beside computation, %"
+            )
         return overlap
 
     def get_profiler_steps(self) -> list[int]:
@@ -105,7 +107,7 @@ class TraceAnalysis:
             raise UsageError(f"profiler_steps={profiler_steps}: the trace has {recorded}")
         most = max(num_candidates, 1)
         if straggler_identification_impl is None:
-            return kernels.stragglers(self._frames, steps, most)
+            return kernels.find_stragglers(self._frames, steps, most)
         every = pd.concat([gpu.assign(rank=r) for r, gpu in self._frames.gpu.items()])
         chosen = every[every["iteration"].isin(steps)]
         counts = straggler_identification_impl(chosen, None, most, visualize)
@@ -120,11 +122,11 @@ class TraceAnalysis:
         image_renderer: str = "",
     ) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Time by kinds of kernels that run alone or at once; statistics by kernel and rank."""
-        kinds, named = breakdown.kernels(
+        kinds, named = breakdown.sum_kernels(
             self._frames, duration_ratio, num_kernels, include_memory_kernels
         )
         if visualize:
-            shown(kinds, "kernel_type", "percentage", "GPU time by kind, %")
+            show_bar_chart(kinds, "kernel_type", "percentage", "GPU time by kind, %")
         return kinds, named
 
     def get_gpu_kernels_with_user_annotations(
@@ -152,19 +154,19 @@ class TraceAnalysis:
         image_renderer: str | None = None,
     ) -> pd.DataFrame | None:
         """Statistics of user ranges by name and rank, on the GPU or on the CPU."""
-        ranges = breakdown.annotations(
+        ranges = breakdown.sum_annotations(
             self._frames, use_gpu_annotation, duration_ratio, num_kernels, allowlist_patterns
         )
         if visualize and ranges is not None:
-            shown(ranges, "name", "sum (us)", "User ranges")
+            show_bar_chart(ranges, "name", "sum (us)", "User ranges")
         return ranges
 
     def get_temporal_breakdown(self, visualize: bool = True) -> pd.DataFrame:
         """Idle, compute and other time of each rank."""
-        times = breakdown.temporal(self._frames)
+        times = breakdown.measure_gpu_time(self._frames)
         if visualize:
             shares = ["idle_time_pctg", "compute_time_pctg", "non_compute_time_pctg"]
-            shown(times, "rank", shares, "Where the time went, %")
+            show_bar_chart(times, "rank", shares, "Where the time went, %")
         return times
 
     def get_frequent_cuda_kernel_sequences(
@@ -182,11 +184,11 @@ class TraceAnalysis:
         The copy keeps all other events whole, whatever `compress_other_kernels` says.
         """
         folder = Path(output_dir).expanduser()
-        sequences = kernels.sequences(
+        sequences = kernels.find_kernel_sequences(
             self._frames, operator_name, folder, min_pattern_len, rank, top_k
         )
         if visualize:
-            shown(sequences[:top_k], "pattern", "count", "Frequent sequences")
+            show_bar_chart(sequences[:top_k], "pattern", "count", "Frequent sequences")
         return sequences
 
     def get_aten_op_kernels_and_delay(
@@ -206,12 +208,14 @@ class TraceAnalysis:
     ) -> Tables:
         """Time of the call, of the activity, and the delay between, of every launch."""
         launches = {
-            r: kernels.launches(self._frames, r, include_memory_events) for r in ranks or [0]
+            r: kernels.list_launches(self._frames, r, include_memory_events) for r in ranks or [0]
         }
         for rank, frame in launches.items() if visualize else ():
             longest = frame.nlargest(launch_delay_cutoff, "launch_delay")
             title = f"Rank {rank}: longest launch delays, us"
-            shown(longest.astype({"correlation": str}), "correlation", "launch_delay", title)
+            show_bar_chart(
+                longest.astype({"correlation": str}), "correlation", "launch_delay", title
+            )
         return launches
 
     def generate_trace_with_counters(
@@ -227,9 +231,11 @@ class TraceAnalysis:
         if TimeSeriesTypes.QUEUE_LENGTH in wanted:
             series["Queue Length"] = counters.queue_lengths(self._frames, chosen)
         if TimeSeriesTypes.MEMCPY_BANDWIDTH in wanted:
-            series["Memcpy BW"] = counters.bandwidths(self._frames, chosen)
+            series["Memcpy BW"] = counters.build_bandwidth_series(self._frames, chosen)
         for rank in chosen:
-            counters.write(self._frames, rank, series, output_suffix or "_with_counters")
+            counters.write_counter_copy(
+                self._frames, rank, series, output_suffix or "_with_counters"
+            )
 
     def get_queue_length_summary(self, ranks: Ranks = None) -> pd.DataFrame | None:
         """Statistics of the queue lengths by rank and stream."""
@@ -249,7 +255,7 @@ class TraceAnalysis:
         self, queue_length_dict: Tables, max_queue_length: int = _FULL_QUEUE
     ) -> pd.DataFrame | None:
         """Return how long the queues were full, a row for each stream that ever was."""
-        return counters.blocked(self._frames, queue_length_dict, max_queue_length)
+        return counters.measure_full_queues(self._frames, queue_length_dict, max_queue_length)
 
     def get_memory_bw_summary(self, ranks: Ranks = None) -> pd.DataFrame | None:
         """Statistics of the bandwidth of copies and sets, by rank and direction."""
@@ -257,7 +263,7 @@ class TraceAnalysis:
 
     def get_memory_bw_time_series(self, ranks: Ranks = None) -> Tables:
         """Bandwidth of copies and sets by direction, after each change."""
-        return counters.bandwidths(self._frames, ranks or [0])
+        return counters.build_bandwidth_series(self._frames, ranks or [0])
 
     def get_idle_time_breakdown(
         self,
@@ -270,7 +276,7 @@ class TraceAnalysis:
     ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
         """Return the gaps of each stream by HTA's three causes (delay in microseconds)."""
         of_ranks = [
-            breakdown.idle(
+            breakdown.sum_idle_gaps(
                 self._frames, r, streams, consecutive_kernel_delay, show_idle_interval_stats
             )
             for r in ranks or [0]
@@ -279,12 +285,12 @@ class TraceAnalysis:
         stats = [more for _, more in of_ranks if more is not None]
         if visualize:
             column = "idle_time_ratio" if visualize_pctg else "idle_time"
-            shown(idle.astype({"stream": str}), "stream", column, "Idle time by stream")
+            show_bar_chart(idle.astype({"stream": str}), "stream", column, "Idle time by stream")
         return idle, pd.concat(stats) if stats else None
 
     def get_cupti_counter_data_with_operators(self, ranks: Ranks = None) -> list[pd.DataFrame]:
         """CUPTI's counters by kernel, with the operators that launched it."""
-        frames = [kernels.counters(self._frames, r) for r in ranks or [0]]
+        frames = [kernels.read_cupti_counters(self._frames, r) for r in ranks or [0]]
         return [frame for frame in frames if frame is not None]
 
     def critical_path_analysis(
@@ -315,4 +321,6 @@ class TraceAnalysis:
 
         The copy keeps all events, whatever the last two arguments say.
         """
-        return paths.overlay(self._frames, rank, critical_path_graph, Path(output_dir).expanduser())
+        return paths.write_path_overlay(
+            self._frames, rank, critical_path_graph, Path(output_dir).expanduser()
+        )

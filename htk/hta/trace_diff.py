@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from htk.base.core.extras import require
+from htk.base.core.extras import require_extra
 from htk.base.errors import UsageError
 from htk.hta.events import read_events
 from htk.hta.frames import Frames, short_name
@@ -179,7 +179,7 @@ def _labeled(trace: LabeledTrace | Trace | TraceAnalysis | str, label: str) -> L
 
 
 def _bars(compared: pd.DataFrame, column: str, title: str, show: bool, path: str | None) -> None:
-    require("plot", "a bar chart")
+    require_extra("plot", "a bar chart")
     import plotly.graph_objects as go
 
     shown = [c for c in compared.columns if str(c).endswith(f"_{column}")]

@@ -33,7 +33,7 @@ class AllocatorFigures(NamedTuple):
     blocks: int  # asked for, and those that were there
 
 
-def replay(
+def replay_allocations(
     before: Before, keys: Ints, sizes: Ints, capacity: int | None, max_split: int | None
 ) -> AllocatorFigures:
     """Replay events: bytes above 0 allocate a block of that key, and each frees the one before.

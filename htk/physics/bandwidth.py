@@ -20,7 +20,7 @@ _WHOLE = ("broadcast", "reduce", "send", "recv", "send_recv", "hypercube")
 _SHARED = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 
 
-def factor(kind: str, ranks: int) -> float | None:
+def find_bus_factor(kind: str, ranks: int) -> float | None:
     """Bus bandwidth over algorithm bandwidth; None: not defined for that type."""
     if ranks < 2:
         return 0.0
@@ -53,7 +53,7 @@ def algorithm_bytes(kind: str, in_bytes: int, out_bytes: int, ranks: int) -> int
     return size if size >= 0 else None
 
 
-def traffic(
+def compute_traffic(
     kind: Ints, kinds: Sequence[str], in_bytes: Ints, out_bytes: Ints, ranks: Ints, own_bytes: Ints
 ) -> tuple[Floats, Floats]:
     """S and factor of each call (NaN: unknown). Each distinct call is worked out once.
@@ -71,7 +71,7 @@ def traffic(
         name = kinds[code] if code >= 0 else ""
         total = algorithm_bytes(name, into, out, n)
         message = name in ("send", "recv", "send_recv")  # whatever the group's size
-        ratio = 1.0 if message else factor(name, n) if n > 0 else None
+        ratio = 1.0 if message else find_bus_factor(name, n) if n > 0 else None
         if own >= 0 and total is not None and name == "all_to_all":
             ratio = (total - own) / total if total else 0.0
         sizes[row] = np.nan if total is None else total

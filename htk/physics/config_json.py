@@ -9,7 +9,7 @@ from pathlib import Path
 
 from htk.base.errors import UsageError
 from htk.base.mappings import Fields
-from htk.physics.decoder import Decoder, LatentAttention, StateSpace, checked
+from htk.physics.decoder import Decoder, LatentAttention, StateSpace, check_decoder
 
 _MOST_BYTES = 4 << 20
 _MOST = 1 << 32  # of any size
@@ -65,7 +65,7 @@ class _Config:
         if layers > _MOST_LAYERS:
             raise UsageError(f"{self.name}: {layers} layers, at most {_MOST_LAYERS} are expected")
         experts = self.maybe("n_routed_experts", "num_local_experts", "num_experts") or 1
-        return checked(
+        return check_decoder(
             Decoder(
                 name=self.named,
                 layers=layers,

@@ -214,7 +214,7 @@ class Decoder:
         return self.parameters - self.idle_parameters
 
 
-def checked(model: Decoder) -> Decoder:
+def check_decoder(model: Decoder) -> Decoder:
     """Return the model, if its sizes make a decoder."""
     sizes = (model.layers, model.hidden, model.heads, model.kv_heads, model.ffn, model.vocab)
     if min(sizes) < 1 or model.head_size < 0 or model.heads % model.kv_heads:

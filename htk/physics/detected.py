@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from htk.base.mappings import Fields
-from htk.physics.hardware import FORMATS, Gpu, catalogue, words_of
+from htk.physics.hardware import FORMATS, Gpu, load_catalogue, words_of
 
 _GIB = 1 << 30
 _ALIKE = 0.12  # what drivers keep for themselves, and what data sheets round
@@ -56,11 +56,11 @@ def device_of(device_name: str | None, properties: str | None) -> Device:
         units,
         capability,
         _whole(facts, "warpSize"),
-        detected(device_name, memory, units),
+        detect_gpu(device_name, memory, units),
     )
 
 
-def devices(ranks: pa.Table) -> list[Device]:
+def list_devices(ranks: pa.Table) -> list[Device]:
     """Return the accelerator of each row of table `ranks`."""
     columns = (ranks[c].to_pylist() for c in ("device_name", "device_properties"))
     distinct: dict[tuple[str | None, str | None], Device] = {}
@@ -73,12 +73,12 @@ def devices(ranks: pa.Table) -> list[Device]:
 
 def common_device(ranks: pa.Table) -> Device | None:
     """Return the accelerator of all ranks that say theirs; None: unlike ones, or none said."""
-    recorded = [d for d in devices(ranks) if d.name or d.units]
+    recorded = [d for d in list_devices(ranks) if d.name or d.units]
     alike = {(d.name, d.units, d.gpu.name if d.gpu else None) for d in recorded}
     return recorded[0] if len(alike) == 1 else None
 
 
-def detected(
+def detect_gpu(
     device_name: str | None, memory_bytes: int | None = None, units: int | None = None
 ) -> Gpu | None:
     """Return the entry whose words are all in the driver's name, the most telling one; virtual
@@ -86,7 +86,7 @@ def detected(
     and against an entry that they do not fit (an eighth of a GPU); where the name tells nothing,
     they find the entry."""
     words = words_of(device_name or "")
-    entries = catalogue()
+    entries = load_catalogue()
     named = [
         (len(entry), entries[short]) for short, entry in entries.words_of_drivers if entry <= words
     ]

@@ -53,7 +53,7 @@ class TimeShares:
         )
 
 
-def shares(
+def divide_job_time(
     rate: float, recovery: float, plan: Checkpointing, memory_recovery: float | None = None
 ) -> TimeShares:
     """Return how the time of a job divides.
@@ -109,7 +109,7 @@ def best_checkpointing(
         for times in (0.35, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0):
             count = max(round(outer * times / (inner * stretch)), 1)
             tried = _with_intervals(plan, count * inner * stretch, inner * stretch)
-            useful = shares(rate, recovery, tried, memory_recovery).useful
+            useful = divide_job_time(rate, recovery, tried, memory_recovery).useful
             best, most = (tried, useful) if useful > most else (best, most)
     return best
 

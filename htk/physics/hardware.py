@@ -161,7 +161,7 @@ def words_of(name: str) -> frozenset[str]:
     return frozenset(re.findall(r"[a-z0-9]+", name.lower()))
 
 
-def catalogue(own_file: str | None = None) -> Catalogue:
+def load_catalogue(own_file: str | None = None) -> Catalogue:
     """Return every known accelerator by its short name; those of the user's own file, given or
     named by the environment, come first."""
     return _catalogue(own_file or os.environ.get(OWN_FILE) or None)
@@ -177,7 +177,7 @@ def gpu(name: str) -> Gpu:
 
 def gpus_named(name: str) -> Mapping[str, Gpu]:
     """Return the entries that a name may mean: the one of that name, else all that begin so."""
-    entries = catalogue()
+    entries = load_catalogue()
     if name.lower() in entries:
         return {name.lower(): entries[name.lower()]}
     alike = entries.letters

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from htk.base.columns.types import Floats, Ints
-from htk.physics.hardware import Gpu, catalogue
+from htk.physics.hardware import Gpu, load_catalogue
 from htk.physics.kernel_atlas import (
     BEYOND,
     MEASURED,
@@ -193,7 +193,7 @@ def _find_source(gpu: Gpu, op: str, number_format: str) -> _AtlasSource:
 def _with_rates_of(gpu: Gpu, source: str) -> Gpu:
     """Return a GPU whose products nobody measured as one that comes as near its peak as the one
     whose kernels it is held to, where that is of its architecture."""
-    other = catalogue()[source]
+    other = load_catalogue()[source]
     if gpu.achievable_bf16_tflops or other.architecture != gpu.architecture:
         return gpu
     share = other.achievable_half_tflops / other.half_tflops
@@ -202,7 +202,7 @@ def _with_rates_of(gpu: Gpu, source: str) -> Gpu:
 
 def nearest_gpu(gpu: Gpu, names: list[str]) -> str:
     """Return the accelerator among those named that is built most like this one."""
-    entries = catalogue()
+    entries = load_catalogue()
 
     def measure_distance(name: str) -> float:
         other = entries[name]
@@ -218,7 +218,7 @@ def _balance(gpu: Gpu) -> float:
 
 
 def _count_generations(gpu: Gpu, name: str) -> int:
-    other = catalogue()[name]
+    other = load_catalogue()[name]
     order = _GENERATIONS
     if gpu.architecture not in order or other.architecture not in order:
         return 0 if gpu.architecture == other.architecture else len(order)

@@ -10,7 +10,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Floats
 
 _LEAST_POINTS = 3  # of a piece
@@ -50,10 +50,10 @@ class Segment:
         return self.latency_us + moved_bytes * self.us_per_byte
 
 
-def fit(moved_bytes: Floats, time_us: Floats, pieces: int = 3) -> list[Segment]:
+def fit_segments(moved_bytes: Floats, time_us: Floats, pieces: int = 3) -> list[Segment]:
     """Return the curve through points of positive bytes and time."""
     good = (moved_bytes > 0) & (time_us > 0)
-    order = ordered(moved_bytes[good])
+    order = order_by(moved_bytes[good])
     work = moved_bytes[good][order]
     time = time_us[good][order]
     if not len(work):

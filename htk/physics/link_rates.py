@@ -5,7 +5,7 @@ Vendor data sheets; GB/s of 1e9 bytes, all links of a GPU together, one directio
 
 import re
 
-from htk.physics.detected import detected
+from htk.physics.detected import detect_gpu
 
 # GPUs that the catalogue has no entry for; the first pattern found in the name decides.
 _OTHERS: tuple[tuple[str, float], ...] = (
@@ -26,7 +26,7 @@ def scale_up_gbps(device_name: str | None) -> float | None:
     """Return one-way rate of a GPU's links within its node; None: not known."""
     if not device_name:
         return None
-    gpu = detected(device_name)
+    gpu = detect_gpu(device_name)
     if gpu:
         return gpu.scale_up_gbps
     return next((rate for pattern, rate in _OTHERS if re.search(pattern, device_name)), None)

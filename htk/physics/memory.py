@@ -134,7 +134,7 @@ class Memory:
     @property
     def allocated(self) -> float:
         """Return the bytes that the framework's allocator takes from the GPU for them."""
-        return allocated(self.held + self.left)
+        return add_allocator_share(self.held + self.left)
 
     @property
     def total(self) -> float:
@@ -200,7 +200,7 @@ def layer_widths(
     return outer, inner, projected + hidden + (2 if gated else 1) * ffn + hidden
 
 
-def memory(size: ModelSize, layout: Layout) -> Memory:
+def compute_peak_memory(size: ModelSize, layout: Layout) -> Memory:
     """Return what the fullest GPU holds at the peak of a step."""
     if layout.pipeline == 1:
         return stage_memory(size, layout, 0)
@@ -250,7 +250,7 @@ def in_flight(layout: Layout, stage: int) -> float:
     return min(chunks / layout.virtual, layout.micro_batches)
 
 
-def allocated(held: float) -> float:
+def add_allocator_share(held: float) -> float:
     """Return what an allocator takes for what tensors hold."""
     return held * (1 + FRAGMENTATION)
 

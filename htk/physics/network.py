@@ -157,7 +157,7 @@ NVL72 = 72  # GPUs that one domain of NVLink joins
 NETWORKS = (*FABRICS, "nvl72")
 
 
-def fabric(name: str) -> Fabric:
+def find_fabric(name: str) -> Fabric:
     """Return the network between nodes of that name."""
     key = _ALSO.get(name.lower(), name.lower())
     if key not in FABRICS:
@@ -167,7 +167,7 @@ def fabric(name: str) -> Fabric:
 
 def named_network(name: str) -> tuple[Fabric | None, int | None]:
     """Return the network of that name: what joins nodes, or the GPUs that fast links join."""
-    return (None, NVL72) if name.lower() == "nvl72" else (fabric(name), None)
+    return (None, NVL72) if name.lower() == "nvl72" else (find_fabric(name), None)
 
 
 def described_network(

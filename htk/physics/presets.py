@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from htk.base.errors import UsageError
-from htk.physics.decoder import Decoder, LatentAttention, StateSpace, checked
+from htk.physics.decoder import Decoder, LatentAttention, StateSpace, check_decoder
 
 _DEEPSEEK = LatentAttention(1536, 512, 128, 64, 128)
 _WINDOW = 128  # of gpt-oss, in every second layer
@@ -95,7 +95,7 @@ _ALSO = {
 }
 
 
-def preset(name: str) -> Decoder | None:
+def find_preset(name: str) -> Decoder | None:
     """Return the model of that name, however it is hyphenated; None: there is no such."""
     return _by_letters.get(_letters(name))
 
@@ -112,7 +112,7 @@ _by_letters = {_letters(name): model for name, model in PRESETS.items()} | {
 def decoder(name: str, **sizes_by_name: Any) -> Decoder:
     """Return a preset, with the given sizes in place of its own; any other name needs all sizes,
     and is gated only where `gated` says so."""
-    known_model = preset(name)
+    known_model = find_preset(name)
     if known_model is not None:
         model = replace(known_model, **sizes_by_name) if sizes_by_name else known_model
     else:
@@ -122,7 +122,7 @@ def decoder(name: str, **sizes_by_name: Any) -> Decoder:
             model = Decoder(name, **sizes_by_name)
         except TypeError:
             raise UsageError(_unknown(name)) from None
-    return checked(model)
+    return check_decoder(model)
 
 
 def _unknown(name: str) -> str:

@@ -6,7 +6,7 @@ for all_gather, reduce_scatter and all_to_all, twice that for all_reduce.
 
 from dataclasses import dataclass
 
-from htk.physics.bandwidth import algorithm_bytes, factor
+from htk.physics.bandwidth import algorithm_bytes, find_bus_factor
 
 STRATEGIES = ("ddp", "shard_grad_op", "full_shard", "hybrid_shard")
 
@@ -14,7 +14,7 @@ STRATEGIES = ("ddp", "shard_grad_op", "full_shard", "hybrid_shard")
 def wire_bytes(kind: str, in_bytes: int, out_bytes: int, ranks: int) -> int | None:
     """Return the bytes that one rank sends in a collective; None: not defined for that type."""
     size = algorithm_bytes(kind, in_bytes, out_bytes, ranks)
-    share = factor(kind, ranks)
+    share = find_bus_factor(kind, ranks)
     return None if size is None or share is None else round(size * share)
 
 
@@ -44,7 +44,7 @@ class Ledger:
         return self.gather_wire + self.reduce_wire + self.all_reduce_wire
 
 
-def ledger(
+def build_ledger(
     parameters: int,
     sharding: Sharding,
     *,

@@ -16,13 +16,13 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Literal, overload
 
-from htk.base.core.extras import require
+from htk.base.core.extras import require_extra
 from htk.base.errors import UsageError
 from htk.recording.clocks import Clock, DeviceClock, HostClock
 from htk.recording.environment import environment_recorded
 from htk.recording.operations import OperationLog, Worker, megatron_worker
 from htk.recording.recording import Recording
-from htk.recording.triggers import TriggeredRecording, signalling, triggers_of
+from htk.recording.triggers import TriggeredRecording, listen_for_signal, triggers_of
 
 # What NCCL and its watchdog read when a process group is made; FR: PyTorch 2.6 and later.
 FLIGHT_RECORDER = {
@@ -123,7 +123,7 @@ def logged_operations(
     `keep=0` keeps all. `worker` says where the rank stands in the job, where neither Megatron's
     groups nor plain data parallelism tell it. `first_step` is the number of the first step.
     """
-    require("torch", "a recording")
+    require_extra("torch", "a recording")
     import torch
 
     rank, world = _who(torch)
@@ -165,7 +165,7 @@ def profiled_steps(
     flight recorder needs, where no process group exists yet and nothing else is set; `hints` of
     the recording say what could not be.
     """
-    require("torch", "a recording")
+    require_extra("torch", "a recording")
     import torch
     from torch.profiler import schedule
 
@@ -209,7 +209,7 @@ def triggered_steps(
     one process, which then records by itself; chosen steps are recorded by all ranks. The slow step
     is over when it is noticed: what is recorded are the steps after it.
     """
-    require("torch", "a recording")
+    require_extra("torch", "a recording")
     import torch
 
     where, rank, world = Path(folder), *_who(torch)
@@ -223,7 +223,7 @@ def triggered_steps(
     recording._profiled = lambda plan: _profiler(torch, recording, plan, shapes, memory, stacks)
     if recorded:
         where.mkdir(parents=True, exist_ok=True)
-    with signalling(triggers, on_signal):
+    with listen_for_signal(triggers, on_signal):
         try:
             recording.begin()
             yield recording

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-from htk.base.core.extras import require
+from htk.base.core.extras import require_extra
 from htk.base.schema.operation_types import ROW_TYPES, operation_type
 from htk.recording.clocks import Clock
 
@@ -30,7 +30,7 @@ class Log(Protocol):
         ...
 
 
-def watch(log: Log, model: Any, optimizer: Any) -> None:
+def watch_training_loop(log: Log, model: Any, optimizer: Any) -> None:
     """Log what a plain loop does, from hooks that torch calls anyway."""
     passes = _Passes(log, model)
     model.register_forward_pre_hook(passes.forward_begins)
@@ -44,7 +44,7 @@ class _Passes:
     """Forwards and backwards of one model, numbered by micro-batch."""
 
     def __init__(self, log: Log, model: Any) -> None:
-        require("torch", "a recording")
+        require_extra("torch", "a recording")
         import torch
 
         self._log = log

@@ -174,10 +174,10 @@ class OperationLog:
 
     def watch(self, model: Any, optimizer: Any = None) -> None:
         """Log forwards, backwards, exposed reductions (of DDP) and steps of a plain loop."""
-        from htk.recording.hooks import watch
+        from htk.recording.hooks import watch_training_loop
 
         if self.recorded:
-            watch(self, model, optimizer)
+            watch_training_loop(self, model, optimizer)
 
     def timers(self, timers: Any) -> Any:
         """Megatron's timers, which then log as they run; use them in place of the others."""

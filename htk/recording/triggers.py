@@ -122,7 +122,7 @@ def triggers_of(at_steps: Sequence[int], outlier: float | None) -> Triggers:
 
 
 @contextmanager
-def signalling(triggers: Triggers, name: str | None) -> Iterator[None]:
+def listen_for_signal(triggers: Triggers, name: str | None) -> Iterator[None]:
     """Let a signal trigger a recording while the block runs."""
     if name is None:
         yield

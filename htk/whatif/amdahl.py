@@ -46,7 +46,7 @@ def needed_share(claimed: float, faster: float = math.inf) -> float:
     return (1 - 1 / claimed) / (1 - 1 / faster) if faster != 1 else math.inf
 
 
-def guard(claimed: float, share: float, faster: float = math.inf) -> Guard:
+def build_guard(claimed: float, share: float, faster: float = math.inf) -> Guard:
     return Guard(
         claimed,
         needed_share(claimed, faster),

@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from htk.whatif.calibration import calibrated, edit_intervals, record, stated
-from htk.whatif.edit_uncertainty import total
+from htk.whatif.calibration import describe_record, edit_intervals, find_calibration, state_sigma
+from htk.whatif.edit_uncertainty import sum_sigmas
 from htk.whatif.memory import PredictedPeak
 from htk.whatif.uncertainty import by_source
 
@@ -54,7 +54,7 @@ class Answer:
 
     @property
     def sigma(self) -> float:
-        return total(self.sigma_by_cause)
+        return sum_sigmas(self.sigma_by_cause)
 
     @property
     def sources(self) -> dict[str, float]:
@@ -75,7 +75,7 @@ class Answer:
     def interval(self, z: float) -> tuple[int | None, int | None]:
         if self.step_ns is None:
             return None, None
-        wide = math.exp(z * stated(self.sigma, self.names))
+        wide = math.exp(z * state_sigma(self.sigma, self.names))
         least, most = self.limits
         low = max(self.step_ns / wide, min(least, self.step_ns))
         high = min(self.step_ns * wide, max(most, self.step_ns))
@@ -85,13 +85,13 @@ class Answer:
     def intervals(self) -> tuple[int | None, int | None, int | None, int | None]:
         """lo50, hi50, lo90, hi90: the 50 % and 90 % prediction intervals, in ns, calibrated on
         predictions of this kind."""
-        half, most = calibrated(self.names)
+        half, most = find_calibration(self.names)
         return (*self.interval(half), *self.interval(most))
 
     @property
     def intervals_held(self) -> str:
         """How often 90 % intervals of the edits' kind held, in words."""
-        return "" if self.step_ns is None else record(self.names)
+        return "" if self.step_ns is None else describe_record(self.names)
 
     @property
     def standing(self) -> str:

@@ -11,24 +11,24 @@ from htk.base.mappings import NamedTables
 from htk.physics.site_rates import NO_SITE, SiteByGpu
 from htk.planning.sites.own_site import site_in_use
 from htk.quantities.graph.build import READS
-from htk.traces.trace.coverage import coverage
+from htk.traces.trace.coverage import describe_coverage
 from htk.traces.trace.opening import Inputs, open_trace
 from htk.traces.trace.trace import Trace
 from htk.whatif.answer import Answer
-from htk.whatif.baseline import baseline
+from htk.whatif.baseline import build_baseline
 from htk.whatif.composed_edits import composed_edits
 from htk.whatif.edited_job import edited_job, with_own_batch
-from htk.whatif.edited_step import apply_edits, ordered
-from htk.whatif.edits import edit
+from htk.whatif.edited_step import apply_edits, order_edits
+from htk.whatif.edits import find_edit
 from htk.whatif.label import LABEL, TRAFFIC_LABEL
 from htk.whatif.predictions import note_prediction, read_prediction
 from htk.whatif.rates import MFU
 from htk.whatif.recorded_step import Baseline
-from htk.whatif.representatives import representatives
+from htk.whatif.representatives import choose_representatives
 from htk.whatif.server_edits import SERVED_ORDER
-from htk.whatif.sweep import bounds, memory_edge, recommended, swept
-from htk.whatif.table import DEFAULT, Terms, rows
-from htk.whatif.traffic import traffic
+from htk.whatif.sweep import list_bounds, memory_edge, recommend_edits, sweep_edits
+from htk.whatif.table import DEFAULT, Terms, build_answer_rows
+from htk.whatif.traffic import build_traffic_table
 
 
 class SharedBaseline:
@@ -44,7 +44,7 @@ class SharedBaseline:
         if self._baseline is None:
             recordings = [(t.tables, ratio) for t, ratio in others]
             rates = _own_rates() if self.site is None else self.site
-            self._baseline = baseline(self._tables(trace, others), recordings, rates)
+            self._baseline = build_baseline(self._tables(trace, others), recordings, rates)
         return self._baseline
 
     def _tables(self, trace: Trace, others: tuple[tuple[Trace, float | None], ...]) -> NamedTables:
@@ -52,7 +52,7 @@ class SharedBaseline:
             return trace.tables
         if others:
             raise UsageError("representatives are chosen from one recording: give no further ones")
-        chosen = representatives(trace)
+        chosen = choose_representatives(trace)
         self.stand_for = str(chosen)
         return chosen.tables
 
@@ -221,7 +221,7 @@ class WhatIf:
         >>> htk.open("sample").whatif().change("graphs").edits
         (('graphs', 'on'),)
         """
-        edit(name)
+        find_edit(name)
         return replace(self, edits=(*self.edits, (name, str(value))))
 
     def sweep(self, name: str, *values: int | float | str) -> "WhatIf":
@@ -235,7 +235,7 @@ class WhatIf:
         >>> htk.open("sample").whatif().sweep("batch", "1x", "2x").run().shape[0]
         2
         """
-        edit(name)
+        find_edit(name)
         each = (name, tuple(str(v) for v in values))
         return replace(self, sweeps=(*self.sweeps, each))
 
@@ -273,10 +273,10 @@ class WhatIf:
         if self.wants_advice and self.prior:
             raise UsageError("recommendations are of a recording: this is a prediction")
         if self._gives_advice:
-            return recommended(self.stage, self.measured_step_ns)
+            return recommend_edits(self.stage, self.measured_step_ns)
         if not self.all_edits and not self.sweeps:
-            return bounds(self.stage, self.measured_step_ns)
-        return swept(self.stage, self.edits, self.sweeps, self.measured_step_ns, self.prior)
+            return list_bounds(self.stage, self.measured_step_ns)
+        return sweep_edits(self.stage, self.edits, self.sweeps, self.measured_step_ns, self.prior)
 
     def run(self) -> Result:
         """Return the predicted step for each combination of edits, with 50 % and 90 % intervals.
@@ -289,7 +289,7 @@ class WhatIf:
         'fix_rank all'
         """
         answers = self.answers()
-        facts = coverage(self.trace, set(READS)) | self.stage.facts
+        facts = describe_coverage(self.trace, set(READS)) | self.stage.facts
         if self.measured_step_ns is not None:
             facts.pop("recorded_alone", None)
         if self.shared.stand_for:
@@ -299,7 +299,7 @@ class WhatIf:
         answered = any(a.step_ns is not None for a in answers)
         if self.stage.memory is not None and answered:
             facts["largest_batch_that_fits"] = memory_edge(self.stage, self.all_edits)
-        table = rows(answers, self.terms)
+        table = build_answer_rows(answers, self.terms)
         if table["mfu_pct"].null_count < table.num_rows:
             facts["mfu"] = MFU
         return Result(LABEL, table, facts)
@@ -335,14 +335,14 @@ class WhatIf:
         True
         """
         self._needs_all("what each rank sends")
-        edits = ordered(self.all_edits)
+        edits = order_edits(self.all_edits)
         edited = None
         job = None
         if edits and not self.stage.refused:
             job = edited_job(self.stage.job, edits)
             edited = apply_edits(self.stage, edits)[0]
-        table = traffic(self.stage.model, edited, job)
-        return Result(TRAFFIC_LABEL, table, coverage(self.trace, {"collectives"}))
+        table = build_traffic_table(self.stage.model, edited, job)
+        return Result(TRAFFIC_LABEL, table, describe_coverage(self.trace, {"collectives"}))
 
     def _needs_all(self, what: str) -> None:
         if self.shared.of_few:
@@ -366,7 +366,7 @@ class WhatIf:
                 "this recording waits for work that was not recorded, which predictions leave out:"
                 " no trace of it can be written"
             )
-        edits = ordered(self.all_edits)
+        edits = order_edits(self.all_edits)
         written = write_predicted(self.trace, self.stage, edits, Path(folder))
         note_prediction(self.trace, with_own_batch(self.stage.job, edits), Path(folder))
         return [trace_file.file for trace_file in written]

@@ -9,9 +9,9 @@ from htk.base.errors import UsageError
 from htk.base.mappings import NamedTables
 from htk.base.names.server_ranges import describe_lone_capture
 from htk.physics.site_rates import NO_SITE, SiteByGpu
-from htk.quantities.graph.fidelity import gated
+from htk.quantities.graph.fidelity import judge_steadiest_step
 from htk.quantities.graph.gate import UNMARKED
-from htk.whatif.curves import Recorded, curves
+from htk.whatif.curves import Recorded, fit_curves
 from htk.whatif.edited_step import apply_edits
 from htk.whatif.kept_memory import KeptMemory
 from htk.whatif.recorded_step import Baseline
@@ -20,7 +20,7 @@ from htk.whatif.step_model import StepModel, step_model
 from htk.whatif.unrecorded_waits import without_unrecorded_waits
 
 
-def baseline(
+def build_baseline(
     tables: NamedTables,
     others: Sequence[tuple[NamedTables, float | None]] = (),
     site: SiteByGpu = NO_SITE,
@@ -34,7 +34,7 @@ def baseline(
         raise UsageError(capture)
     kept = KeptMemory(tables["kernels"].num_rows)
     tables, unrecorded_ns = without_unrecorded_waits(tables)
-    graph, replayed, judged = gated(tables)
+    graph, replayed, judged = judge_steadiest_step(tables)
     is_served = of_server(tables) is not None
     if is_served:
         remarks = tuple(remark for remark in judged.remarks if remark != UNMARKED)
@@ -48,7 +48,7 @@ def baseline(
     start = Baseline(tables, model, replayed, judged, None, unrecorded_ns, kept)
     if not others or start.refused:
         return start
-    return _calibrated(replace(start, curves=curves(start.model, start.contention, others)))
+    return _calibrated(replace(start, curves=fit_curves(start.model, start.contention, others)))
 
 
 def _refuse_other_work(tables: NamedTables, model: StepModel) -> None:

@@ -51,7 +51,7 @@ class EditIntervals:
         return f"{self.edit}: held {self.measured} measured, {self.simulated} simulated"
 
 
-def stated(sigma: float, edits: Sequence[str]) -> float:
+def state_sigma(sigma: float, edits: Sequence[str]) -> float:
     """Return one standard deviation of the logarithm of the step, with what models miss.
 
     `edits`: names of those that change something; where none does, nothing is missed.
@@ -98,7 +98,7 @@ def _weighted_quantile(weighted: Sequence[tuple[float, float]], share: float) ->
     return max(score for score, _ in weighted)
 
 
-def calibrated(edits: Sequence[str]) -> tuple[float, float]:
+def find_calibration(edits: Sequence[str]) -> tuple[float, float]:
     """Multiples of the stated uncertainty that 50 % and 90 % of such predictions stayed within.
 
     Of several edits the widest counts.
@@ -112,7 +112,7 @@ def edit_intervals(edits: Sequence[str]) -> list[EditIntervals]:
     return [_intervals_of(name) for name in dict.fromkeys(edits)]
 
 
-def record(edits: Sequence[str]) -> str:
+def describe_record(edits: Sequence[str]) -> str:
     """Return how often 90 % intervals of these edits held, in words; "": no edit."""
     return "; ".join(kind.words for kind in edit_intervals(edits))
 

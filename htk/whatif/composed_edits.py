@@ -6,7 +6,7 @@ A factor multiplies what it finds; any other value takes its place.
 from collections.abc import Sequence
 
 from htk.base.errors import UsageError
-from htk.whatif.edit_arguments import factor, multiplied
+from htk.whatif.edit_arguments import multiply_value, parse_factor
 from htk.whatif.edits import REPEATABLE
 
 Edit = tuple[str, str]
@@ -34,7 +34,7 @@ def _composed(name: str, earlier: str | None, value: str) -> str:
     if earlier is None or name in REPEATABLE:
         return value
     if name in _FACTORS and (value.endswith("x") or name in _ALWAYS):
-        return multiplied(earlier, factor(value, name))
+        return multiply_value(earlier, parse_factor(value, name))
     return _joined_pairs(name, earlier, value) if name in _OF_PAIRS else value
 
 
@@ -46,5 +46,5 @@ def _joined_pairs(name: str, earlier: str, value: str) -> str:
     for part in value.split(","):
         key, _, text = part.partition("=")
         is_factor = key in options and text.endswith("x")
-        options[key] = multiplied(options[key], factor(text, key)) if is_factor else text
+        options[key] = multiply_value(options[key], parse_factor(text, key)) if is_factor else text
     return ",".join(f"{key}={text}" for key, text in options.items())

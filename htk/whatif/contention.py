@@ -11,10 +11,10 @@ from dataclasses import replace
 import numpy as np
 
 from htk.base.columns.groups import Groups, weighted_median
-from htk.base.columns.intervals import covered, union
+from htk.base.columns.intervals import measure_covered, merge_spans
 from htk.base.columns.types import Floats, Ints
-from htk.quantities.graph.overlaps import beside
-from htk.quantities.graph.replay import Replay, replay
+from htk.quantities.graph.overlaps import share_time_beside
+from htk.quantities.graph.replay import Replay, replay_graph
 from htk.whatif.step_model import StepModel
 
 _ALONE = 0.05
@@ -26,13 +26,13 @@ _ROUNDS = 8
 _SETTLED = 5e-4  # of the time that is computed
 
 
-def factor(model: StepModel) -> float:
+def compute_contention(model: StepModel) -> float:
     """κ: the median, by time beside, of kernels seen both ways; some of a name do other work."""
     return model.once("contention", lambda: _fitted(model))
 
 
 def _fitted(model: StepModel) -> float:
-    beside = share(model, model.graph.time)
+    beside = share_beside_transfers(model, model.graph.time)
     compute = np.flatnonzero(model.is_compute & (model.graph.activities.length > 0))
     if not len(compute):
         return 0.0
@@ -66,24 +66,24 @@ def _surroundings(model: StepModel, rows: Ints) -> list[Ints]:
     return [acts.name[rows], following[rows], preceding[rows]]
 
 
-def share(model: StepModel, time: Ints) -> Floats:
+def share_beside_transfers(model: StepModel, time: Ints) -> Floats:
     """φ of each activity, at these times of the nodes."""
     graph = model.graph
     phi = np.zeros(len(graph.start))
     for rows, nodes in zip(graph.activities.of_devices, graph.of_devices, strict=True):
         (own, _, _), (compute, comm, _) = rows, nodes
-        phi[own] = beside(time, compute, comm)
+        phi[own] = share_time_beside(time, compute, comm)
     return phi
 
 
-def settled(model: StepModel, kappa: float, before: Floats) -> tuple[StepModel, Replay]:
+def settle_contention(model: StepModel, kappa: float, before: Floats) -> tuple[StepModel, Replay]:
     """Replay, with compute as slow as what then runs beside it makes it. `before`: φ as it was.
 
     What runs beside what depends on how slow it is: each round goes half of the way from the last
     one, or it swings between two states. A period that stays for one round tells nothing: one rank
     may have become slower by what others became faster.
     """
-    after = replay(model.graph, model.weight, model.wrap_weight)
+    after = replay_graph(model.graph, model.weight, model.wrap_weight)
     if not kappa:
         return model, after
     before = np.append(before, np.zeros(len(model.facts.op) - len(before)))  # of what was inserted
@@ -93,7 +93,7 @@ def settled(model: StepModel, kappa: float, before: Floats) -> tuple[StepModel, 
     edges = model.run_edge[compute]
     weight = model.weight
     for k in range(_ROUNDS):
-        now = share(model, after.time)[compute]
+        now = share_beside_transfers(model, after.time)[compute]
         if kappa * (np.abs(now - beside) * length).sum() <= _SETTLED * length.sum():
             break
         beside = now if k == 0 else (beside + now) / 2
@@ -101,7 +101,7 @@ def settled(model: StepModel, kappa: float, before: Floats) -> tuple[StepModel, 
             weight = weight.copy()
         slower = np.maximum(length * (1 + kappa * beside), 0)
         weight[edges] = np.rint(slower, out=slower).astype(np.int64)
-        after = replay(model.graph, weight, model.wrap_weight)
+        after = replay_graph(model.graph, weight, model.wrap_weight)
     return (model if weight is model.weight else replace(model, weight=weight)), after
 
 
@@ -144,9 +144,11 @@ def _beside_compute(model: StepModel, parts: Ints) -> Floats:
     covered_ns = np.zeros(len(parts))
     for device in np.unique(graph.activities.device).tolist():  # a few
         computing = model.is_compute & (graph.activities.device == device)
-        busy = union(start[computing], end[computing])
+        busy = merge_spans(start[computing], end[computing])
         own = graph.activities.device[parts] == device
-        covered_ns[own] = covered(busy, end[parts[own]]) - covered(busy, moving[own])
+        covered_ns[own] = measure_covered(busy, end[parts[own]]) - measure_covered(
+            busy, moving[own]
+        )
     return np.asarray(covered_ns / np.maximum(end[parts] - moving, 1))
 
 

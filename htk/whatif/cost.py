@@ -6,7 +6,7 @@ Arithmetic on step time and tokens; nothing here knows where they come from.
 from dataclasses import dataclass
 
 from htk.base.errors import UsageError
-from htk.physics.failures import Checkpointing, best_interval, shares
+from htk.physics.failures import Checkpointing, best_interval, divide_job_time
 
 _HOUR = 3600.0
 _SHORTEST_S = 1.0  # between checkpoints that cost nothing
@@ -36,7 +36,7 @@ class Goodput:
     hours_between_failures: float  # of the whole job
 
 
-def goodput(
+def compute_goodput(
     gpus: float,
     gpu_mtbf_s: float,
     restart_s: float,
@@ -52,5 +52,5 @@ def goodput(
         raise UsageError("goodput: the time between failures must be positive, others at least 0")
     between = gpu_mtbf_s / gpus
     every = checkpoint_every_s or max(best_interval(1 / between, checkpoint_s), _SHORTEST_S)
-    useful = shares(1 / between, restart_s, Checkpointing(every, checkpoint_s)).useful
+    useful = divide_job_time(1 / between, restart_s, Checkpointing(every, checkpoint_s)).useful
     return Goodput(useful, every, between / _HOUR)

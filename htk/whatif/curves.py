@@ -17,16 +17,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Floats
 from htk.base.errors import UsageError
 from htk.base.mappings import NamedTables
-from htk.quantities.graph.build import build
-from htk.whatif.contention import factor, share
+from htk.quantities.graph.build import build_graph
+from htk.whatif.contention import compute_contention, share_beside_transfers
 from htk.whatif.edits import batch
 from htk.whatif.micro_batch_count import micro_batches
 from htk.whatif.same_job import SAME_JOB, check_same_job
-from htk.whatif.shapes import inputs
+from htk.whatif.shapes import read_inputs
 from htk.whatif.step_model import StepModel, step_model
 
 _SAME_BATCH = 0.01  # relative
@@ -134,7 +134,7 @@ class Curves:
         return float(share * fitted + (1 - share) * alone)
 
 
-def curves(
+def fit_curves(
     base: StepModel, kappa: float, others: Sequence[tuple[NamedTables, float | None]]
 ) -> Curves:
     """Return curves through the tables of other recordings, each with its batch where given.
@@ -146,7 +146,7 @@ def curves(
     same = sorted((r for r in recordings if r.ratio == 1), key=lambda r: r.count)
     if len({r.ratio for r in other}) < len(other) or len({r.count for r in same} - {1}) < len(same):
         raise UsageError("two recordings have the same batch; curves need different ones")
-    slower = 1 + kappa * share(base, base.graph.time)
+    slower = 1 + kappa * share_beside_transfers(base, base.graph.time)
     return Curves(base, slower, tuple(other), tuple(same))
 
 
@@ -155,7 +155,7 @@ def alone(base: StepModel, ratio: float) -> StepModel:
     return batch.apply(base, f"{ratio:.9f}x")
 
 
-def fitted(edited: StepModel, lines: Curves, ratio: float) -> StepModel:
+def apply_curves(edited: StepModel, lines: Curves, ratio: float) -> StepModel:
     """Return the edited model, its kernels by the curves."""
     matched = lines.matched
     now = np.where(matched, lines.lengths(ratio), 0.0)
@@ -172,7 +172,7 @@ def fitted(edited: StepModel, lines: Curves, ratio: float) -> StepModel:
     )
 
 
-def counted(edited: StepModel, lines: Curves, count: float) -> StepModel:
+def narrow_count(edited: StepModel, lines: Curves, count: float) -> StepModel:
     """Return the edited step, its number of micro-batches less uncertain."""
     left = lines.counted_share(count)
     spread = {c: s * (left if c == "structure" else 1.0) for c, s in edited.spread.items()}
@@ -183,10 +183,10 @@ def counted(edited: StepModel, lines: Curves, count: float) -> StepModel:
 
 
 def _recorded(base: StepModel, kappa: float, tables: NamedTables, ratio: float | None) -> Recorded:
-    graph = build(tables)
+    graph = build_graph(tables)
     other = step_model(tables, graph)
     check_same_job(base, other)
-    ours, theirs = inputs(base).batch, inputs(other).batch
+    ours, theirs = read_inputs(base).batch, read_inputs(other).batch
     if ours is not None and theirs is not None:
         if ratio is not None and abs(ratio * ours / theirs - 1) > _SAME_BATCH:
             raise UsageError(
@@ -200,7 +200,9 @@ def _recorded(base: StepModel, kappa: float, tables: NamedTables, ratio: float |
             "it as a factor of the first: PATH@2x"
         )
     samples = defaultdict(list)
-    length = other.lengths() / (1 + (factor(other) or kappa) * share(other, graph.time))
+    length = other.lengths() / (
+        1 + (compute_contention(other) or kappa) * share_beside_transfers(other, graph.time)
+    )
     for key, kernel in _keys(other):
         samples[key].append(float(length[kernel]))
     matched = np.full(len(base.graph.start), np.nan)
@@ -217,7 +219,7 @@ def _keys(of: StepModel) -> list[tuple[tuple[str | None, int, int], int]]:
     """Return each kernel by its operator, its place among that one's, and how many those are."""
     acts = of.graph.activities
     order = np.flatnonzero(of.is_compute & (acts.call >= 0))
-    order = order[ordered(acts.rank[order], of.graph.calls.start[acts.call[order]])]
+    order = order[order_by(acts.rank[order], of.graph.calls.start[acts.call[order]])]
     count: dict[tuple[int, str | None], int] = {}
     nth = []
     for kernel in order.tolist():  # kernels of a step, once for a recording

@@ -16,8 +16,8 @@ from htk.base.columns.groups import Groups
 from htk.base.columns.types import Mask, take_or
 from htk.physics.network import Network
 from htk.quantities.graph.nodes import collective_rows
-from htk.whatif.network_tiers import network
-from htk.whatif.parallelism import replicating, shared_tokens
+from htk.whatif.network_tiers import read_network
+from htk.whatif.parallelism import mark_replicating, shared_tokens
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import gpus_of_a_node
 
@@ -32,7 +32,7 @@ class Position(NamedTuple):
 def data_network(model: StepModel) -> Network:
     """Return the network as data-parallel groups cross it."""
     stride = model.once("stride of data groups", lambda: _stride(model))
-    return replace(network(model), stride=stride)
+    return replace(read_network(model), stride=stride)
 
 
 def data_positions(model: StepModel) -> dict[int, Position]:
@@ -45,7 +45,7 @@ def data_positions(model: StepModel) -> dict[int, Position]:
 
 def _data_positions(model: StepModel) -> dict[int, Position]:
     shards = _listed(model, _of_shards(model))
-    copies = _listed(model, replicating(model))
+    copies = _listed(model, mark_replicating(model))
     positions = {}
     for rank in model.graph.ranks:
         near = shards.get(rank, (rank,))
@@ -59,7 +59,7 @@ def _data_positions(model: StepModel) -> dict[int, Position]:
 
 def _stride(model: StepModel) -> int:
     """Return how far apart neighbours of a data-parallel group are, in ranks."""
-    for chosen in (_of_shards(model), replicating(model)):
+    for chosen in (_of_shards(model), mark_replicating(model)):
         groups = _listed(model, chosen).values()
         apart = [later - earlier for ranks in groups for earlier, later in pairwise(ranks)]
         if apart:
@@ -101,7 +101,7 @@ def _by_order(model: StepModel) -> dict[int, Position]:
     """Return positions by the collectives that ranks were recorded in together; where each was
     recorded alone, by their numbers. Those of one replica are in groups of their own: all that they
     share with others was put in by edits."""
-    chosen = np.flatnonzero((_of_shards(model) | replicating(model)) & (model.run_edge >= 0))
+    chosen = np.flatnonzero((_of_shards(model) | mark_replicating(model)) & (model.run_edge >= 0))
     tables = model.facts.tables
     is_any_recorded = tables["collectives"].num_rows > 0
     if is_any_recorded and (collective_rows(tables, model.facts.rows[chosen]) < 0).all():

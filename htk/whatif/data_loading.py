@@ -4,12 +4,12 @@ from collections.abc import Collection
 
 import numpy as np
 
-from htk.base.columns.arrow import codes_of, numbers, read_keys, truths
-from htk.base.columns.intervals import Spans, covered, union
+from htk.base.columns.arrow import codes_of, read_booleans, read_keys, read_numbers
+from htk.base.columns.intervals import Spans, measure_covered, merge_spans
 from htk.base.columns.nesting import Threads
 from htk.base.columns.types import Ints, Mask, fill_none
 from htk.base.mappings import NamedTables
-from htk.quantities.derived.clocks import corrections
+from htk.quantities.derived.clocks import compute_corrections
 from htk.quantities.derived.host_states import LOADING, call_states, overhead_state, span_state
 from htk.whatif.step_model import StepModel
 
@@ -48,7 +48,7 @@ def _within(stalled: dict[int, Spans], lane: Ints, start: Ints, end: Ints) -> In
     lost = np.zeros(len(lane), np.int64)
     for thread, spans in stalled.items():  # a few threads
         own = np.flatnonzero(lane == thread)
-        lost[own] = covered(spans, end[own]) - covered(spans, start[own])
+        lost[own] = measure_covered(spans, end[own]) - measure_covered(spans, start[own])
     return lost
 
 
@@ -66,16 +66,16 @@ def _stalled(model: StepModel, states: frozenset[int]) -> dict[int, Spans]:
         rows = np.flatnonzero(_in_states(tables, name, states))
         thread = threads.of(table)[rows].astype(np.int64)
         rank = read_keys(table["rank"])[rows]
-        start = numbers(table["start_ns"])[rows]
-        shift = corrections(tables["rank_clocks"], rank, start) - model.graph.origin_ns
-        end = numbers(table["end_ns"])[rows] + shift
+        start = read_numbers(table["start_ns"])[rows]
+        shift = compute_corrections(tables["rank_clocks"], rank, start) - model.graph.origin_ns
+        end = read_numbers(table["end_ns"])[rows] + shift
         start = start + shift
         for lane, spans in by_lane.items():
             first = int(np.flatnonzero(calls.lane == lane)[0])
             own = (thread == launching[first]) | (name == "overheads")  # those hold all threads up
             own &= rank == calls.rank[first]
             spans.append((start[own], end[own]))
-    joined = {lane: union(*_joined(spans)) for lane, spans in by_lane.items()}
+    joined = {lane: merge_spans(*_joined(spans)) for lane, spans in by_lane.items()}
     return {lane: spans for lane, spans in joined.items() if len(spans.start)}
 
 
@@ -92,4 +92,4 @@ def _in_states(tables: NamedTables, name: str, states: frozenset[int]) -> Mask:
     codes, names = codes_of(table["name"])
     state_of = overhead_state if name == "overheads" else span_state
     chosen = np.array([*(state_of(n) in states for n in names.to_pylist()), False], bool)[codes]
-    return chosen & ~truths(table["on_gpu"]) if "on_gpu" in table.column_names else chosen
+    return chosen & ~read_booleans(table["on_gpu"]) if "on_gpu" in table.column_names else chosen

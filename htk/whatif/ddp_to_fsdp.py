@@ -20,17 +20,17 @@ from htk.whatif.fsdp_units import (
     Region,
     backward_layers,
     compute_lane,
-    layers,
+    find_layers,
+    find_passes,
     next_of,
-    passes,
     position_on,
     weights_between,
 )
-from htk.whatif.host_cost import delayed, host_ns, launch_ns, operator_ns, removed
+from htk.whatif.host_cost import delay_calls, host_ns, launch_ns, operator_ns, remove_calls
 from htk.whatif.number_format import gradient_bytes
-from htk.whatif.parallelism import Sharded, owned, replicating
+from htk.whatif.parallelism import Sharded, mark_replicating, scale_optimizer
 from htk.whatif.step_model import StepModel
-from htk.whatif.synthetic_ops import COMPUTE, Work, followed, inserted
+from htk.whatif.synthetic_ops import COMPUTE, Work, insert_works, link_to_step_before
 
 OUT = "fsdp::split_with_sizes_copy"
 TOGETHER = "fsdp::chunk_cat"
@@ -163,7 +163,7 @@ class _Rank:
 
     def _summed(self, size: float, after: list[int], rest: int) -> int:
         plan = self.plan
-        all_reduce = summed(
+        all_reduce = build_replica_reduce(
             self.like,
             plan.summed(size),
             (tuple(after), (rest,) if rest not in after else ()),
@@ -181,15 +181,15 @@ def from_replicas(model: StepModel, now: Sharded, name: str, shards: int) -> Ste
     calls: list[tuple[int, float]] = []
     plan, acts = None, model.graph.activities
     many = len(acts.start)
-    reduces = np.flatnonzero(replicating(model))
+    reduces = np.flatnonzero(mark_replicating(model))
     firsts = []
     lasts = []
     units = 0
     positions = data_positions(model)
     for rank in model.graph.ranks:
         lane = compute_lane(model, rank)
-        turns = passes(model, lane)
-        forward = layers(model, turns[0]) if turns else []
+        turns = find_passes(model, lane)
+        forward = find_layers(model, turns[0]) if turns else []
         backward = backward_layers(model, lane, len(forward))
         if not forward or not backward:
             raise UsageError(
@@ -203,15 +203,15 @@ def from_replicas(model: StepModel, now: Sharded, name: str, shards: int) -> Ste
             if builder.is_backward(turn):
                 _backward(builder, turn, backward_layers(model, turn, len(forward)))
             else:
-                _forward(builder, turn, layers(model, turn))
+                _forward(builder, turn, find_layers(model, turn))
         firsts.append(builder.first)
         lasts.append(int(lane[-1]))
         works += builder.works
         calls += builder.calls
         units = len(forward)
-    bare = owned(removed(model, replicating(model), hooks=False), 1 / shards)
-    late = delayed(bare, np.array([c for c, _ in calls]), np.array([ns for _, ns in calls]))
-    edited = followed(inserted(late, works), np.array(lasts), np.array(firsts))
+    bare = scale_optimizer(remove_calls(model, mark_replicating(model), hooks=False), 1 / shards)
+    late = delay_calls(bare, np.array([c for c, _ in calls]), np.array([ns for _, ns in calls]))
+    edited = link_to_step_before(insert_works(late, works), np.array(lasts), np.array(firsts))
     hook = 0.0 if plan is None else plan.hook / 1e3
     return (
         edited.with_uncertainty("structure", 0.03)
@@ -281,7 +281,7 @@ def _planned(
     root = max(now.reduced_bytes - unit * many, 0.0)
     gpu = model.device
     computing = model.is_compute & (model.lengths() > 0)
-    call = host_ns(model, replicating(model), hooks=True)
+    call = host_ns(model, mark_replicating(model), hooks=True)
     copied = 0.0 if gpu is None else 2 / gpu.achievable_memory_gbps
     shortest = float(model.lengths()[computing].min(initial=0)) if gpu else 0.0
     return _Plan(
@@ -300,7 +300,7 @@ def _planned(
     )
 
 
-def summed(
+def build_replica_reduce(
     like: int,
     length: float,
     order: tuple[tuple[int, ...], tuple[int, ...]],

@@ -7,7 +7,7 @@ from htk.base.errors import UsageError
 _FACTOR = re.compile(r"^(\d+(?:\.\d+)?|\.\d+)x?$")
 
 
-def factor(value: str, what: str) -> float:
+def parse_factor(value: str, what: str) -> float:
     """'2x' or '2'."""
     match = _FACTOR.match(value.strip())
     if not match or float(match[1]) <= 0:
@@ -15,7 +15,7 @@ def factor(value: str, what: str) -> float:
     return float(match[1])
 
 
-def pairs(value: str, what: str, names: tuple[str, ...]) -> dict[str, str]:
+def parse_pairs(value: str, what: str, names: tuple[str, ...]) -> dict[str, str]:
     """'a=1,b=2x' by name."""
     values = {}
     for part in value.split(","):
@@ -35,13 +35,13 @@ def positive_integer(value: str, what: str) -> int:
     return int(value)
 
 
-def against(value: str, now: float | None, what: str, how: str) -> float:
+def parse_ratio(value: str, now: float | None, what: str, how: str) -> float:
     """Return the ratio to what is now, of '2x' (that many times) or '64' (in place of it)."""
     if value.strip().endswith("x"):
-        return factor(value, what)
+        return parse_factor(value, what)
     if not now:
         raise UsageError(f"{what} {value!r}: {how}; give a factor such as 2x")
-    return factor(value, what) / now
+    return parse_factor(value, what) / now
 
 
 def on_or_off(value: str, what: str) -> bool:
@@ -56,8 +56,8 @@ def switched_on(value: str, what: str) -> None:
         raise UsageError(f"{what} {value!r}: it can only be on")
 
 
-def multiplied(value: str, times: float) -> str:
+def multiply_value(value: str, times: float) -> str:
     """Return '4x' of '2x' and '128' of '64' for twice as much; of 'global=64' 'global=128'."""
     name, mark, number = value.rpartition("=")
     unit = "x" if number.endswith("x") else ""
-    return f"{name}{mark}{factor(number, name or 'value') * times:.12g}{unit}"
+    return f"{name}{mark}{parse_factor(number, name or 'value') * times:.12g}{unit}"

@@ -33,7 +33,7 @@ _SHAPES = ("batch", "seq", "serving", "tp", "sp", "cp")  # one model of kernels 
 _RATES = ("hardware", "precision")  # one catalogue of rates
 
 
-def distance(before: StepModel, after: StepModel, recorded: Floats) -> float:
+def measure_distance(before: StepModel, after: StepModel, recorded: Floats) -> float:
     """Return the |log ratio| of the micro-batch to the nearest recorded one, or of the length of
     sequences to the recorded one, where an edit changes it."""
     longer = abs(math.log(after.length_scale / before.length_scale))
@@ -42,7 +42,7 @@ def distance(before: StepModel, after: StepModel, recorded: Floats) -> float:
     return max(longer, float(np.abs(np.log(recorded / after.activation_scale)).min()))
 
 
-def accumulated(before: StepModel, after: StepModel, name: str, far: float) -> StepModel:
+def accumulate_uncertainty(before: StepModel, after: StepModel, name: str, far: float) -> StepModel:
     """Return the edited step with the uncertainty of this edit beside that of those before it.
 
     `after` is the edit of `before.fresh()`; `far`: its distance from the recording.
@@ -99,7 +99,7 @@ def accumulated_together(
     itself if this edit belongs to no other.
     """
     if between is before or _is_same(between, after):
-        return accumulated(between, after, name, far)
+        return accumulate_uncertainty(between, after, name, far)
     spread = {
         cause: max(after.spread.get(cause, 0.0), between.spread.get(cause, 0.0))
         for cause in dict(after.spread) | dict(between.spread)
@@ -111,7 +111,7 @@ def accumulated_together(
         edge_sigma=before.edge_sigma,
         step_sigma=before.step_sigma,
     )
-    return accumulated(before, joint, name, far)
+    return accumulate_uncertainty(before, joint, name, far)
 
 
 def _displaced(after: StepModel, changed: Mask) -> Ints:
@@ -124,7 +124,7 @@ def _compute_ns(model: StepModel) -> int:
     return int(model.lengths()[model.is_compute].sum())
 
 
-def apart(edited: StepModel, name: str) -> bool:
+def touches_nothing_else(edited: StepModel, name: str) -> bool:
     """Does this edit touch no activity that another one touches?"""
     others = [mask for other, mask in edited.touched.items() if other != name]
     return not any((edited.touched[name] & other).any() for other in others)
@@ -172,6 +172,6 @@ def _scaled(sigma: Floats, old: Ints, new: Ints) -> Floats:
     return np.asarray(np.where(new > 0, sigma * ratio, 0.0))
 
 
-def total(sigmas: Mapping[str, float]) -> float:
+def sum_sigmas(sigmas: Mapping[str, float]) -> float:
     """Return the standard deviation of all causes together."""
     return math.sqrt(sum(s * s for s in sigmas.values()))

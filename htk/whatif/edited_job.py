@@ -9,7 +9,7 @@ from dataclasses import replace
 from htk.base.errors import UsageError
 from htk.physics.hardware import gpu
 from htk.physics.training_job import TrainingJob, check_job, is_valid, with_count
-from htk.whatif.edit_arguments import factor, on_or_off, positive_integer
+from htk.whatif.edit_arguments import on_or_off, parse_factor, positive_integer
 from htk.whatif.edits.pp import stages_and_chunks
 from htk.whatif.edits.seq import mean_length
 
@@ -143,10 +143,10 @@ def _with_batch(job: TrainingJob, asked: Mapping[str, str], stages: float) -> Tr
         job = replace(job, micro_batch=_times(batch, job.micro_batch, "batch"))
     if batch.startswith(_GLOBAL):
         others = _known(job.replicas, job.micro_batches, name="batch")
-        job = replace(job, micro_batch=factor(batch.removeprefix(_GLOBAL), "batch") / others)
+        job = replace(job, micro_batch=parse_factor(batch.removeprefix(_GLOBAL), "batch") / others)
     if many.startswith(_GLOBAL):
         others = _known(job.replicas, job.micro_batch, name="accumulation")
-        samples = factor(many.removeprefix(_GLOBAL), "accumulation")
+        samples = parse_factor(many.removeprefix(_GLOBAL), "accumulation")
         job = replace(job, micro_batches=samples / others)
     return job
 
@@ -161,8 +161,8 @@ def _with_micro_batches(job: TrainingJob, value: str, stages: float) -> Training
 def _times(value: str, now: float | None, name: str) -> float | None:
     """Return what '2x' makes of what is now, or '64' in its place."""
     if not value.strip().endswith("x"):
-        return factor(value, name)
-    return None if now is None else now * factor(value, name)
+        return parse_factor(value, name)
+    return None if now is None else now * parse_factor(value, name)
 
 
 def _known(*counts: float | None, name: str) -> float:

@@ -4,16 +4,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 from htk.base.columns.types import NONE, Ints
 from htk.quantities.measures.memory_use import MemoryUse
 from htk.traces.trace.file import TraceFile
 from htk.whatif.edited_job import edited_job
 from htk.whatif.memory import activations_ratio
-from htk.whatif.parallelism import sharded
+from htk.whatif.parallelism import find_sharded
 from htk.whatif.recorded_peaks import RecordedBlocks, tables_of_rank
 from htk.whatif.recorded_step import Baseline
-from htk.whatif.shapes import inputs
+from htk.whatif.shapes import read_inputs
 
 
 class Allocation(NamedTuple):
@@ -38,19 +38,19 @@ def edited_allocations(
         return None if ratio is None else {}
     tables = tables_of_rank(start.tables, part.rank)
     use = MemoryUse.of(tables["memory"])
-    layout = sharded(start.model)
+    layout = find_sharded(start.model)
     blocks = RecordedBlocks.of(
-        tables, use, inputs(start.model).tokens, layout.unit_bytes if layout else ()
+        tables, use, read_inputs(start.model).tokens, layout.unit_bytes if layout else ()
     )
     size = use.size.astype(np.float64)
     size[blocks.born[blocks.grows]] *= ratio
     gone = blocks.freed[blocks.grows]
     size[gone[(gone != NONE) & (use.size[gone] < 0)]] *= ratio
     allocated = use.allocated + blocks.held(use, blocks.grows) * (ratio - 1)
-    reserved = numbers(use.table["reserved_bytes"], 0)
+    reserved = read_numbers(use.table["reserved_bytes"], 0)
     unused = reserved - _highest(use, use.allocated)
     most = np.where(reserved > 0, _highest(use, np.rint(allocated).astype(np.int64)) + unused, 0)
-    events = numbers(use.table["event"]).tolist()
+    events = read_numbers(use.table["event"]).tolist()
     columns = np.rint(np.stack([size, allocated, most], axis=1)).astype(np.int64)
     return dict(zip(events, map(Allocation._make, columns.tolist()), strict=True))
 

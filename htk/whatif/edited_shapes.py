@@ -14,13 +14,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 from htk.base.columns.types import Ints, take_or
 from htk.physics.training_job import TrainingJob
 from htk.quantities.graph.nodes import collective_rows
-from htk.whatif.operator_shapes import matrices, operator_shapes, product_sizes
+from htk.whatif.operator_shapes import list_matrices, operator_shapes, product_sizes
 from htk.whatif.parallel import carries_activations
-from htk.whatif.shapes import inputs
+from htk.whatif.shapes import read_inputs
 from htk.whatif.step_model import StepModel
 
 _DIMS = re.compile(rb'("Input Dims"\s*:\s*)(\[[\[\]\d,\s]*\])')
@@ -135,7 +135,7 @@ def edited_shapes(job: TrainingJob, model: StepModel, edited: StepModel) -> Edit
 
     `job`: the recorded one.
     """
-    batch, tokens = inputs(model)
+    batch, tokens = read_inputs(model)
     if not batch or not tokens or tokens % batch:
         return None
     longer = edited.length_scale
@@ -169,7 +169,7 @@ def _collective_elements(model: StepModel) -> Ints:
     """Return how many elements go into each activity and come out; 0: it is no collective."""
     comm = model.facts.tables["collectives"]
     rows = collective_rows(model.facts.tables, model.facts.rows)
-    columns = (numbers(comm[name], 0) for name in ("in_elements", "out_elements"))
+    columns = (read_numbers(comm[name], 0) for name in ("in_elements", "out_elements"))
     return np.stack([take_or(column, rows, 0) for column in columns], axis=1)
 
 
@@ -206,7 +206,7 @@ def _first_of(shapes: Iterable[tuple[int, ...]]) -> set[int]:
 
 def _tables(model: StepModel) -> list[tuple[int, ...]]:
     pairs = model.facts.op.pairs_with(model.facts.dims)
-    return [shapes[0] for op, dims in pairs if op == _LOOKED_UP and (shapes := matrices(dims))]
+    return [shapes[0] for op, dims in pairs if op == _LOOKED_UP and (shapes := list_matrices(dims))]
 
 
 def _scaled_strides(sizes: list[int], edited: list[int], strides: list[int]) -> list[int]:

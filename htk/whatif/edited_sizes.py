@@ -6,15 +6,15 @@ import math
 import re
 from dataclasses import dataclass, field
 
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 from htk.base.columns.types import Mask
 from htk.base.schema.profile import ALLOCATION
 from htk.physics.hardware import Gpu
 from htk.whatif.edited_memory import Allocation
 from htk.whatif.edited_shapes import sent_elements
-from htk.whatif.edits.batch import grows
+from htk.whatif.edits.batch import mark_growing
 from htk.whatif.fsdp_units import of_weights
-from htk.whatif.shapes import copies_samples, inputs
+from htk.whatif.shapes import copies_samples, read_inputs
 from htk.whatif.step_model import StepModel
 
 _GRID = re.compile(rb'("grid"\s*:\s*)\[([\d,\s]+)\]')
@@ -42,11 +42,11 @@ class EditedSizes:
     def of(cls, model: StepModel, edited: StepModel) -> "EditedSizes":
         """Return the sizes in the files of all ranks; allocations are those of each file."""
         ratio = edited.token_scale
-        sizes = cls(inputs(model).tokens or 0, ratio)
+        sizes = cls(read_inputs(model).tokens or 0, ratio)
         sizes.gpu = edited.device if edited.gpu else None
         if ratio == 1:
             return sizes
-        sizes.launched = frozenset(_events(model, grows(model) & ~of_weights(model)))
+        sizes.launched = frozenset(_events(model, mark_growing(model) & ~of_weights(model)))
         sizes.copied = frozenset(_events(model, copies_samples(model)))
         sizes.sent = sent_elements(model)
         return sizes
@@ -95,5 +95,5 @@ class EditedSizes:
 
 def _events(model: StepModel, chosen: Mask) -> list[int]:
     """Return the numbers of the events of some activities."""
-    events = numbers(model.facts.tables["kernels"]["event"])[model.facts.rows[chosen]]
+    events = read_numbers(model.facts.tables["kernels"]["event"])[model.facts.rows[chosen]]
     return [int(event) for event in events.tolist()]

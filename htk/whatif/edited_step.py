@@ -6,25 +6,25 @@ import numpy as np
 
 from htk.base.errors import UsageError
 from htk.quantities.graph.replay import Replay
-from htk.whatif.contention import settled
-from htk.whatif.curves import counted, fitted
+from htk.whatif.contention import settle_contention
+from htk.whatif.curves import apply_curves, narrow_count
 from htk.whatif.edit_arguments import on_or_off
-from htk.whatif.edit_uncertainty import accumulated_together, distance
+from htk.whatif.edit_uncertainty import accumulated_together, measure_distance
 from htk.whatif.edited_job import edited_job, with_own_batch
 from htk.whatif.edits import (
     REPEATABLE,
     all_edits,
     bucket,
-    edit,
+    find_edit,
     gradients,
     no_sync,
     prefetch_depth,
     sharding,
     split,
 )
-from htk.whatif.from_one_rank import placed
-from htk.whatif.left_out_ranks import follow
-from htk.whatif.missing_ranks import late, prompt
+from htk.whatif.from_one_rank import place_in_world
+from htk.whatif.left_out_ranks import follow_left_out
+from htk.whatif.missing_ranks import add_unrecorded_waits, drop_unrecorded_waits
 from htk.whatif.recorded_step import Baseline
 from htk.whatif.step_model import StepModel
 
@@ -41,13 +41,13 @@ _OF_SEVERAL: dict[str, Callable[[str], object]] = {
 _OF_COMMUNICATION = frozenset({"network", "no_skew", "overlap"})
 
 
-def ordered(edits: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+def order_edits(edits: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """Return the edits in the order in which they are applied, with strategies by htk's names."""
     names = [e.NAME for e in all_edits()]
     for name, _ in edits:
-        edit(name)
+        find_edit(name)
     check_once([name for name, _ in edits])
-    by_our_names = [(n, sharding.strategy(v) if n == "sharding" else v) for n, v in edits]
+    by_our_names = [(n, sharding.parse_strategy(v) if n == "sharding" else v) for n, v in edits]
     return tuple(sorted(by_our_names, key=lambda pair: names.index(pair[0])))
 
 
@@ -61,8 +61,8 @@ def check_once(names: Sequence[str]) -> None:
 def apply_edits(start: Baseline, asked: Sequence[tuple[str, str]]) -> tuple[StepModel, Replay]:
     """Return the step after the edits, which are in their order, and its replay."""
     asked = with_own_batch(start.job, _with_shards_of_nodes(start, _with_wrapper(start, asked)))
-    model = placed(start.model, dict(asked).get("world", ""))
-    before = edited = prompt(model, start.waits)
+    model = place_in_world(start.model, dict(asked).get("world", ""))
+    before = edited = drop_unrecorded_waits(model, start.waits)
     recorded = np.ones(1) if start.curves is None else start.curves.ratios
     is_alone = edited_job(start.job, asked).ranks == 1
     for name, value in asked:
@@ -72,24 +72,24 @@ def apply_edits(start: Baseline, asked: Sequence[tuple[str, str]]) -> tuple[Step
             continue
         if name in _OF_COMMUNICATION and not edited.is_comm.any():
             raise UsageError(f"{name}: no communication was recorded")
-        after = edit(name).apply(edited.fresh(), value)
+        after = find_edit(name).apply(edited.fresh(), value)
         if start.curves is not None and start.curves.recorded and name == "batch":
-            after = fitted(after, start.curves, find_micro_batch(start, asked))
+            after = apply_curves(after, start.curves, find_micro_batch(start, asked))
         if start.curves is not None and start.curves.off and name == "accumulation":
-            after = counted(after, start.curves, find_count(start, asked))
+            after = narrow_count(after, start.curves, find_count(start, asked))
         if name != "seq" or "batch" not in dict(asked):  # else both are one change of tokens
             before = edited
-        far = distance(before, after, recorded)
+        far = measure_distance(before, after, recorded)
         edited = accumulated_together(before, edited, after, name, far)
-    edited = late(edited, start.model, start.waits)
+    edited = add_unrecorded_waits(edited, start.model, start.waits)
     if start.left_out is not None:
-        edited = follow(edited, start.model)
+        edited = follow_left_out(edited, start.model)
     if start.waits.any():
         edited = edited.with_assumption(
             "ranks are not recorded: in their collectives, time beyond the pace of the fastest "
             "tenth is taken for waiting; it may be transfer"
         )
-    return settled(edited, start.contention, start.concurrent_share)
+    return settle_contention(edited, start.contention, start.concurrent_share)
 
 
 def _with_wrapper(start: Baseline, asked: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
@@ -99,7 +99,9 @@ def _with_wrapper(start: Baseline, asked: Sequence[tuple[str, str]]) -> Sequence
     names = dict(asked)
     if start.job.data_ranks != 1 or "world" not in names or "sharding" in names:
         return asked
-    return asked if wrapped_for in (None, "ddp") else ordered([*asked, ("sharding", wrapped_for)])
+    return (
+        asked if wrapped_for in (None, "ddp") else order_edits([*asked, ("sharding", wrapped_for)])
+    )
 
 
 def _with_shards_of_nodes(
@@ -112,13 +114,13 @@ def _with_shards_of_nodes(
     follows = before.strategy == "hybrid_shard" and "world" in names and "sharding" not in names
     if not follows or None in (before.shards, edited.shards) or edited.shards == before.shards:
         return asked
-    return ordered([*asked, ("sharding", f"hybrid_shard:{edited.shards}")])
+    return order_edits([*asked, ("sharding", f"hybrid_shard:{edited.shards}")])
 
 
 def find_micro_batch(start: Baseline, asked: Sequence[tuple[str, str]]) -> float:
     """Return the micro-batch over the recorded one."""
     value = dict(asked).get("batch")
-    return 1.0 if value is None else edit("batch").apply(start.model, value).activation_scale
+    return 1.0 if value is None else find_edit("batch").apply(start.model, value).activation_scale
 
 
 def find_count(start: Baseline, asked: Sequence[tuple[str, str]]) -> float:
@@ -128,5 +130,5 @@ def find_count(start: Baseline, asked: Sequence[tuple[str, str]]) -> float:
         return 1.0
     model = start.model
     if "batch" in values:
-        model = edit("batch").apply(model, values["batch"])
-    return edit("accumulation").apply(model, values["accumulation"]).samples / model.samples
+        model = find_edit("batch").apply(model, values["batch"])
+    return find_edit("accumulation").apply(model, values["accumulation"]).samples / model.samples

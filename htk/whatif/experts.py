@@ -2,20 +2,20 @@
 
 import numpy as np
 
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Floats, Ints, Mask
 from htk.whatif.data_groups import data_network, data_positions
 from htk.whatif.fsdp_to_ddp import BUCKET_BYTES
 from htk.whatif.operator_shapes import operator_shapes
-from htk.whatif.parallelism import owned, replicating, sharded
+from htk.whatif.parallelism import find_sharded, mark_replicating, scale_optimizer
 from htk.whatif.step_model import StepModel
-from htk.whatif.synthetic_ops import Work, inserted
-from htk.whatif.transfers import rescaled
+from htk.whatif.synthetic_ops import Work, insert_works
+from htk.whatif.transfers import rescale_transfers
 
 _GRADIENT_BYTES = 2
 
 
-def exchanges(model: StepModel) -> Mask:
+def mark_exchanges(model: StepModel) -> Mask:
     """Return the all-to-alls of several ranks."""
     return model.is_collective("all_to_all") & (model.facts.group_size > 1)
 
@@ -29,7 +29,7 @@ def fullest_over_mean(model: StepModel) -> Floats:
     graph = model.graph
     sizes = np.maximum(facts.in_bytes, facts.out_bytes).astype(np.float64)
     node = np.where(model.run_edge >= 0, graph.src[model.run_edge], -1)
-    chosen = exchanges(model) & (node >= 0) & (facts.in_bytes >= 0) & (facts.out_bytes >= 0)
+    chosen = mark_exchanges(model) & (node >= 0) & (facts.in_bytes >= 0) & (facts.out_bytes >= 0)
     largest = np.zeros(len(graph.time))
     total = np.zeros(len(graph.time))
     members = np.zeros(len(graph.time))
@@ -45,9 +45,9 @@ def fullest_over_mean(model: StepModel) -> Floats:
 def spread_gradients(model: StepModel, now: int, ranks: int) -> tuple[StepModel, list[str]]:
     """Return the model with the experts of `now` ranks spread over `ranks`: what each holds of
     them, reduces of their gradients and updates. In words, what was assumed of that."""
-    if sharded(model) is not None:
+    if find_sharded(model) is not None:
         return model, ["experts are sharded over as many ranks as now"]
-    reduces = replicating(model)
+    reduces = mark_replicating(model)
     world = int(model.facts.group_size[reduces].max(initial=0))
     held = _expert_bytes(model)
     if not held or world < now:
@@ -57,18 +57,18 @@ def spread_gradients(model: StepModel, now: int, ranks: int) -> tuple[StepModel,
     rest = reduces & ~own
     per_rank = len(model.graph.ranks)
     others = float(model.facts.in_bytes[rest].sum()) / per_rank - (held if now == 1 else 0.0)
-    changed = owned(model, (others + after) / (others + held))
+    changed = scale_optimizer(model, (others + after) / (others + held))
     old_ns = _reduce_ns(model, held, world, now)
     new_ns = _reduce_ns(model, after, world, ranks)
     if own.any():
-        moved = rescaled(changed, own, new_ns / old_ns)
+        moved = rescale_transfers(changed, own, new_ns / old_ns)
         net = data_network(model)
         changed = changed.with_lengths(own, moved if world > ranks else np.zeros(len(moved)))
         changed = changed.with_groups(
             own, max(world // ranks, 1), net.replicas_in_node(world, ranks)
         )
     elif rest.any():
-        changed = inserted(changed, _reductions(model, rest, after, new_ns, world, ranks))
+        changed = insert_works(changed, _reductions(model, rest, after, new_ns, world, ranks))
     words = [
         f"each rank holds {after / 1e6:.0f} MB of experts' weights in place of {held / 1e6:.0f}, "
         f"which {max(world // ranks, 1)} ranks reduce"
@@ -133,7 +133,7 @@ def _reductions(
 
 def _in_order(model: StepModel, chosen: Mask) -> Ints:
     rows = np.flatnonzero(chosen)
-    return rows[ordered(model.graph.activities.start[rows])]
+    return rows[order_by(model.graph.activities.start[rows])]
 
 
 def _reduce_ns(model: StepModel, size: float, world: int, spread: int) -> float:

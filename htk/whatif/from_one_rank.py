@@ -10,20 +10,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from htk.base.columns.arrow import matching
+from htk.base.columns.arrow import match_texts
 from htk.base.columns.types import Ints
 from htk.base.errors import UsageError
 from htk.whatif.fsdp_to_ddp import BUCKET_BYTES
-from htk.whatif.fsdp_units import compute_lane, gradients, next_of
+from htk.whatif.fsdp_units import compute_lane, find_gradient_products, next_of
 from htk.whatif.group_kinds import described_degree
-from htk.whatif.host_cost import delayed, launch_ns, operator_ns
+from htk.whatif.host_cost import delay_calls, launch_ns, operator_ns
 from htk.whatif.micro_batch_count import micro_batches
-from htk.whatif.network_tiers import network
+from htk.whatif.network_tiers import read_network
 from htk.whatif.number_format import gradient_bytes
-from htk.whatif.operator_shapes import matrices, operator_shapes
+from htk.whatif.operator_shapes import list_matrices, operator_shapes
 from htk.whatif.parallel import tensor_degree
 from htk.whatif.step_model import StepModel
-from htk.whatif.synthetic_ops import Work, inserted
+from htk.whatif.synthetic_ops import Work, insert_works
 from htk.whatif.transfers import gpus_of_a_node
 
 _GPUS_OF_A_NODE = 8
@@ -38,7 +38,7 @@ def is_of_one_rank(model: StepModel) -> bool:
     return len(model.graph.ranks) == 1 and not recorded and not sends
 
 
-def placed(model: StepModel, world: str) -> StepModel:
+def place_in_world(model: StepModel, world: str) -> StepModel:
     """Return the model of one GPU in the nodes that it gets neighbours in: of '2x4' four, else as
     many as nodes usually have."""
     if not is_of_one_rank(model) or not world:
@@ -51,7 +51,7 @@ def parameter_gradients(model: StepModel, rank: int | None = None) -> list[tuple
     """Return the activities that make gradients in a micro-batch of a rank (by default the first),
     with their elements; those of a table where it looks tokens up."""
     lane = compute_lane(model, model.graph.ranks[0] if rank is None else rank)
-    products = sorted([*gradients(model, [lane])[0], *_convolved(model, lane)])
+    products = sorted([*find_gradient_products(model, [lane])[0], *_convolved(model, lane)])
     if not products:
         return []
     last = int(lane[model.facts.backward[lane]][-1])
@@ -77,7 +77,7 @@ def with_replicas(model: StepModel, ranks: int, now: int, name: str) -> StepMode
             "tell the gradients of one (record_shapes=True would)"
         )
     calls = np.array([work.call for work in works], np.int64)
-    changed = inserted(delayed(model, calls, operator_ns(model)), works)
+    changed = insert_works(delay_calls(model, calls, operator_ns(model)), works)
     total = sum(work.in_bytes for work in works) / len(model.graph.ranks)
     return (
         replace(
@@ -91,8 +91,8 @@ def with_replicas(model: StepModel, ranks: int, now: int, name: str) -> StepMode
         .with_assumption(
             f"{ranks} ranks in place of {now}, each with the work it has, {per_node} of a group to "
             f"a node; {total / 1e6:.0f} MB of gradients are reduced in buckets of "
-            f"{BUCKET_BYTES >> 20} MB at {1 / network(model).pace(group, per_node):.3g} GB/s, as "
-            "such links usually have"
+            f"{BUCKET_BYTES >> 20} MB at {1 / read_network(model).pace(group, per_node):.3g} GB/s, "
+            "as such links usually have"
         )
     )
 
@@ -107,7 +107,7 @@ def _reductions(model: StepModel, rank: int, first: int, group: tuple[int, int])
     ready = [(activity, element * n // split) for activity, n in parameter_gradients(model, rank)]
     if not ready:
         return []
-    net = network(model)
+    net = read_network(model)
     each = 2 * (members - 1) / members * net.pace(members, per_node)
     fixed = net.latency(members, per_node)
     last = ready[-1][0]
@@ -155,6 +155,6 @@ def _convolved(model: StepModel, lane: Ints) -> list[tuple[int, int]]:
 def widest_table(model: StepModel) -> int:
     """Return the elements of the widest table that tokens are looked up in."""
     ops = model.facts.tables["cpu_ops"]
-    rows = np.flatnonzero(matching(ops["name"], lambda name: name == "aten::embedding"))
-    tables = [matrices(dims) for dims in set(ops["input_dims"].take(rows).to_pylist())]
+    rows = np.flatnonzero(match_texts(ops["name"], lambda name: name == "aten::embedding"))
+    tables = [list_matrices(dims) for dims in set(ops["input_dims"].take(rows).to_pylist())]
     return max((math.prod(shapes[0]) for shapes in tables if shapes), default=0)

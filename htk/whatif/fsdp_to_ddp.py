@@ -11,14 +11,20 @@ from operator import itemgetter
 
 import numpy as np
 
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Ints, Mask, take_or
 from htk.whatif.data_groups import data_network, data_positions
-from htk.whatif.fsdp_units import all_waited_for, compute_lane, gradients, next_of, position_on
-from htk.whatif.host_cost import delayed, host_ns, launch_ns, removed
-from htk.whatif.parallelism import Sharded, owned, replicating
+from htk.whatif.fsdp_units import (
+    all_waited_for,
+    compute_lane,
+    find_gradient_products,
+    next_of,
+    position_on,
+)
+from htk.whatif.host_cost import delay_calls, host_ns, launch_ns, remove_calls
+from htk.whatif.parallelism import Sharded, mark_replicating, scale_optimizer
 from htk.whatif.step_model import StepModel
-from htk.whatif.synthetic_ops import Work, inserted
+from htk.whatif.synthetic_ops import Work, insert_works
 
 BUCKET_BYTES = 25 << 20  # DistributedDataParallel's bucket_cap_mb
 _ELEMENT_BYTES = (2, 4)  # of a gradient
@@ -38,10 +44,10 @@ def to_replicas(model: StepModel, now: Sharded, copies: Mask) -> StepModel:
     acts, alone = model.graph.activities, len(model.graph.ranks) < 2
     lanes = [compute_lane(model, rank) for rank in model.graph.ranks]
     lag = launch_ns(model)
-    products = gradients(model, lanes)
+    products = find_gradient_products(model, lanes)
     for rank, lane, weights in zip(model.graph.ranks, lanes, products, strict=True):
         reductions = np.flatnonzero(reduces & (acts.rank == rank))
-        reductions = reductions[ordered(acts.start[reductions])]
+        reductions = reductions[order_by(acts.start[reductions])]
         ready_at = all_waited_for(model, reductions.tolist(), lane)
         units = _kept(lane, copies, ready_at)
         kept = lane[~copies[lane]]
@@ -71,10 +77,10 @@ def to_replicas(model: StepModel, now: Sharded, copies: Mask) -> StepModel:
                     lag=lag,
                 )
             )
-    bare = removed(model, gathers | reduces | replicating(model) | copies, hooks=False)
-    bare = delayed(owned(bare, now.ranks), np.array(calls, np.int64), host)
+    bare = remove_calls(model, gathers | reduces | mark_replicating(model) | copies, hooks=False)
+    bare = delay_calls(scale_optimizer(bare, now.ranks), np.array(calls, np.int64), host)
     accumulated = ", of the last micro-batch alone (no_sync)" if now.synchronisations > 1 else ""
-    return inserted(bare, works).with_assumption(
+    return insert_works(bare, works).with_assumption(
         f"gradients are reduced in buckets of {BUCKET_BYTES >> 20} MB, as soon as they are "
         f"ready{accumulated}"
     )

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Ints, Mask, fill_none, take_or
 from htk.whatif.group_kinds import described_degree
-from htk.whatif.operator_shapes import matrices
-from htk.whatif.shapes import inputs, sums_over_tokens
+from htk.whatif.operator_shapes import list_matrices
+from htk.whatif.shapes import read_inputs, sums_over_tokens
 from htk.whatif.step_model import StepModel
 
 
@@ -59,7 +59,7 @@ def backward_regions(model: StepModel, lane: Ints, ready: list[int]) -> list[Reg
     return regions
 
 
-def layers(model: StepModel, lane: Ints) -> list[Region]:
+def find_layers(model: StepModel, lane: Ints) -> list[Region]:
     """Return the layers of the forward pass, each around its attention: one kernel, or one for each
     part of the sequences that ranks share."""
     attention = model.facts.family.isin("attention")[lane]
@@ -75,7 +75,7 @@ def layers(model: StepModel, lane: Ints) -> list[Region]:
     return _cut(model, lane, places, low, int(forward[-1]))
 
 
-def passes(model: StepModel, lane: Ints) -> list[Ints]:
+def find_passes(model: StepModel, lane: Ints) -> list[Ints]:
     """Return the activities of each forward and backward pass of a stream, in its order: several
     where a step has several micro-batches, which stages of a pipeline do not take in turn."""
     back = (model.facts.backward | model.facts.recomputed)[lane]
@@ -137,7 +137,7 @@ def _kernels(model: StepModel, rows: Ints) -> list[tuple[int, str | None, str | 
     return [(int(names[k]), facts.op[k], facts.dims[k]) for k in rows.tolist()]
 
 
-def gradients(model: StepModel, lanes: list[Ints]) -> list[list[tuple[int, int]]]:
+def find_gradient_products(model: StepModel, lanes: list[Ints]) -> list[list[tuple[int, int]]]:
     """Return for each stream the products that make a weight's gradient, with its elements.
 
     Where a weight is as wide as there are tokens, the product that passes the gradient on has the
@@ -145,9 +145,11 @@ def gradients(model: StepModel, lanes: list[Ints]) -> list[list[tuple[int, int]]
     """
     facts = model.facts
     summing = facts.backward & ~facts.recomputed & sums_over_tokens(model)
-    summing &= facts.family.isin("gemm") & facts.dims.where(lambda d: len(matrices(d)) > 1)
-    tokens = inputs(model).tokens
-    as_wide = facts.dims.where(lambda d: len(matrices(d)) > 1 and matrices(d)[0][0] == tokens)
+    summing &= facts.family.isin("gemm") & facts.dims.where(lambda d: len(list_matrices(d)) > 1)
+    tokens = read_inputs(model).tokens
+    as_wide = facts.dims.where(
+        lambda d: len(list_matrices(d)) > 1 and list_matrices(d)[0][0] == tokens
+    )
     elements = [_of_result(dims) for dims in facts.dims.distinct]
     codes = facts.dims.codes
     gradients_of_lanes = []
@@ -161,7 +163,7 @@ def gradients(model: StepModel, lanes: list[Ints]) -> list[list[tuple[int, int]]
 
 def _of_result(dims: str | None) -> int:
     """Return the elements of a product's result."""
-    shapes = matrices(dims)
+    shapes = list_matrices(dims)
     return shapes[0][0] * shapes[1][1] if len(shapes) > 1 else 0
 
 
@@ -185,7 +187,9 @@ def _of_weights(model: StepModel) -> Mask:
     if not model.facts.backward.any():
         return sums_over_tokens(model)
     chosen = np.zeros(len(model.facts.dims), bool)
-    for of_lane in gradients(model, [compute_lane(model, rank) for rank in model.graph.ranks]):
+    for of_lane in find_gradient_products(
+        model, [compute_lane(model, rank) for rank in model.graph.ranks]
+    ):
         chosen[[kernel for kernel, _ in of_lane]] = True
     return chosen
 
@@ -200,7 +204,7 @@ def weights_between(model: StepModel, lane: Ints, region: Region) -> int:
         dims = model.facts.dims[activity]
         if not dims or model.facts.family[activity] != "gemm" or "bmm" in op:
             continue
-        shapes = matrices(dims)
+        shapes = list_matrices(dims)
         if len(shapes) > 1:
             total += shapes[-1][0] * shapes[-1][1]
     return total
@@ -213,7 +217,7 @@ def next_of(lane: Ints, activity: int) -> int:
 
 def all_next_of(lane: Ints, activities: Ints) -> Ints:
     """Return the activity behind each on its stream; -1 of one that is on no stream."""
-    order = ordered(lane)
+    order = order_by(lane)
     row = np.minimum(np.searchsorted(lane[order], activities), len(lane) - 1)
     following = lane[np.minimum(order[row] + 1, len(lane) - 1)]
     return np.where(lane[order[row]] == activities, following, -1)

@@ -14,14 +14,14 @@ import numpy as np
 
 from htk.base.columns.intervals import union_lengths
 from htk.base.columns.types import Floats, Ints
-from htk.physics.bandwidth import factor
-from htk.physics.detected import detected
+from htk.physics.bandwidth import find_bus_factor
+from htk.physics.detected import detect_gpu
 from htk.quantities.graph.replay import NEVER
 from htk.whatif.micro_batches import MICRO_BATCHES
 from htk.whatif.parallel import carries_activations
 from htk.whatif.rates import Rates
 from htk.whatif.step_model import StepModel
-from htk.whatif.transfers import gpus_of_a_node, part
+from htk.whatif.transfers import gpus_of_a_node, share_adapters
 
 _WHOLE = ("all_gather", "reduce_scatter", "all_reduce")
 _TOLERANCE = 0.01  # what a replay may miss
@@ -69,7 +69,7 @@ class RecordedLoad:
         return _carried(self.model, self.busy_share, self.period)
 
 
-def violated(
+def find_violation(
     recorded: RecordedLoad, edited: StepModel, period: int, steps: tuple[int, int], rates: Rates
 ) -> str | None:
     """Return which bound a prediction passes, in words; None: none.
@@ -138,7 +138,7 @@ def _by_rank(model: StepModel, rows: Ints, values: Floats | Ints) -> Floats:
 def _links(model: StepModel, step: int) -> float:
     """Return what the fullest link of a rank carries in a step, over what it can."""
     name = model.device_name
-    gpu = model.once(f"the catalogue's {name}", lambda: detected(name))
+    gpu = model.once(f"the catalogue's {name}", lambda: detect_gpu(name))
     if gpu is None:
         return 0.0
     edge = model.run_edge
@@ -150,7 +150,11 @@ def _links(model: StepModel, step: int) -> float:
     across = model.facts.crosses[comm]
     levels = (
         (~across, gpu.scale_up_gbps, sent),
-        (across, gpu.scale_out_gbps * gpus_of_a_node(model), sent / part(model, True)[comm]),
+        (
+            across,
+            gpu.scale_out_gbps * gpus_of_a_node(model),
+            sent / share_adapters(model, True)[comm],
+        ),
     )
     fullest = 0.0
     for level, rate, load in levels:
@@ -171,6 +175,8 @@ def _sent(model: StepModel) -> Floats:
     for kind in _WHOLE:
         own = np.flatnonzero(facts.collective.isin(kind))
         groups, of_group = np.unique(facts.group_size[own], return_inverse=True)
-        share = [(factor(kind, ranks) or 0.0) if ranks > 1 else 0.0 for ranks in groups.tolist()]
+        share = [
+            (find_bus_factor(kind, ranks) or 0.0) if ranks > 1 else 0.0 for ranks in groups.tolist()
+        ]
         sent[own] = full_size[own] * np.array(share)[of_group]
     return sent

@@ -15,13 +15,13 @@ from enum import IntEnum
 
 import numpy as np
 
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 from htk.base.columns.groups import Groups
-from htk.base.columns.intervals import Spans, covered, subtract, union
-from htk.base.columns.order import ordered
+from htk.base.columns.intervals import Spans, measure_covered, merge_spans, subtract_spans
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, take_or
 from htk.whatif.parallel import carries_activations
-from htk.whatif.parallelism import replicating, sharded
+from htk.whatif.parallelism import find_sharded, mark_replicating
 from htk.whatif.step_model import StepModel
 
 
@@ -62,14 +62,14 @@ def find_hideable(model: StepModel, time: Ints) -> HideableTransfers:
     for device in np.unique(devices).tolist():  # a few
         on_device = devices == device
         computing = np.flatnonzero(on_device & model.is_compute)
-        compute = union(time[graph.start[computing]], time[graph.end[computing]])
+        compute = merge_spans(time[graph.start[computing]], time[graph.end[computing]])
         calls = np.flatnonzero(on_device & model.is_comm)
-        busy = union(moving.start[calls], moving.end[calls])
-        free[device] = subtract(compute, busy)
-        exposed[calls] = _exposed_ns(moving, calls, subtract(busy, compute))
+        busy = merge_spans(moving.start[calls], moving.end[calls])
+        free[device] = subtract_spans(compute, busy)
+        exposed[calls] = _exposed_ns(moving, calls, subtract_spans(busy, compute))
         for step in np.unique(steps[on_device]).tolist():  # a few
             rows = np.flatnonzero(on_device & (steps == step))
-            rows = rows[ordered(moving.start[rows])]
+            rows = rows[order_by(moving.start[rows])]
             gathers = rows[carried[rows] == Payload.PARAMETERS]
             reduces = rows[carried[rows] == Payload.GRADIENTS]
             _open_windows(window, moving.start, gathers, reduces, _backward(model, time, rows))
@@ -88,8 +88,8 @@ def find_hideable(model: StepModel, time: Ints) -> HideableTransfers:
 def _carried(model: StepModel) -> Ints:
     carried = np.where(model.is_comm, Payload.UNKNOWN, NONE)
     scatters = model.is_collective("reduce_scatter")
-    carried[scatters | replicating(model)] = Payload.GRADIENTS
-    if sharded(model) is not None:
+    carried[scatters | mark_replicating(model)] = Payload.GRADIENTS
+    if find_sharded(model) is not None:
         carried[model.is_collective("all_gather")] = Payload.PARAMETERS
     carried[carries_activations(model)] = Payload.ACTIVATIONS
     return carried
@@ -100,17 +100,19 @@ def _step_numbers(model: StepModel) -> Ints:
     rows = model.graph.activities.row
     if model.graph.step is not None:
         return np.zeros(len(rows), np.int64)
-    step = numbers(model.facts.tables["kernel_links"]["step"], NONE)
+    step = read_numbers(model.facts.tables["kernel_links"]["step"], NONE)
     return take_or(step, rows, NONE).astype(np.int64)
 
 
 def _exposed_ns(moving: Spans, calls: Ints, alone: Spans) -> Ints:
     """Return how long of each transfer nothing computes, nor an earlier transfer runs."""
-    order = calls[ordered(moving.start[calls])]
+    order = calls[order_by(moving.start[calls])]
     ends = np.maximum.accumulate(moving.end[order])
     begin = np.maximum(moving.start[order], np.append(np.iinfo(np.int64).min, ends[:-1]))
     exposed = np.zeros(len(moving.start), np.int64)
-    exposed[order] = np.maximum(covered(alone, moving.end[order]) - covered(alone, begin), 0)
+    exposed[order] = np.maximum(
+        measure_covered(alone, moving.end[order]) - measure_covered(alone, begin), 0
+    )
     return exposed[calls]
 
 
@@ -127,7 +129,7 @@ def _open_windows(
 
 def _free_ns(free: Spans, window: Spans, rows: Ints) -> Ints:
     """Return how much free compute lies in the windows of some transfers."""
-    return covered(free, window.end[rows]) - covered(free, window.start[rows])
+    return measure_covered(free, window.end[rows]) - measure_covered(free, window.start[rows])
 
 
 def _share_room(exposed: Ints, room: Ints) -> Ints:

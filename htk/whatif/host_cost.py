@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from htk.base.columns.types import Ints, Mask
 from htk.quantities.graph.replay import NEVER
 from htk.whatif.step_model import StepModel
-from htk.whatif.synthetic_ops import parted
+from htk.whatif.synthetic_ops import part_collectives
 
 _EVENTS = re.compile(r"EventRecord|StreamWaitEvent|EventSynchronize")
 _SYNCHRONISES = re.compile(r"EventSynchronize")
@@ -43,7 +43,7 @@ def _into(model: StepModel, heads: Ints, *kinds: str) -> Mask:
     return np.asarray(nodes[model.graph.dst] & model.graph.edges(*kinds))
 
 
-def unlaunched(model: StepModel, chosen: Mask) -> StepModel:
+def remove_launches(model: StepModel, chosen: Mask) -> StepModel:
     """These activities do not happen, nor do their launches."""
     gone = cpu_edges(model, calls_of_all(model, chosen))
     weight = np.where(gone, np.minimum(model.weight, 0), model.weight)
@@ -93,7 +93,7 @@ def _firsts(model: StepModel, calls: Ints) -> Mask:
     return np.append(True, ~follows)[: len(calls)]
 
 
-def removed(model: StepModel, chosen: Mask, hooks: bool) -> StepModel:
+def remove_calls(model: StepModel, chosen: Mask, hooks: bool) -> StepModel:
     """These do not happen, nor what the CPU does for them; nobody waits for them.
 
     What a kernel of these waited for, whatever follows it on its stream waits for; what waited for
@@ -114,10 +114,12 @@ def removed(model: StepModel, chosen: Mask, hooks: bool) -> StepModel:
     weight[waits[of_chosen]] = NEVER
     weight = np.where(_into(model, graph.call_end[calls], "sync"), NEVER, weight)
     facts = replace(model.facts, collective=model.facts.collective.without(chosen))
-    return parted(replace(model, weight=weight, facts=facts), chosen).with_lengths(chosen, 0)
+    return part_collectives(replace(model, weight=weight, facts=facts), chosen).with_lengths(
+        chosen, 0
+    )
 
 
-def unsynchronised(model: StepModel, dropped: Mask) -> StepModel:
+def drop_event_waits(model: StepModel, dropped: Mask) -> StepModel:
     """The CPU waits for no event before it launches these."""
     graph = model.graph
     launching = np.zeros(len(model.graph.calls.start), bool)
@@ -165,7 +167,7 @@ def _spent(model: StepModel, edges: Mask) -> NDArray[np.float64]:
     return np.asarray(np.bincount(model.graph.dst[rows], ns, len(model.graph.time)), np.float64)
 
 
-def delayed(model: StepModel, calls: Ints, ns: NDArray[np.floating] | float) -> StepModel:
+def delay_calls(model: StepModel, calls: Ints, ns: NDArray[np.floating] | float) -> StepModel:
     """The CPU needs so much more time before each of these calls; for one named twice, twice."""
     graph = model.graph
     valid = calls >= 0

@@ -37,7 +37,7 @@ def check_answered(edits: Sequence[tuple[str, str]]) -> None:
             raise UsageError(f"{name} needs all ranks: it cannot be answered from representatives")
 
 
-def follow(edited: StepModel, recorded: StepModel) -> StepModel:
+def follow_left_out(edited: StepModel, recorded: StepModel) -> StepModel:
     """Return the step in which ranks that are left out come later than those that they follow by as
     much more or less as these need for their own work, without communication."""
     arrive = _late(edited)
@@ -52,7 +52,7 @@ def follow(edited: StepModel, recorded: StepModel) -> StepModel:
     )
 
 
-def uncertainty(edited: StepModel, period_ns: int) -> float:
+def estimate_left_out_sigma(edited: StepModel, period_ns: int) -> float:
     """Return one standard deviation of the logarithm of the step, for what is left out."""
     prompt = np.where(_late(edited), 0, edited.weight)
     without = replayed_period(edited.graph, prompt, edited.wrap_weight)

@@ -10,7 +10,7 @@ from math import erf, exp, sqrt
 
 import numpy as np
 
-from htk.base.columns.arrow import codes_of, numbers
+from htk.base.columns.arrow import codes_of, read_numbers
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints
 from htk.quantities.graph.nodes import collective_rows
@@ -45,14 +45,14 @@ def _spread(model: StepModel) -> float:
     """Return one standard deviation of the logarithm of large transfers over those at the same
     place of other steps and groups; 0: too few were recorded."""
     matches = model.facts.tables["collective_matches"]
-    span = numbers(matches["span_ns"], 0).astype(np.float64)
-    members = numbers(matches["members_expected"], NONE)
-    sure = (span > 0) & (members == numbers(matches["members_present"], -2))
+    span = read_numbers(matches["span_ns"], 0).astype(np.float64)
+    members = read_numbers(matches["members_expected"], NONE)
+    sure = (span > 0) & (members == read_numbers(matches["members_present"], -2))
     if sure.sum() < _FEW:
         return 0.0
     alike = _alike(model)
     sure &= alike >= 0
-    _, first = np.unique(numbers(matches["match"], NONE)[sure], return_index=True)
+    _, first = np.unique(read_numbers(matches["match"], NONE)[sure], return_index=True)
     rows = np.flatnonzero(sure)[first]
     positions = Groups.by_keys(alike[rows])
     count = positions.count[positions.group_ids]
@@ -69,14 +69,14 @@ def _alike(model: StepModel) -> Ints:
     """Return a number for each recorded collective: those of one type and size at one place of a
     step have the same; -1: small ones, or not of the step."""
     calls = model.facts.tables["collectives"]
-    into = numbers(calls["in_bytes"], NONE)
-    out = numbers(calls["out_bytes"], NONE)
-    size = numbers(calls["group_size"], NONE)
+    into = read_numbers(calls["in_bytes"], NONE)
+    out = read_numbers(calls["out_bytes"], NONE)
+    size = read_numbers(calls["group_size"], NONE)
     kind = Groups.by_keys([codes_of(calls["type"])[0], into, out, size])
-    rank = numbers(calls["rank"], NONE)
+    rank = read_numbers(calls["rank"], NONE)
     group = codes_of(calls["group"])[0]
     lanes = Groups.by_keys([kind.group_ids, rank, group])
-    index = lanes.rank_within(numbers(calls["start_ns"], 0).astype(np.int64))
+    index = lanes.rank_within(read_numbers(calls["start_ns"], 0).astype(np.int64))
     in_step = _in_step(model, lanes)
     position = index % np.maximum(in_step, 1)
     large = np.maximum(into, out) >= LARGE

@@ -12,7 +12,15 @@ from functools import cached_property
 
 from htk.base.core.humanize import format_bytes
 from htk.physics.hardware import Gpu
-from htk.physics.memory import SIGMA, Layout, Memory, ModelSize, allocated, memory, p_oom
+from htk.physics.memory import (
+    SIGMA,
+    Layout,
+    Memory,
+    ModelSize,
+    add_allocator_share,
+    compute_peak_memory,
+    p_oom,
+)
 from htk.physics.training_job import TrainingJob
 from htk.whatif.recorded_peaks import PeakChange, RecordedPeaks
 
@@ -41,7 +49,7 @@ class Held:
     @cached_property
     def reckoned(self) -> Memory:
         """The memory that the model predicts for the recorded layout."""
-        return memory(self.size, self.layout)
+        return compute_peak_memory(self.size, self.layout)
 
     @property
     def activations(self) -> float:
@@ -71,7 +79,7 @@ class PredictedPeak:
     words: tuple[str, ...] = ()  # what it assumes
 
 
-def after(before: Held, job: TrainingJob, kept: float) -> PredictedPeak | None:
+def predict_peak(before: Held, job: TrainingJob, kept: float) -> PredictedPeak | None:
     """Return the peak of an edited job; where nothing tells whether its ranks share parameters,
     that of ranks that do not, no surer than both are alike.
 
@@ -109,7 +117,7 @@ def _peak(before: Held, job: TrainingJob, kept: float) -> PredictedPeak | None:
         fits = None if capacity is None else p_oom(then.total, capacity, sigma)
         return PredictedPeak(then.held, then.total, fits, sigma)
     peak = max(before.peaks.after(_change(before, job, then, kept)), 0.0)
-    taken = allocated(peak + then.left)
+    taken = add_allocator_share(peak + then.left)
     total = taken + then.reserved
     moved = abs(math.log(max(peak, 1.0) / before.peaks.highest))
     sigma = math.hypot(_MEASURED_SIGMA, _CHANGED_SIGMA * min(moved, 2.0))
@@ -138,7 +146,7 @@ def _reckoned_after(before: Held, job: TrainingJob, kept: float) -> Memory | Non
     layout = layout_of(job, before.layout, kept)
     if job.pipeline is None and not _is_alike(layout, before.layout):
         return None
-    return memory(before.size, replace(layout, trained=_trained(before.size, job)))
+    return compute_peak_memory(before.size, replace(layout, trained=_trained(before.size, job)))
 
 
 def _is_alike(some: Layout, other: Layout) -> bool:
@@ -177,7 +185,7 @@ def _copied_alone(size: ModelSize, layout: Layout) -> float:
     """Return the bytes that FSDP gathers of the parameters of one rank, which has them all."""
     if layout.strategy not in _FSDP or layout.shards * layout.replicas > 1:
         return 0.0
-    return memory(size, replace(layout, shards=2)).gathered
+    return compute_peak_memory(size, replace(layout, shards=2)).gathered
 
 
 def layout_of(job: TrainingJob, like: Layout, kept: float = 1.0) -> Layout:

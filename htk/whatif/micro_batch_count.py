@@ -45,7 +45,7 @@ def _passes_of(model: StepModel, lane: Ints) -> int:
     return min(passes, int(alike.count.min()))
 
 
-def synchronisations(model: StepModel, reduces: Mask) -> int:
+def count_synchronisations(model: StepModel, reduces: Mask) -> int:
     """Return in how many backward passes of a rank gradients are reduced; 0: in none.
 
     With gradients accumulated without synchronisation (no_sync), the last one alone reduces them.

@@ -6,12 +6,12 @@ import numpy as np
 
 from htk.base.columns.types import Mask
 from htk.quantities.graph.exposed import BusyDevices
-from htk.quantities.graph.replay import NEVER, replay
+from htk.quantities.graph.replay import NEVER, replay_graph
 from htk.whatif.group_kinds import between_stages, described_as
-from htk.whatif.micro_batch_count import micro_batches, synchronisations
-from htk.whatif.parallelism import replicating, sharded
+from htk.whatif.micro_batch_count import count_synchronisations, micro_batches
+from htk.whatif.parallelism import find_sharded, mark_replicating
 from htk.whatif.step_model import StepModel
-from htk.whatif.synthetic_ops import followed
+from htk.whatif.synthetic_ops import link_to_step_before
 
 MICRO_BATCHES = "micro-batches"  # the cause of time that more or fewer of them make
 
@@ -34,7 +34,7 @@ def micro_batch(model: StepModel) -> MicroBatch:
     many = micro_batches(model)
     if between_stages(model).any():
         return _of_slowest(rest, many)
-    after = replay(rest.graph, rest.weight, rest.wrap_weight)
+    after = replay_graph(rest.graph, rest.weight, rest.wrap_weight)
     times = BusyDevices.of(rest.graph, after.steady)
     period = after.period_ns
     return MicroBatch(period / many, times.exposed / many, times.idle(period) / many)
@@ -60,8 +60,8 @@ def _repeated(model: StepModel) -> StepModel:
     """Return the model without the optimizer, what follows it, and the reductions that wait for the
     last micro-batch."""
     once = _after_backward(model) & ~model.is_comm
-    copies = replicating(model)
-    if sharded(model) is None and synchronisations(model, copies) < 2:
+    copies = mark_replicating(model)
+    if find_sharded(model) is None and count_synchronisations(model, copies) < 2:
         once |= copies
     bare = model.with_lengths(once, 0)
     graph = model.graph
@@ -96,7 +96,7 @@ def in_order(model: StepModel) -> StepModel:
             of_group = np.flatnonzero(of_rank & (size == ranks))
             firsts.append(int(of_group[np.argmin(acts.start[of_group])]))
             lasts.append(int(of_group[np.argmax(acts.end[of_group])]))
-    return followed(model, np.array(lasts, np.int64), np.array(firsts, np.int64))
+    return link_to_step_before(model, np.array(lasts, np.int64), np.array(firsts, np.int64))
 
 
 def _after_backward(model: StepModel) -> Mask:

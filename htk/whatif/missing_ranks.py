@@ -10,15 +10,15 @@ slower than others.
 import numpy as np
 
 from htk.base.columns.types import Floats, Mask
-from htk.quantities.graph.replay import replay
+from htk.quantities.graph.replay import replay_graph
 from htk.whatif.step_model import StepModel
-from htk.whatif.transfers import LARGE, latency, part, wire
+from htk.whatif.transfers import LARGE, compute_wire_bytes, find_latencies, share_adapters
 
 _FASTEST = 0.1
 _ALIKE = (("all_gather", "reduce_scatter"), ("all_reduce",))
 
 
-def partial(model: StepModel) -> Mask:
+def mark_partial(model: StepModel) -> Mask:
     """Return the collectives of groups with unrecorded members."""
     acts = model.graph.activities
     edge = model.run_edge
@@ -32,20 +32,20 @@ def partial(model: StepModel) -> Mask:
     return np.asarray(model.is_comm & (here < model.facts.group_size))
 
 
-def waits(model: StepModel) -> Floats:
+def measure_unrecorded_waits(model: StepModel) -> Floats:
     """Return how long each activity waited for unrecorded ranks, in ns."""
     length = model.lengths().astype(np.float64)
     waited = np.zeros(len(length))
-    large = partial(model)
+    large = mark_partial(model)
     if not large.any():
         return waited
-    sent = wire(model)
-    fixed = latency(model)
+    sent = compute_wire_bytes(model)
+    fixed = find_latencies(model)
     large &= (sent >= LARGE) & (length > 0)
     for kinds in _ALIKE:
         for across in (False, True):
             alike = large & model.is_collective(*kinds) & (model.facts.crosses == across)
-            share = part(model, across)
+            share = share_adapters(model, across)
             least = np.inf
             for size in np.unique(sent[alike]).tolist():  # a few units or buckets
                 same = alike & (sent == size)
@@ -55,12 +55,12 @@ def waits(model: StepModel) -> Floats:
     return waited
 
 
-def prompt(model: StepModel, waited: Floats) -> StepModel:
+def drop_unrecorded_waits(model: StepModel, waited: Floats) -> StepModel:
     """Return the step in which nobody waits for unrecorded ranks."""
     return model.with_lengths(waited > 0, model.lengths() - waited) if waited.any() else model
 
 
-def late(edited: StepModel, recorded: StepModel, waited: Floats) -> StepModel:
+def add_unrecorded_waits(edited: StepModel, recorded: StepModel, waited: Floats) -> StepModel:
     """Waits are back, as much longer as ranks compute, where collectives still are.
 
     Of more ranks the last is later, of fewer it is earlier; recorded ones stay as fast as they are.
@@ -74,8 +74,8 @@ def late(edited: StepModel, recorded: StepModel, waited: Floats) -> StepModel:
     delayed = edited.with_lengths((back > 0) & (length > 0), length + back)
     if edited.arrival_scale == 1:
         return delayed
-    now = replay(delayed.graph, delayed.weight, delayed.wrap_weight).period_ns
-    without = replay(edited.graph, edited.weight, edited.wrap_weight).period_ns
+    now = replay_graph(delayed.graph, delayed.weight, delayed.wrap_weight).period_ns
+    without = replay_graph(edited.graph, edited.weight, edited.wrap_weight).period_ns
     lost = max(now - without, 0)
     later = max((lost + _lead(edited)) * (edited.arrival_scale - 1), -lost)
     return delayed.add_step_time("skew", later, exposed=later)

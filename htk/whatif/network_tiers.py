@@ -12,7 +12,7 @@ from htk.physics.network import (
 )
 from htk.physics.site_rates import NARROWED
 from htk.whatif.step_model import StepModel
-from htk.whatif.transfers import LARGE, gpus_of_a_node, part, wire
+from htk.whatif.transfers import LARGE, compute_wire_bytes, gpus_of_a_node, share_adapters
 
 _GOOD_TO = 0.05  # the length of a transfer: contention, chance
 
@@ -29,7 +29,7 @@ def link_tier(model: StepModel, across: bool) -> LinkTier:
 
 def _link_tier(model: StepModel, across: bool) -> LinkTier:
     usual = ACROSS_NS if across else LATENCY_NS
-    sent = wire(model) / part(model, across)
+    sent = compute_wire_bytes(model) / share_adapters(model, across)
     length = model.lengths().astype(np.float64)
     measured = model.is_comm & (sent > 0) & (length > 0) & (model.facts.crosses == across)
     sizes = np.unique(sent[measured])
@@ -46,7 +46,7 @@ def _link_tier(model: StepModel, across: bool) -> LinkTier:
     return LinkTier(float(fixed), ns_per_byte)
 
 
-def network(model: StepModel) -> Network:
+def read_network(model: StepModel) -> Network:
     """Return both levels as the step's transfers show them, beside what the catalogue has."""
     node = gpus_of_a_node(model)
     links = usual_links(model.facts.scale_up_gbps)

@@ -17,7 +17,7 @@ def operator_shapes(dims: str | None) -> tuple[Shape, ...]:
     return tuple(_shape(sizes) for sizes in listed) if isinstance(listed, list) else ()
 
 
-def matrices(dims: str | None) -> list[Shape]:
+def list_matrices(dims: str | None) -> list[Shape]:
     """Return the shapes with two dimensions."""
     return [shape for shape in operator_shapes(dims) if len(shape) == 2]
 
@@ -25,7 +25,7 @@ def matrices(dims: str | None) -> list[Shape]:
 @lru_cache(maxsize=4096)
 def product_sizes(dims: str) -> tuple[int, int, int] | None:
     """Return the rows, columns and inner dimension of a product of two matrices."""
-    shapes = matrices(dims)
+    shapes = list_matrices(dims)
     if len(shapes) < 2:
         return None
     (m, k), (other, n) = shapes[-2:]

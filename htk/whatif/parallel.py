@@ -13,17 +13,23 @@ from numpy.typing import NDArray
 from htk.base.columns.types import Mask
 from htk.base.errors import UsageError
 from htk.physics.network import LATENCY_NS
-from htk.whatif.fsdp_units import Region, backward_layers, compute_lane, layers, position_on
+from htk.whatif.fsdp_units import Region, backward_layers, compute_lane, find_layers, position_on
 from htk.whatif.group_kinds import described_as
-from htk.whatif.host_cost import delayed, usual_ns
-from htk.whatif.network_tiers import network
+from htk.whatif.host_cost import delay_calls, usual_ns
+from htk.whatif.network_tiers import read_network
 from htk.whatif.operator_shapes import operator_shapes
-from htk.whatif.parallelism import GRADIENTS, owned, replicating, sharded, shared_tokens
-from htk.whatif.products import products
-from htk.whatif.shapes import inputs
+from htk.whatif.parallelism import (
+    GRADIENTS,
+    find_sharded,
+    mark_replicating,
+    scale_optimizer,
+    shared_tokens,
+)
+from htk.whatif.products import find_products
+from htk.whatif.shapes import read_inputs
 from htk.whatif.step_model import StepFacts, StepModel
-from htk.whatif.synthetic_ops import Work, inserted
-from htk.whatif.transfers import gpus_of_a_node, rescaled
+from htk.whatif.synthetic_ops import Work, insert_works
+from htk.whatif.transfers import gpus_of_a_node, rescale_transfers
 
 ELEMENT = 2  # bytes of an activation
 _SHORTEST_NS = 2_500.0
@@ -38,10 +44,10 @@ class Sizes:
     kv_share: float  # of the hidden width, in keys or values
 
 
-def sizes(model: StepModel, name: str) -> Sizes:
+def read_sizes(model: StepModel, name: str) -> Sizes:
     """Return the model's sizes from the shapes of attention, whose queries are tokens by hidden;
     ranks that share each layer have as many parts of it."""
-    tokens = inputs(model).tokens
+    tokens = read_inputs(model).tokens
     votes: Counter[tuple[int, float]] = Counter()
     for family, dims in zip(model.facts.family, model.facts.dims, strict=True):
         if family != "attention" or not dims:
@@ -72,7 +78,7 @@ def tensor_reduces(model: StepModel) -> Mask:
     """Return all-reduces of activations: of groups that are described so, and large ones of groups
     that also reduce in the forward pass."""
     reduces = model.is_collective("all_reduce")
-    large = reduces & (model.facts.in_bytes >= GRADIENTS) & ~replicating(model)
+    large = reduces & (model.facts.in_bytes >= GRADIENTS) & ~mark_replicating(model)
     return large | (reduces & described_as(model, "tensor"))
 
 
@@ -81,7 +87,7 @@ def tensor_degree(model: StepModel) -> int:
     return int(model.facts.group_size[summed].max(initial=1))
 
 
-def pointwise(model: StepModel, of: Sizes) -> Mask:
+def mark_pointwise(model: StepModel, of: Sizes) -> Mask:
     """Return the kernels on whole activations, tokens by hidden: norms, residuals. Others are
     split."""
     elements = round(of.tokens / model.activation_scale) * of.hidden
@@ -95,7 +101,7 @@ def _elements(dims: str) -> int:
     return int(np.prod(shapes[0])) if shapes and isinstance(shapes[0][0], int) else 0
 
 
-def split(model: StepModel, chosen: Mask, ways: float) -> StepModel:
+def split_work(model: StepModel, chosen: Mask, ways: float) -> StepModel:
     """Split the work of these over `ways` ranks; none gets shorter than a kernel can be.
 
     In proportion: for narrower matrices libraries take smaller tiles, so waves tell little.
@@ -111,7 +117,7 @@ def inner_split(changed: StepModel, model: StepModel, of: Sizes, ways: float) ->
     The shorter it is, the further they stay from the GPU's rate (`products`). `model`: before any
     work is split.
     """
-    seen = products(model, _SHORTEST_NS)
+    seen = find_products(model, _SHORTEST_NS)
     result = (round(of.tokens / model.activation_scale), of.hidden)
     usual = [(p.m, p.n) == result for p in seen.usual]
     # of one rank's square products half are of queries, whose result is split
@@ -131,10 +137,10 @@ def fewer_replicas(model: StepModel, ways: float) -> StepModel:
 
     Of sharded parameters an optimizer has as many as before, of whole ones fewer.
     """
-    layout = sharded(model)
+    layout = find_sharded(model)
     if layout is None:
-        model = owned(model, 1 / ways)
-    chosen = replicating(model)
+        model = scale_optimizer(model, 1 / ways)
+    chosen = mark_replicating(model)
     if layout is not None:
         chosen |= model.is_collective("all_gather", "reduce_scatter")
     world = layout.world if layout else int(model.facts.group_size[chosen].max(initial=1))
@@ -144,14 +150,14 @@ def fewer_replicas(model: StepModel, ways: float) -> StepModel:
     node = gpus_of_a_node(model)
     here = int(np.median(model.facts.per_node[chosen])) or min(world, node)
     there = min(max(round(here / ways), 1), node, ranks)
-    old = (world - 1) / world * network(model).pace(world, here)
-    new = (ranks - 1) / ranks * network(model).pace(ranks, there) / ways
-    moved = model.with_lengths(chosen, rescaled(model, chosen, new / old))
+    old = (world - 1) / world * read_network(model).pace(world, here)
+    new = (ranks - 1) / ranks * read_network(model).pace(ranks, there) / ways
+    moved = model.with_lengths(chosen, rescale_transfers(model, chosen, new / old))
     moved = moved.with_groups(chosen, ranks, there)
-    return replace(moved, facts=smaller(moved.facts, chosen, ways))
+    return replace(moved, facts=shrink_collectives(moved.facts, chosen, ways))
 
 
-def smaller(facts: StepFacts, chosen: Mask, ways: float) -> StepFacts:
+def shrink_collectives(facts: StepFacts, chosen: Mask, ways: float) -> StepFacts:
     """Return the sizes of the chosen collectives, where known."""
     sizes = (facts.in_bytes, facts.out_bytes)
     into, out = (np.where(chosen & (s > 0), s / ways, s).astype(np.int64) for s in sizes)
@@ -169,7 +175,7 @@ def predict_roughly(model: StepModel, words: str, compute: float = 0.15) -> Step
 
 def activation_ns(model: StepModel, ranks: int, sent: float) -> float:
     """Return the time of a collective of neighbours in which a rank sends `sent` bytes, in ns."""
-    return LATENCY_NS + sent * network(model).pace(ranks, min(ranks, gpus_of_a_node(model)))
+    return LATENCY_NS + sent * read_network(model).pace(ranks, min(ranks, gpus_of_a_node(model)))
 
 
 def each_layer(
@@ -182,7 +188,7 @@ def each_layer(
     for rank in model.graph.ranks:
         number = 0
         lane = compute_lane(model, rank)
-        forward = layers(model, lane)
+        forward = find_layers(model, lane)
         backward = backward_layers(model, lane, len(forward))
         if not forward or not backward:
             raise UsageError(f"{name}: the layers, told by attention kernels, are not seen")
@@ -206,7 +212,7 @@ def each_layer(
                     )
                     number += 1
     host = usual_ns(model, model.is_comm) or usual_ns(model, model.is_compute)
-    return inserted(delayed(model, np.array(calls, np.int64), host), works)
+    return insert_works(delay_calls(model, np.array(calls, np.int64), host), works)
 
 
 def _place(lane: NDArray[np.int64], region: Region, share: float) -> int:

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Mask
 from htk.whatif.fsdp_units import compute_lane
 from htk.whatif.group_kinds import described_as
-from htk.whatif.micro_batch_count import synchronisations
+from htk.whatif.micro_batch_count import count_synchronisations
 from htk.whatif.step_model import StepModel
 
 GRADIENTS = 1 << 20  # all-reduces at least as large are of gradients
@@ -34,7 +34,7 @@ class Sharded:
         return self.ranks * self.replicas
 
 
-def sharded(model: StepModel) -> Sharded | None:
+def find_sharded(model: StepModel) -> Sharded | None:
     """From all_gathers (out bytes) and reduce_scatters (in bytes); None: no FSDP."""
     return model.once("sharded", lambda: _sharded(model))
 
@@ -68,7 +68,7 @@ def _sharded(model: StepModel) -> Sharded | None:
     units: tuple[int, ...] = ()
     for rank in model.graph.ranks:
         of_rank = np.flatnonzero(gathers & (acts.rank == rank))
-        of_rank = of_rank[ordered(acts.start[of_rank])]
+        of_rank = of_rank[order_by(acts.start[of_rank])]
         seen: dict[int, int] = {}
         wanted = _counts(model.facts.in_bytes[reduces & (acts.rank == rank)])
         forward = []
@@ -79,11 +79,11 @@ def _sharded(model: StepModel) -> Sharded | None:
                 backward[gather] = True
             else:
                 forward.append(size)
-        each = sum(wanted.values()) // max(synchronisations(model, reduces), 1)
+        each = sum(wanted.values()) // max(count_synchronisations(model, reduces), 1)
         units = tuple(forward[:each])
     of_first = acts.rank == model.graph.ranks[0]
-    times = max(synchronisations(model, reduces), 1)
-    copies = replicating(model)
+    times = max(count_synchronisations(model, reduces), 1)
+    copies = mark_replicating(model)
     again = backward.any() and (gathers & of_first).sum() > _TWICE * (reduces & of_first).sum()
     strategy = "hybrid_shard" if copies.any() else "full_shard" if again else "shard_grad_op"
     replicas = int(model.facts.group_size[copies].max()) if copies.any() else 1
@@ -98,20 +98,20 @@ def _sharded(model: StepModel) -> Sharded | None:
     )
 
 
-def replicated(model: StepModel) -> Sharded | None:
+def find_replicated(model: StepModel) -> Sharded | None:
     """Data parallelism without shards: all-reduces of gradients alone; None: none."""
-    reduces = replicating(model)
+    reduces = mark_replicating(model)
     if not reduces.any():
         return None
     first = model.graph.activities.rank == model.graph.ranks[0]
-    times = max(synchronisations(model, reduces), 1)
+    times = max(count_synchronisations(model, reduces), 1)
     reduced = int(model.facts.in_bytes[reduces & first].sum()) // times
     ranks = int(model.facts.group_size[reduces].max())
     none = np.zeros(len(reduces), bool)
     return Sharded("ddp", ranks, (), reduced, none, synchronisations=times)
 
 
-def replicating(model: StepModel) -> Mask:
+def mark_replicating(model: StepModel) -> Mask:
     """Return all-reduces of gradients: of some size, and none of them in the forward pass."""
     return model.once("replicating", lambda: _replicating(model)).copy()
 
@@ -127,7 +127,7 @@ def _replicating(model: StepModel) -> Mask:
     return reduces & ~alike
 
 
-def owned(model: StepModel, ratio: float) -> StepModel:
+def scale_optimizer(model: StepModel, ratio: float) -> StepModel:
     """Return the optimizer works on more parameters, or fewer."""
     optimizer = model.facts.family.isin("optimizer")
     return model.with_lengths(optimizer, model.lengths() * ratio)

@@ -10,18 +10,18 @@ from htk.physics.training_job import TrainingJob
 from htk.quantities.graph.replay import Replay
 from htk.whatif.answer import Answer
 from htk.whatif.bound_by import LAUNCH_BOUND, find_host_share, under_a_wave
-from htk.whatif.edit_uncertainty import apart
+from htk.whatif.edit_uncertainty import touches_nothing_else
 from htk.whatif.edited_job import edited_job
-from htk.whatif.edited_step import apply_edits, find_count, find_micro_batch, ordered
-from htk.whatif.guards import violated
-from htk.whatif.left_out_ranks import check_answered, uncertainty
+from htk.whatif.edited_step import apply_edits, find_count, find_micro_batch, order_edits
+from htk.whatif.guards import find_violation
+from htk.whatif.left_out_ranks import check_answered, estimate_left_out_sigma
 from htk.whatif.limits import Limits, step_limits, work_limits
-from htk.whatif.memory import after
+from htk.whatif.memory import predict_peak
 from htk.whatif.recorded_step import Baseline
 from htk.whatif.server_edits import refuse_training_edits
 from htk.whatif.step_model import StepModel
-from htk.whatif.uncertainty import HOST_RUNS, PROFILER, at_least, narrowing, sigma_by_cause
-from htk.whatif.waterfall import parts, waterfall
+from htk.whatif.uncertainty import HOST_RUNS, PROFILER, at_least, sigma_by_cause, suggest_recording
+from htk.whatif.waterfall import measure_exposed_and_idle, split_change
 
 INDISTINGUISHABLE = "indistinguishable from none"
 _OURS = "unknown to htk: its models do not hold for this, or a step time given is too short"
@@ -72,7 +72,9 @@ class _Outcome:
         may be asked for, to see what it would win."""
         steps = (self.measured_ns, self.step_ns)
         period = self.replayed.period_ns
-        guard = violated(self.start.recorded_load, self.edited, period, steps, self.start.rates)
+        guard = find_violation(
+            self.start.recorded_load, self.edited, period, steps, self.start.rates
+        )
         if guard is None:
             return self
         if "replace" not in dict(self.asked) or "stream" in guard:
@@ -92,8 +94,10 @@ class _Outcome:
         elif host_share > 0 and edited.touched:
             sigmas["host"] = math.hypot(sigmas.get("host", 0.0), HOST_RUNS * host_share)
         if start.left_out is not None:
-            sigmas["left_out"] = uncertainty(edited, here)
-        separate = [e for e in self.asked if e[0] in edited.touched and apart(edited, e[0])]
+            sigmas["left_out"] = estimate_left_out_sigma(edited, here)
+        separate = [
+            e for e in self.asked if e[0] in edited.touched and touches_nothing_else(edited, e[0])
+        ]
         if len(edited.touched) < 2 or not separate:
             return sigmas
         answered = [e for e in separate if _is_answered(start, e)]
@@ -114,7 +118,9 @@ class _Outcome:
         start, edited, replayed, step = self.start, self.edited, self.replayed, self.step_ns
         each = edited.samples / edited.devices
         held, served = start.memory, edited.served or start.served
-        exposed, idle = (None, None) if start.left_out else parts(edited, replayed, step)
+        exposed, idle = (
+            (None, None) if start.left_out else measure_exposed_and_idle(edited, replayed, step)
+        )
         mfu_pct = None
         if not math.isnan(edited.work):
             mfu_pct = start.rates.mfu_pct(each * edited.work / edited.peak, step)
@@ -124,7 +130,7 @@ class _Outcome:
         if 0 < abs(self.change_ns) <= within:
             verdict = f"{verdict}; the change is {INDISTINGUISHABLE}"
         trained = start.rates.tokens_per_s(edited.samples, step)
-        peak = None if held is None else after(held, self.job, edited.activation_scale)
+        peak = None if held is None else predict_peak(held, self.job, edited.activation_scale)
         tokens_per_s = served.tokens_per_s(step) if served else trained
         generated_per_s = served.generated_per_s(step) if served else None
         tpot_ns = served.tpot_ns(step) if served else None
@@ -150,27 +156,29 @@ class _Outcome:
             devices_ratio=edited.devices,
             launch_bound=self.host_share > LAUNCH_BOUND,
             under_a_wave=under_a_wave(edited, each),
-            waterfall=waterfall(edited, before_ns, self.change_ns, self.scale, here),
+            waterfall=split_change(edited, before_ns, self.change_ns, self.scale, here),
             assumptions=(*edited.assumptions, *(peak.words if peak else ())),
-            narrow=narrowing(self.asked, sigmas),
+            narrow=suggest_recording(self.asked, sigmas),
         )
 
 
-def predict(
+def predict_answer(
     start: Baseline, edits: Sequence[tuple[str, str]], measured_ns: int | None = None
 ) -> Answer:
     """Edit the step, replay it, scale the change to the measured step, guard what comes out, and
     say how sure that is."""
-    asked = ordered(edits)
+    asked = order_edits(edits)
     measured = start.step_ns if measured_ns is None else measured_ns
     check_asked(start, asked, measured)
     if start.refused:
-        return refused(start, asked, measured)
+        return refuse_answer(start, asked, measured)
     start = start.match_measured_step(measured)
     edited, replayed = apply_edits(start, asked)
     outcome = _Outcome(start, asked, measured_ns, edited, replayed, measured).guarded()
     if isinstance(outcome, str):
-        return replace(refused(start, asked, measured), verdict=f"refused: {outcome}; {_OURS}")
+        return replace(
+            refuse_answer(start, asked, measured), verdict=f"refused: {outcome}; {_OURS}"
+        )
     return outcome.answer(outcome.find_sigmas())
 
 
@@ -199,10 +207,10 @@ def _alone(
     """Return the uncertainty and the step of one edit alone, reckoned once for a sweep."""
     key = (*asked, measured_ns)
     if key not in start.alone:
-        answer = predict(start, [asked], measured_ns)
+        answer = predict_answer(start, [asked], measured_ns)
         start.alone[key] = (answer.sigma_by_cause, answer.step_ns or 1)
     return start.alone[key]
 
 
-def refused(start: Baseline, asked: tuple[tuple[str, str], ...], measured: int) -> Answer:
+def refuse_answer(start: Baseline, asked: tuple[tuple[str, str], ...], measured: int) -> Answer:
     return Answer(asked, measured, start.gate.verdict)

@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from htk.answers.export.rewrite import Written, kineto_parts, sources_of, write
+from htk.answers.export.rewrite import Written, kineto_parts, sources_of, write_changed_copy
 from htk.answers.export.trim import kept_events, target_names
-from htk.base.columns.arrow import codes_of, numbers, truths
+from htk.base.columns.arrow import codes_of, read_booleans, read_numbers
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import Ints, Mask
 from htk.base.core.humanize import format_microseconds
 from htk.base.errors import UsageError
-from htk.quantities.derived.clocks import corrections
+from htk.quantities.derived.clocks import compute_corrections
 from htk.quantities.graph.build import Graph
 from htk.quantities.graph.replay import Replay
 from htk.traces.trace.file import TraceFile
@@ -29,7 +29,7 @@ from htk.traces.trace.trace import Trace
 from htk.whatif.edited_memory import edited_allocations
 from htk.whatif.edited_shapes import SAME_SHAPES, EditedShapes, edited_shapes, hide_shapes
 from htk.whatif.edited_sizes import EditedSizes
-from htk.whatif.edited_step import apply_edits, ordered
+from htk.whatif.edited_step import apply_edits, order_edits
 from htk.whatif.predict import check_asked
 from htk.whatif.recorded_step import Baseline
 from htk.whatif.step_model import StepModel
@@ -53,7 +53,7 @@ def write_predicted(
     """Return one file for each rank's file, under the recorded file's name."""
     if start.refused:
         raise UsageError(f"nothing to write: {start.gate.verdict}")
-    asked = ordered(edits)
+    asked = order_edits(edits)
     check_asked(start, asked, start.step_ns)
     edited, after = apply_edits(start, asked)
     check_writable(start, edited, asked)
@@ -72,7 +72,9 @@ def write_predicted(
         allocations = edited_allocations(part, start, asked, sizes.ratio)
         moved.sizes = replace(sizes, allocations=allocations)
         target = folder / name
-        written.append(write(sources[part.file], target, moved.sizes.entry, moved.event))
+        written.append(
+            write_changed_copy(sources[part.file], target, moved.sizes.entry, moved.event)
+        )
     return written
 
 
@@ -141,7 +143,7 @@ class _Moved:
             np.full(len(keep), -1, np.int64),
             keep,
             np.zeros(len(keep), bool),
-            int(numbers(part.table("ranks")["base_time_ns"], 0).max(initial=0)),
+            int(read_numbers(part.table("ranks")["base_time_ns"], 0).max(initial=0)),
         )
         moved._threads(part, warps)
         moved._gpu(part, warps)
@@ -170,15 +172,15 @@ class _Moved:
         for name, columns in _ON_THREADS.items():
             table = _on_host(part.table(name))
             lane = warps.lanes(table)
-            times = [warps.cpu(lane, numbers(table[column])) for column in columns]
-            self._set(numbers(table["event"]), *times)
+            times = [warps.cpu(lane, read_numbers(table[column])) for column in columns]
+            self._set(read_numbers(table["event"]), *times)
 
     def _gpu(self, part: TraceFile, warps: "_Warps") -> None:
         ranges = part.table("annotations")
         on_gpu = ranges.filter(ranges["on_gpu"])
         for table in (part.table("kernels"), part.table("syncs"), on_gpu):
-            times = [warps.gpu(numbers(table[column])) for column in _BOTH]
-            self._set(numbers(table["event"]), *times)
+            times = [warps.gpu(read_numbers(table[column])) for column in _BOTH]
+            self._set(read_numbers(table["event"]), *times)
 
     def _graph_nodes(
         self,
@@ -193,7 +195,7 @@ class _Moved:
         graph, now = start.graph, edited.graph
         shift = _shift(tables, part, graph)
         activities = _of(part, tables["kernels"], graph.activities.row)
-        rows = numbers(tables["kernels"]["event"])[graph.activities.row[activities]]
+        rows = read_numbers(tables["kernels"]["event"])[graph.activities.row[activities]]
         low = times[now.start[activities]] - shift
         high = times[now.end[activities]] - shift
         self._set(rows, low, high)
@@ -202,14 +204,14 @@ class _Moved:
         elsewhere = now.activities.lane[activities] != graph.activities.lane[activities]
         self.restreamed[rows[elsewhere] - self.first] = True
         calls = _of(part, tables["launches"], graph.calls.row)
-        rows = numbers(tables["launches"]["event"])[graph.calls.row[calls]]
+        rows = read_numbers(tables["launches"]["event"])[graph.calls.row[calls]]
         low_call = times[now.call_start[calls]] - shift
         self._set(rows, low_call, times[now.call_end[calls]] - shift)
-        ids = numbers(tables["kernels"]["correlation"], -1)[graph.activities.row[activities]]
+        ids = read_numbers(tables["kernels"]["correlation"], -1)[graph.activities.row[activities]]
         begins = dict(zip(ids.tolist(), low.tolist(), strict=True))
         ends = part.table("flows")
-        arrows = ~truths(ends["is_start"]) & (codes_in(ends["category"], "ac2g"))
-        events = numbers(ends["event"])
+        arrows = ~read_booleans(ends["is_start"]) & (codes_in(ends["category"], "ac2g"))
+        events = read_numbers(ends["event"])
         for row in np.flatnonzero(arrows).tolist():  # one for each activity
             begin = begins.get(ends["flow"][row].as_py())
             if begin is not None:
@@ -219,7 +221,7 @@ class _Moved:
 def _on_host(table: pa.Table) -> pa.Table:
     if "on_gpu" not in table.column_names:
         return table
-    return table.filter(pa.array(~truths(table["on_gpu"])))
+    return table.filter(pa.array(~read_booleans(table["on_gpu"])))
 
 
 def codes_in(column: pa.ChunkedArray, value: str) -> Mask:
@@ -307,8 +309,8 @@ def _warped(time: Ints, old: Ints, new: Ints, lead: float = 1.0) -> Ints:
 
 def _of(part: TraceFile, table: pa.Table, rows: Ints) -> Ints:
     """Return which of these rows of a table come from the file."""
-    rank = numbers(table["rank"], -1)[rows]
-    cycle = numbers(table["cycle"], -1)[rows]
+    rank = read_numbers(table["rank"], -1)[rows]
+    cycle = read_numbers(table["cycle"], -1)[rows]
     return np.flatnonzero(
         (rank == (-1 if part.rank is None else part.rank)) & (cycle == part.cycle)
     )
@@ -317,7 +319,7 @@ def _of(part: TraceFile, table: pa.Table, rows: Ints) -> Ints:
 def _shift(tables: Mapping[str, pa.Table], part: TraceFile, graph: Graph) -> int:
     """Return the shift from the file's clock to that of the graph, in ns."""
     rank = np.array([-1 if part.rank is None else part.rank], np.int64)
-    shift = corrections(tables["rank_clocks"], rank, np.array([graph.origin_ns]))
+    shift = compute_corrections(tables["rank_clocks"], rank, np.array([graph.origin_ns]))
     return int(shift[0]) - graph.origin_ns
 
 

@@ -87,8 +87,8 @@ class Products:
     def taller(self, rows: float) -> Floats:
         """Return how long each takes with so many times the rows: on its own kernel, or on one with
         larger tiles."""
-        grown = begun(self.waves * rows, self.persistent)
-        now = begun(self.waves * 1.0, self.persistent)
+        grown = round_up_waves(self.waves * rows, self.persistent)
+        now = round_up_waves(self.waves * 1.0, self.persistent)
         own = self.ns * grown / now
         if rows <= 1:  # as many rows run on the kernel that they ran on
             return np.asarray(self.least + own)
@@ -104,14 +104,14 @@ class Products:
         if not larger:
             return float("nan")
         chosen = max(larger, key=lambda kernel: kernel.wave)
-        waves = float(begun(size / chosen.wave, chosen.persistent))
+        waves = float(round_up_waves(size / chosen.wave, chosen.persistent))
         return waves * (product.k + self.ramp) * chosen.rate
 
     def _of_usual(self, values: list[float] | list[int]) -> Floats:
         return np.array(values, np.float64)[self.alike]
 
 
-def begun(waves: Floats | float, persistent: Mask | bool) -> Floats:
+def round_up_waves(waves: Floats | float, persistent: Mask | bool) -> Floats:
     """Return the waves that are begun; of many, or where blocks share tiles evenly, as many as
     there are."""
     waves = np.asarray(waves, np.float64)
@@ -119,7 +119,7 @@ def begun(waves: Floats | float, persistent: Mask | bool) -> Floats:
     return np.where(counted, np.ceil(waves - 1e-6), np.maximum(waves, 1.0))
 
 
-def products(model: StepModel, least: float) -> Products:
+def find_products(model: StepModel, least: float) -> Products:
     """Return the products whose shapes and blocks are known. `least`: no kernel takes less."""
     return model.once(
         f"products above {least} ns", lambda: _products(model, least), of_lengths=True
@@ -165,7 +165,7 @@ def _rates(some: list[Product], ramps: Floats) -> Floats:
     """Return ns for a step of k in a wave, of each product (a column) with each ramp (a row)."""
     ns, waves, k = np.array([(p.ns, p.waves, p.k) for p in some], np.float64).T
     persistent = np.array([p.persistent for p in some], bool)
-    return np.asarray(ns / begun(waves, persistent) / (k + ramps[:, None]))
+    return np.asarray(ns / round_up_waves(waves, persistent) / (k + ramps[:, None]))
 
 
 def _kernel(some: list[Product], ramp: float) -> MatmulKernel:

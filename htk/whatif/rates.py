@@ -6,13 +6,13 @@ import numpy as np
 import pyarrow as pa
 
 from htk.analyses.ops.flops import flops
-from htk.base.columns.arrow import numbers, read_keys
+from htk.base.columns.arrow import read_keys, read_numbers
 from htk.base.core.analysis import coverage_of
 from htk.base.errors import AnalysisError, UsageError
 from htk.base.mappings import NamedTables, ReplacedTables
 from htk.physics.training_job import TrainingJob
 from htk.whatif.recorded_job import recorded_job
-from htk.whatif.shapes import inputs
+from htk.whatif.shapes import read_inputs
 from htk.whatif.step_model import StepModel
 
 MFU = (
@@ -45,7 +45,7 @@ class Rates:
         return 100 * self.flops * each / (self.peak_flops * step_ns / 1e9)
 
 
-def rates(tables: NamedTables, model: StepModel) -> Rates:
+def compute_rates(tables: NamedTables, model: StepModel) -> Rates:
     job = recorded_job(model)
     work, peak = _work(tables, model.graph.step, model.graph.cycle)
     gpu = model.facts.device
@@ -55,7 +55,7 @@ def rates(tables: NamedTables, model: StepModel) -> Rates:
 
 def _tokens(model: StepModel, job: TrainingJob) -> float | None:
     """Return the tokens of a step, of all ranks: those of a group that shares them count once."""
-    seen = inputs(model).tokens
+    seen = read_inputs(model).tokens
     if seen is None or job.replicas is None or job.context is None:
         return None
     return seen * job.context * (job.micro_batches or 1) * job.replicas
@@ -83,11 +83,15 @@ def _work(
     modelled = coverage_of(per_gpu).get("modelled_pct_of_time_launched_here_less_communication")
     if modelled is not None and modelled < _MODELLED_PCT:
         return None, None
-    ours = np.ones(per_gpu.num_rows, bool) if step is None else numbers(per_gpu["step"], -1) == step
+    ours = (
+        np.ones(per_gpu.num_rows, bool)
+        if step is None
+        else read_numbers(per_gpu["step"], -1) == step
+    )
     if cycle is not None:
-        ours &= numbers(per_gpu["cycle"], -1) == cycle
-    work = numbers(per_gpu["model_flops"], np.nan)[ours]
-    peak = numbers(per_gpu["peak_tflops"], np.nan)[ours]
+        ours &= read_numbers(per_gpu["cycle"], -1) == cycle
+    work = read_numbers(per_gpu["model_flops"], np.nan)[ours]
+    peak = read_numbers(per_gpu["peak_tflops"], np.nan)[ours]
     if not len(work) or not np.nansum(work) > 0:
         return None, None
     mean = float(np.nanmean(work))

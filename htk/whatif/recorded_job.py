@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 from htk.physics.training_job import TrainingJob
 from htk.quantities.graph.left_out import left_out_of
 from htk.whatif.group_kinds import described_degree
@@ -12,8 +12,8 @@ from htk.whatif.micro_batch_count import micro_batches
 from htk.whatif.number_format import recorded_format
 from htk.whatif.operator_shapes import operator_shapes
 from htk.whatif.parallel import tensor_degree
-from htk.whatif.parallelism import Sharded, replicated, sharded, shared_tokens
-from htk.whatif.shapes import inputs
+from htk.whatif.parallelism import Sharded, find_replicated, find_sharded, shared_tokens
+from htk.whatif.shapes import read_inputs
 from htk.whatif.sharding_wrapper import read_wrapper
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import gpus_of_a_node
@@ -27,8 +27,8 @@ def recorded_job(model: StepModel) -> TrainingJob:
 
 
 def _recorded_job(model: StepModel) -> TrainingJob:
-    seen = inputs(model)
-    layout = sharded(model) or replicated(model)
+    seen = read_inputs(model)
+    layout = find_sharded(model) or find_replicated(model)
     pipeline = described_degree(model, "pipeline")
     context = described_degree(model, "context")
     heads, kv_heads = _heads(model)
@@ -61,7 +61,7 @@ def _recorded_job(model: StepModel) -> TrainingJob:
 def job_ranks(model: StepModel) -> int:
     """Return the ranks of the job: those that its largest group, or the recording, tells."""
     tables = model.facts.tables
-    world_size = int(numbers(tables["ranks"]["world_size"], 0).max(initial=0))
+    world_size = int(read_numbers(tables["ranks"]["world_size"], 0).max(initial=0))
     left_out = left_out_of(tables)
     recorded = len(model.graph.ranks) if left_out is None else left_out.ranks
     return max(int(model.facts.group_size.max(initial=1)), world_size, recorded)
@@ -83,7 +83,7 @@ def _shards(layout: Sharded | None) -> int | None:
 
 def _heads(model: StepModel) -> tuple[int | None, int | None]:
     """Return the heads of queries and of keys on a rank; None: no attention tells them."""
-    length = inputs(model).tokens
+    length = read_inputs(model).tokens
     for op, dims in model.facts.op.pairs_with(model.facts.dims):
         if not dims or not op or "attention" not in op or "backward" in op or not length:
             continue

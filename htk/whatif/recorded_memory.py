@@ -6,22 +6,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching
+from htk.base.columns.arrow import match_texts
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import Ints
 from htk.base.mappings import NamedTables
-from htk.physics.detected import detected
+from htk.physics.detected import detect_gpu
 from htk.physics.memory import Layout, ModelSize, layer_widths
 from htk.physics.training_job import TrainingJob
 from htk.whatif.edits.loss import is_fused
 from htk.whatif.from_one_rank import parameter_gradients, widest_table
 from htk.whatif.memory import Held, layout_of
 from htk.whatif.micro_batch_count import micro_batches
-from htk.whatif.operator_shapes import matrices, operator_shapes
-from htk.whatif.parallelism import Sharded, replicated, replicating, sharded
+from htk.whatif.operator_shapes import list_matrices, operator_shapes
+from htk.whatif.parallelism import Sharded, find_replicated, find_sharded, mark_replicating
 from htk.whatif.recorded_job import LENGTH_SECOND, recorded_job
 from htk.whatif.recorded_peaks import recorded_peaks
-from htk.whatif.shapes import inputs
+from htk.whatif.shapes import read_inputs
 from htk.whatif.step_model import StepModel
 
 _GATED_FFN, _PLAIN_FFN = 8 / 3, 4.0  # times the width of the model, where units do not tell
@@ -42,10 +42,10 @@ class _Shapes:
     flash: bool = True
 
 
-def held(tables: NamedTables, model: StepModel) -> Held | None:
+def read_held_memory(tables: NamedTables, model: StepModel) -> Held | None:
     """None: neither allocations nor enough shapes were recorded."""
     job = recorded_job(model)
-    parameters = sharded(model) or replicated(model) or _by_products(model, _element(job))
+    parameters = find_sharded(model) or find_replicated(model) or _by_products(model, _element(job))
     shapes = _shapes(model)
     stages = job.pipeline or 1
     if stages > 1 and shapes.width:  # the output is on another stage
@@ -60,7 +60,7 @@ def held(tables: NamedTables, model: StepModel) -> Held | None:
     layout = layout_of(job, like)
     capacity = _capacity(tables["ranks"])
     units = parameters.unit_bytes if parameters else ()
-    peaks = recorded_peaks(tables, inputs(model).tokens, units)
+    peaks = recorded_peaks(tables, read_inputs(model).tokens, units)
     if peaks is not None:
         return Held(size, layout, capacity, peaks, job.gpu)
     if not size.layer_parameters or not shapes.tokens:
@@ -88,11 +88,11 @@ def _large_sums(model: StepModel, shapes: _Shapes, job: TrainingJob) -> int:
         return 0
     each = [n for _, n in parameter_gradients(model)]
     elements = shapes.vocab * shapes.width * (job.tensor or 1)
-    if sharded(model) is None and replicated(model) is None:
+    if find_sharded(model) is None and find_replicated(model) is None:
         return sum(n >= elements for n in each)
     first = model.graph.activities.rank == model.graph.ranks[0]
     least = _element(job) * elements
-    large = replicating(model) & first & (model.facts.in_bytes >= least)
+    large = mark_replicating(model) & first & (model.facts.in_bytes >= least)
     matrices_made = sum(n == elements for n in each)  # a bucket may be as large
     return min(int(large.sum()), matrices_made or 2, 2)
 
@@ -152,7 +152,7 @@ def _checkpointing(model: StepModel) -> str:
 
 
 def _shapes(model: StepModel) -> _Shapes:
-    tokens = inputs(model).tokens
+    tokens = read_inputs(model).tokens
     first = model.graph.ranks[0]
     of_rank = (model.graph.activities.rank == first) & ~model.facts.recomputed
     layers = 0
@@ -195,8 +195,8 @@ def _shapes(model: StepModel) -> _Shapes:
 def _width(model: StepModel) -> int:
     """Return the columns of the table that tokens are looked up in; 0: none is seen."""
     ops = model.facts.tables["cpu_ops"]
-    rows = np.flatnonzero(matching(ops["name"], lambda name: name == "aten::embedding"))
-    tables = [matrices(dims) for dims in set(ops["input_dims"].take(rows).to_pylist())]
+    rows = np.flatnonzero(match_texts(ops["name"], lambda name: name == "aten::embedding"))
+    tables = [list_matrices(dims) for dims in set(ops["input_dims"].take(rows).to_pylist())]
     return max((shapes[0][1] for shapes in tables if shapes), default=0)
 
 
@@ -222,7 +222,7 @@ def _capacity(ranks: pa.Table) -> float | None:
             properties = json.loads(text or "[]")
             return float(properties[0]["totalGlobalMem"])
         except (ValueError, LookupError, TypeError):
-            device = detected(name)
+            device = detect_gpu(name)
             if device:
                 return device.memory_bytes
     return None

@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import matching, number_or_null, numbers, read_keys, with_column
+from htk.base.columns.arrow import match_texts, number_or_null, read_keys, read_numbers, with_column
 from htk.base.columns.coded_texts import CodedTexts
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Floats, Ints, Mask, take_or
 from htk.base.mappings import NamedTables, ReplacedTables
 from htk.base.names.phases import BACKWARD, FORWARD, OPTIMIZER
 from htk.base.schema import INT64
-from htk.quantities.measures.memory_categories import Categories, blocks
+from htk.quantities.measures.memory_categories import Categories, pair_block_events
 from htk.quantities.measures.memory_use import MemoryUse, is_use, operators_at
 from htk.quantities.measures.passes import phase_codes
 from htk.whatif.operator_shapes import operator_shapes
@@ -132,7 +132,7 @@ class RecordedBlocks:
     def of(
         cls, tables: NamedTables, use: MemoryUse, tokens: int | None, units: tuple[int, ...]
     ) -> "RecordedBlocks":
-        born, freed = blocks(use)
+        born, freed = pair_block_events(use)
         if not len(born):
             nothing = np.zeros(0, bool)
             return cls(born, freed, np.zeros(0, np.str_), nothing, nothing)
@@ -140,7 +140,7 @@ class RecordedBlocks:
         categories = Categories.of(use, *(tables[name] for name in names))
         category = np.array(categories.names)[categories.code[born]]
         casts = _casts_of_weights(tables, use, born, tokens)
-        on_gpu = np.isin(numbers(use.table["device_type"], NONE)[born], _GPU)
+        on_gpu = np.isin(read_numbers(use.table["device_type"], NONE)[born], _GPU)
         grows = on_gpu & np.isin(category, _GROWS) & ~casts & ~np.isin(use.size[born], units)
         return cls(born, freed, category, casts, grows)
 
@@ -156,15 +156,15 @@ class RecordedBlocks:
 
 def _is_on_gpu(memory: pa.Table) -> Mask:
     """Return which events leave something allocated on a GPU."""
-    is_on_gpu: Mask = np.isin(numbers(memory["device_type"], NONE), _GPU)
-    return is_on_gpu & (numbers(memory["allocated_bytes"]) > 0)
+    is_on_gpu: Mask = np.isin(read_numbers(memory["device_type"], NONE), _GPU)
+    return is_on_gpu & (read_numbers(memory["allocated_bytes"]) > 0)
 
 
 def _rank_of_highest_peak(memory: pa.Table) -> int | None:
     """Return the rank with the highest peak on a GPU, of several the first; None: none was
     recorded."""
     on_gpu = _is_on_gpu(memory) & is_use(memory)
-    allocated = np.where(on_gpu, numbers(memory["allocated_bytes"]), 0)
+    allocated = np.where(on_gpu, read_numbers(memory["allocated_bytes"]), 0)
     if not allocated.any():
         return None
     return int(read_keys(memory["rank"])[allocated == allocated.max()].min())
@@ -178,7 +178,7 @@ def tables_of_rank(tables: NamedTables, rank: int) -> NamedTables:
     is_kept |= dict.fromkeys(("op_links", "op_passes"), is_kept["cpu_ops"])
     left = {name: tables[name].filter(pa.array(kept)) for name, kept in is_kept.items()}
     new_row = np.where(is_kept["cpu_ops"], np.cumsum(is_kept["cpu_ops"]) - 1, NONE)
-    parent = take_or(new_row, numbers(left["op_links"]["parent_row"], NONE))
+    parent = take_or(new_row, read_numbers(left["op_links"]["parent_row"], NONE))
     left["op_links"] = with_column(left["op_links"], "parent_row", number_or_null(parent, INT64))
     return ReplacedTables(tables, left)
 
@@ -188,8 +188,8 @@ def _in_optimizer(tables: NamedTables, time: Ints) -> Mask:
     ops = tables["cpu_ops"]
     phase = phase_codes(tables["op_passes"])
     in_pass = np.isin(phase, (FORWARD, BACKWARD, OPTIMIZER))
-    start = numbers(ops["start_ns"])[in_pass]
-    order = ordered(start)
+    start = read_numbers(ops["start_ns"])[in_pass]
+    order = order_by(start)
     last = np.searchsorted(start[order], time, "right") - 1
     return np.asarray(take_or(phase[in_pass][order], last) == OPTIMIZER)
 
@@ -197,9 +197,9 @@ def _in_optimizer(tables: NamedTables, time: Ints) -> Mask:
 def _casts_of_weights(tables: NamedTables, use: MemoryUse, born: Ints, tokens: int | None) -> Mask:
     """Return the blocks that hold a weight in another format, as autocast keeps them."""
     ops = tables["cpu_ops"]
-    parent = np.append(numbers(tables["op_links"]["parent_row"], NONE), NONE)
+    parent = np.append(read_numbers(tables["op_links"]["parent_row"], NONE), NONE)
     row = operators_at(use.table, ops)[born]
-    casts = matching(ops["name"], lambda name: name in _CASTS)
+    casts = match_texts(ops["name"], lambda name: name in _CASTS)
     dims = CodedTexts.taken(ops["input_dims"], np.arange(ops.num_rows))
     weight_shaped = dims.where(lambda text: _is_weight(text, tokens))
     wanted = np.append(casts & weight_shaped, False)

@@ -12,18 +12,18 @@ from htk.physics.training_job import TrainingJob
 from htk.quantities.graph.build import Graph
 from htk.quantities.graph.gate import Gate
 from htk.quantities.graph.left_out import LeftOut, left_out_of
-from htk.quantities.graph.replay import Replay, replay
+from htk.quantities.graph.replay import Replay, replay_graph
 from htk.whatif.bound_by import launch_bound
-from htk.whatif.contention import factor, share
+from htk.whatif.contention import compute_contention, share_beside_transfers
 from htk.whatif.curves import Curves
 from htk.whatif.guards import RecordedLoad
 from htk.whatif.kept_memory import KeptMemory
 from htk.whatif.measured_host import match_measured_step
 from htk.whatif.memory import Held
-from htk.whatif.missing_ranks import waits
-from htk.whatif.rates import Rates, rates
+from htk.whatif.missing_ranks import measure_unrecorded_waits
+from htk.whatif.rates import Rates, compute_rates
 from htk.whatif.recorded_job import recorded_job
-from htk.whatif.recorded_memory import held
+from htk.whatif.recorded_memory import read_held_memory
 from htk.whatif.served_iteration import ServedIteration, of_server
 from htk.whatif.step_model import StepModel
 
@@ -48,17 +48,17 @@ class Baseline:
     @cached_property
     def contention(self) -> float:
         """The relative slowdown of compute beside communication; 0: none."""
-        return factor(self.model)
+        return compute_contention(self.model)
 
     @cached_property
     def concurrent_share(self) -> NDArray[np.float64]:
         """The share of each kernel's time with communication beside it."""
-        return share(self.model, self.replayed.time)
+        return share_beside_transfers(self.model, self.replayed.time)
 
     @cached_property
     def waits(self) -> NDArray[np.float64]:
         """The time each collective waited for unrecorded ranks, in ns."""
-        return waits(self.model)
+        return measure_unrecorded_waits(self.model)
 
     @cached_property
     def alone(self) -> dict[tuple[str, str, int | None], tuple[Mapping[str, float], int]]:
@@ -76,7 +76,7 @@ class Baseline:
             model = match_measured_step(self.model, self.replayed.period_ns, measured_ns)
             matched = self
             if model is not self.model:
-                replayed = replay(model.graph, model.weight, model.wrap_weight)
+                replayed = replay_graph(model.graph, model.weight, model.wrap_weight)
                 matched = replace(self, model=model, replayed=replayed, at_measured_pace=True)
             self.by_measured_step[measured_ns] = matched
         return self.by_measured_step[measured_ns]
@@ -94,7 +94,7 @@ class Baseline:
     @cached_property
     def memory(self) -> Held | None:
         """What a training step holds; None: not known, or a server's iteration."""
-        return None if self.served is not None else held(self.tables, self.model)
+        return None if self.served is not None else read_held_memory(self.tables, self.model)
 
     @cached_property
     def left_out(self) -> LeftOut | None:
@@ -103,7 +103,7 @@ class Baseline:
 
     @cached_property
     def rates(self) -> Rates:
-        return rates(self.tables, self.model)
+        return compute_rates(self.tables, self.model)
 
     @cached_property
     def recorded_load(self) -> RecordedLoad:

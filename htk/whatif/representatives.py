@@ -17,12 +17,12 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, numbers, read_keys, valid
+from htk.base.columns.arrow import codes_of, mark_valid, match_texts, read_keys, read_numbers
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Floats, Ints, Mask, fill_none
-from htk.base.core.humanize import format_int_ranges, pluralize
-from htk.quantities.derived.clocks import corrections
+from htk.base.core.humanize import format_int_ranges, pluralize_count
+from htk.quantities.derived.clocks import compute_corrections
 from htk.quantities.graph.build import steps_at_hand
 from htk.quantities.graph.held_out import held_out
 from htk.quantities.graph.left_out import LeftOut, RepresentedTables
@@ -52,12 +52,12 @@ class Representatives:
             for role in self.roles
         ]
         return (
-            f"{len(self.ranks)} of {pluralize(total, 'rank')}, of {pluralize(len(each), 'role')}: "
-            + "; ".join(each)
+            f"{len(self.ranks)} of {pluralize_count(total, 'rank')}, of "
+            f"{pluralize_count(len(each), 'role')}: " + "; ".join(each)
         )
 
 
-def representatives(trace: Trace) -> Representatives:
+def choose_representatives(trace: Trace) -> Representatives:
     """Return the chosen ranks of a recording, with the latest arrivals of all."""
     calls = _Calls.of(trace)
     of_rank = np.array(trace.ranks, np.int64)
@@ -87,23 +87,27 @@ class _Calls:
     def of(cls, trace: Trace) -> "_Calls":
         calls = trace.tables["collectives"]
         clocks = trace.tables["rank_clocks"]
-        match = numbers(trace.tables["collective_matches"]["match"], NONE)
+        match = read_numbers(trace.tables["collective_matches"]["match"], NONE)
         rank = read_keys(calls["rank"])
-        start = numbers(calls["start_ns"])
-        used = (match >= 0) & (rank >= 0) & valid(calls["event"]) & valid(calls["start_ns"])
-        rows = np.flatnonzero(used & matching(calls["timing"], "gpu".__eq__))
-        arrived = (start + corrections(clocks, rank, start))[rows]
-        uneven = matching(calls["type"], _UNEVEN.__contains__)
-        message = matching(calls["type"], _MESSAGES.__contains__)
-        sizes = [np.where(uneven, -1, numbers(calls[c], NONE)) for c in ("in_bytes", "out_bytes")]
-        alike = [codes_of(calls["type"])[0], numbers(calls["group_size"], NONE), *sizes]
+        start = read_numbers(calls["start_ns"])
+        used = (
+            (match >= 0) & (rank >= 0) & mark_valid(calls["event"]) & mark_valid(calls["start_ns"])
+        )
+        rows = np.flatnonzero(used & match_texts(calls["timing"], "gpu".__eq__))
+        arrived = (start + compute_corrections(clocks, rank, start))[rows]
+        uneven = match_texts(calls["type"], _UNEVEN.__contains__)
+        message = match_texts(calls["type"], _MESSAGES.__contains__)
+        sizes = [
+            np.where(uneven, -1, read_numbers(calls[c], NONE)) for c in ("in_bytes", "out_bytes")
+        ]
+        alike = [codes_of(calls["type"])[0], read_numbers(calls["group_size"], NONE), *sizes]
         kind = Groups.by_keys([column[rows].astype(np.int64) for column in alike]).group_ids
         return cls(
             np.searchsorted(np.array(trace.ranks, np.int64), rank[rows]),
             match[rows].astype(np.int64),
             arrived,
             kind,
-            (message | valid(calls["messages"]))[rows],
+            (message | mark_valid(calls["messages"]))[rows],
             _in_step(trace, arrived),
             len(trace.ranks),
         )
@@ -128,7 +132,7 @@ class _Calls:
         """Return how long the others waited for each rank in a step, each for the last of a
         collective: from when the median member arrived."""
         last = np.flatnonzero((self.arrived == self.latest) & in_step)
-        last = last[ordered(self.match[last], self.rank[last])]
+        last = last[order_by(self.match[last], self.rank[last])]
         last = last[np.unique(self.match[last], return_index=True)[1]]
         middle = self.matches.quantiles(self.arrived - self.latest, [0.5])[0]
         late = -middle[self.matches.group_ids[last]]
@@ -152,9 +156,9 @@ def _roles(calls: _Calls, of_rank: Ints, work: pa.Table) -> Ints:
     takes_part = np.zeros((calls.ranks, int(calls.kind.max(initial=0)) + 1), bool)
     takes_part[calls.rank, calls.kind] = True
     alike = np.unique(takes_part, axis=0, return_inverse=True)[1].reshape(-1)
-    each = np.searchsorted(of_rank, numbers(work["rank"], NONE))
-    activities = np.bincount(each, numbers(work["gpu_activities"]), calls.ranks)
-    order = ordered(activities)
+    each = np.searchsorted(of_rank, read_numbers(work["rank"], NONE))
+    activities = np.bincount(each, read_numbers(work["gpu_activities"]), calls.ranks)
+    order = order_by(activities)
     more = activities[order][1:] > (1 + _AS_MANY) * activities[order][:-1]
     size = np.empty(calls.ranks, np.int64)
     size[order] = np.append(0, np.cumsum(more))
@@ -179,7 +183,7 @@ def _chosen(calls: _Calls, of_rank: Ints, role: Ints) -> Mask:
 
 def _late(waited_for: Floats) -> list[int]:
     """Return the ranks that most of the waiting is for, the latest first."""
-    order = ordered(-waited_for)
+    order = order_by(-waited_for)
     before = np.cumsum(waited_for[order]) - waited_for[order]
     late: list[int] = order[before < _OF_WAITING * waited_for.sum()][:_LATE].tolist()
     return late
@@ -187,7 +191,7 @@ def _late(waited_for: Floats) -> list[int]:
 
 def _median(calls: _Calls, ranks: Ints) -> int:
     """Return the rank of these that waits as long as the median one."""
-    in_order = ranks[ordered(calls.wait[ranks])]
+    in_order = ranks[order_by(calls.wait[ranks])]
     return int(in_order[(len(in_order) - 1) // 2])
 
 

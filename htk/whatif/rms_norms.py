@@ -9,7 +9,7 @@ import re
 
 import numpy as np
 
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 from htk.base.columns.types import Mask, take_or
 from htk.whatif.fsdp_units import compute_lane
 from htk.whatif.step_model import StepModel
@@ -41,5 +41,5 @@ def rms_norms(model: StepModel) -> tuple[Mask, int]:
             chosen[forward[match.start() : match.end()]] = True
             count += 1
     calls = np.unique(facts.op_row[chosen])
-    made_by = take_or(numbers(facts.tables["op_links"]["forward_row"], -1), facts.op_row)
+    made_by = take_or(read_numbers(facts.tables["op_links"]["forward_row"], -1), facts.op_row)
     return chosen | (facts.backward & np.isin(made_by, calls[calls >= 0])), count

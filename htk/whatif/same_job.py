@@ -3,9 +3,9 @@
 import numpy as np
 
 from htk.base.errors import UsageError
-from htk.whatif.operator_shapes import Shape, matrices
+from htk.whatif.operator_shapes import Shape, list_matrices
 from htk.whatif.recorded_job import recorded_job
-from htk.whatif.shapes import inputs
+from htk.whatif.shapes import read_inputs
 from htk.whatif.step_model import StepModel
 
 _COMPARED = {
@@ -43,9 +43,9 @@ def check_same_job(first: StepModel, other: StepModel) -> None:
 
 def _weights(model: StepModel) -> set[Shape]:
     """Return the shapes of weights, which tokens are multiplied by in the forward pass."""
-    tokens = inputs(model).tokens
+    tokens = read_inputs(model).tokens
     forward = np.flatnonzero(model.facts.family.isin("gemm") & ~model.facts.backward)
-    products = [matrices(dims) for dims in set(model.facts.dims.rows(forward))]
+    products = [list_matrices(dims) for dims in set(model.facts.dims.rows(forward))]
     return {
         shapes[1] for shapes in products if len(shapes) == 2 and tokens and shapes[0][0] == tokens
     }

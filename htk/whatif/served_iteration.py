@@ -131,12 +131,12 @@ def of_server(tables: NamedTables, replayed: Ints | None = None) -> ServedIterat
     if not any(is_server_range(str(name)) for name in names.to_pylist()):
         return None
     try:
-        return recorded(tables, replayed)
+        return read_served_iteration(tables, replayed)
     except UsageError:
         return None
 
 
-def recorded(tables: NamedTables, replayed: Ints | None = None) -> ServedIteration:
+def read_served_iteration(tables: NamedTables, replayed: Ints | None = None) -> ServedIteration:
     """Return the median iteration of a recording, by ranges of any server.
 
     `replayed`: the rows of `kernels` that are looked at, where a profiler marked steps: the

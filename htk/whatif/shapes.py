@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.whatif.operator_shapes import Shape, matrices, operator_shapes
+from htk.whatif.operator_shapes import Shape, list_matrices, operator_shapes
 from htk.whatif.step_model import StepModel
 
 _COPIES = ("aten::copy_", "aten::_to_copy", "aten::clone")
@@ -19,7 +19,7 @@ class Inputs(NamedTuple):
     tokens: int | None  # of one micro-batch on one rank
 
 
-def inputs(model: StepModel) -> Inputs:
+def read_inputs(model: StepModel) -> Inputs:
     """From embeddings (indices are batch by length), else from convolutions; of as many votes the
     first counts."""
     return model.once("inputs", lambda: _inputs(model))
@@ -49,7 +49,7 @@ def _inputs(model: StepModel) -> Inputs:
 
 def sums_over_tokens(model: StepModel) -> NDArray[np.bool_]:
     """Matrix products whose inner dimension is tokens: they make gradients of weights."""
-    tokens = inputs(model).tokens
+    tokens = read_inputs(model).tokens
     if tokens is None:
         return np.zeros(len(model.facts.dims), bool)
     return model.facts.dims.where(lambda dims: dims and _inner(dims) == tokens)
@@ -58,7 +58,7 @@ def sums_over_tokens(model: StepModel) -> NDArray[np.bool_]:
 def copies_samples(model: StepModel) -> NDArray[np.bool_]:
     """Return the copies by the copy engines, of inputs or activations, whose shapes begin with the
     batch or the tokens of a micro-batch."""
-    leading = {size for size in inputs(model) if size}
+    leading = {size for size in read_inputs(model) if size}
 
     def begins_with_samples(dims: str | None) -> bool:
         return any(shape and shape[0] in leading for shape in operator_shapes(dims))
@@ -72,12 +72,12 @@ def copies_weights(model: StepModel) -> NDArray[np.bool_]:
 
     Such are autocast's casts of parameters and of their gradients.
     """
-    tokens = inputs(model).tokens
+    tokens = read_inputs(model).tokens
     if tokens is None:
         return np.zeros(len(model.facts.dims), bool)
     weights: set[Shape] = set()
     for dims in model.facts.dims.distinct:
-        shapes = matrices(dims)
+        shapes = list_matrices(dims)
         if len(shapes) == 2 and shapes[0][0] == tokens and shapes[0][1] == shapes[1][0]:
             weights |= {shapes[1], shapes[1][::-1]}
     weights = {shape for shape in weights if tokens not in shape}
@@ -91,5 +91,5 @@ def copies_weights(model: StepModel) -> NDArray[np.bool_]:
 
 
 def _inner(dims: str) -> int | None:
-    shapes = matrices(dims)
+    shapes = list_matrices(dims)
     return shapes[0][1] if shapes else None

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Floats, Ints, Mask
 from htk.quantities.graph.replay import NEVER
 from htk.whatif.fsdp_units import compute_lane
 from htk.whatif.step_model import StepModel
-from htk.whatif.synthetic_ops import linked
+from htk.whatif.synthetic_ops import link_nodes
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Pieces:
     piece: Floats  # of each transfer, one of them
 
 
-def blocking(
+def list_blocking(
     model: StepModel, transfers: Mask, cut: Mask, *, whole_runs: bool
 ) -> list[BlockingTransfer]:
     """Return the transfers that no compute of their rank runs beside.
@@ -53,7 +53,7 @@ def blocking(
         lane = compute_lane(model, rank)
         lane = lane[model.is_compute[lane]]
         own = np.flatnonzero(transfers & (acts.rank == rank))
-        own = own[ordered(acts.start[own])]
+        own = own[order_by(acts.start[own])]
         follows = np.searchsorted(acts.end[lane], acts.start[own], side="right")
         later = np.append(acts.start[lane], np.iinfo(np.int64).max)[follows]
         is_alone = (later >= acts.end[own]) & (follows > 0) & (follows < len(lane))
@@ -103,7 +103,7 @@ def cut_into(model: StepModel, blocked: Sequence[BlockingTransfer], pieces: Piec
     changed = model.with_lengths(longer, pieces.lengths)
     changed = changed.without(_recorded_order(model, blocked))
     tails, heads, weights = _piecewise(model, blocked, pieces)
-    return _on_own_streams(linked(changed, tails, heads, weights=weights), blocked)
+    return _on_own_streams(link_nodes(changed, tails, heads, weights=weights), blocked)
 
 
 def _on_own_streams(model: StepModel, blocked: Sequence[BlockingTransfer]) -> StepModel:
@@ -192,7 +192,7 @@ def _stalls(model: StepModel, run: Sequence[int]) -> float:
     return float(max(span - int(acts.length[own].sum()), 0))
 
 
-def hidden(model: StepModel, blocked: Sequence[BlockingTransfer]) -> StepModel:
+def hide_blocking(model: StepModel, blocked: Sequence[BlockingTransfer]) -> StepModel:
     """Return the step in which nobody waits for these transfers: what no split can beat."""
     chosen = np.zeros(len(model.facts.op), bool)
     chosen[[b.activity for b in blocked]] = True

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import codes_of, numbers, read_keys, truths
+from htk.base.columns.arrow import codes_of, read_booleans, read_keys, read_numbers
 from htk.base.columns.coded_texts import CodedTexts
 from htk.base.columns.types import NONE, Floats, Ints, Mask, fill_none, take_or
 from htk.base.mappings import NamedTables
-from htk.physics.detected import detected, devices
+from htk.physics.detected import detect_gpu, list_devices
 from htk.physics.hardware import Gpu
 from htk.physics.link_rates import scale_up_gbps
 from htk.physics.site_rates import NO_SITE, SiteByGpu, SiteRates
@@ -26,7 +26,7 @@ from htk.quantities.graph.nodes import Activities, collective_rows
 from htk.quantities.graph.replay import NEVER
 from htk.quantities.measures.passes import is_backward
 from htk.whatif.served_iteration import ServedIteration
-from htk.whatif.tiles import rounds
+from htk.whatif.tiles import count_waves
 
 _T = TypeVar("_T")
 _SUMS_GRADIENTS = re.compile("AccumulateGrad")
@@ -93,7 +93,7 @@ class StepFacts:
             return np.zeros(len(self.rows), np.int64)
         recorded = np.flatnonzero(self.rows >= 0)
         members = np.zeros(len(self.rows), np.int64)
-        present = numbers(self.tables["collective_matches"]["members_present"], 0)
+        present = read_numbers(self.tables["collective_matches"]["members_present"], 0)
         members[recorded] = take_or(present, collective_rows(self.tables, self.rows[recorded]), 0)
         return members
 
@@ -105,7 +105,7 @@ class StepFacts:
     @cached_property
     def recomputed(self) -> Mask:
         """Which activities are forward work that is done again for the backward pass."""
-        return truths(self.tables["kernel_passes"]["recomputed"])[self.rows]
+        return read_booleans(self.tables["kernel_passes"]["recomputed"])[self.rows]
 
     @cached_property
     def module(self) -> CodedTexts:
@@ -130,7 +130,7 @@ class StepFacts:
     @cached_property
     def device(self) -> Gpu | None:
         """The catalogue's entry for the first GPU that it knows."""
-        return next((d.gpu for d in devices(self.tables["ranks"]) if d.gpu), None)
+        return next((d.gpu for d in list_devices(self.tables["ranks"]) if d.gpu), None)
 
 
 @dataclass(frozen=True)
@@ -282,7 +282,7 @@ class StepModel:
     @property
     def device(self) -> Gpu | None:
         """The catalogue's entry for the GPU of the step: the recorded one, or an edit's."""
-        return detected(self.gpu) if self.gpu else self.facts.device
+        return detect_gpu(self.gpu) if self.gpu else self.facts.device
 
     def site_rates(self, gpu: Gpu | None) -> SiteRates:
         """Return what the site measured of a GPU."""
@@ -338,19 +338,19 @@ def _facts(tables: NamedTables, graph: Graph) -> StepFacts:
     links = tables["kernel_links"]
     ops = tables["cpu_ops"]
     rows = graph.activities.row
-    op = numbers(links["op_row"], NONE)[rows]
+    op = read_numbers(links["op_row"], NONE)[rows]
     comm = tables["collectives"]
     index = collective_rows(tables, rows)
-    size = numbers(comm["group_size"], NONE)
+    size = read_numbers(comm["group_size"], NONE)
     dims = CodedTexts.taken(ops["input_dims"], op)
-    waves, persistent = rounds(
+    waves, persistent = count_waves(
         CodedTexts.taken(kernels["name"], rows),
         dims,
         CodedTexts.taken(kernels["grid"], rows),
-        numbers(kernels["blocks_per_sm"], np.nan)[rows].astype(np.float64),
+        read_numbers(kernels["blocks_per_sm"], np.nan)[rows].astype(np.float64),
     )
     alone = np.asarray(graph.activities.kind == 1) & (_into(graph, "transfer") < 0)
-    gpus = int(numbers(tables["ranks"]["device_count"], 0).max(initial=0))
+    gpus = int(read_numbers(tables["ranks"]["device_count"], 0).max(initial=0))
     return StepFacts(
         tables=tables,
         rows=rows,
@@ -359,8 +359,8 @@ def _facts(tables: NamedTables, graph: Graph) -> StepFacts:
         op=CodedTexts.taken(ops["name"], op),
         collective=CodedTexts.taken(comm["type"], index),
         group_kind=CodedTexts.taken(comm["group_desc"], index),
-        in_bytes=_taken(numbers(comm["in_bytes"], NONE), index),
-        out_bytes=_taken(numbers(comm["out_bytes"], NONE), index),
+        in_bytes=_taken(read_numbers(comm["in_bytes"], NONE), index),
+        out_bytes=_taken(read_numbers(comm["out_bytes"], NONE), index),
         group_size=_taken(size, index),
         per_node=_per_node(comm, gpus)[index],
         blocks=waves,
@@ -392,7 +392,7 @@ def _into(graph: Graph, kind: str) -> Ints:
 
 
 def _links(ranks: pa.Table) -> float | None:
-    gpu = next((d.gpu for d in devices(ranks) if d.gpu), None)
+    gpu = next((d.gpu for d in list_devices(ranks) if d.gpu), None)
     if gpu:
         return gpu.scale_up_gbps
     names = [name for name in ranks["device_name"].to_pylist() if name]

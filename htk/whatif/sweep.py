@@ -9,10 +9,10 @@ from htk.base.errors import UsageError
 from htk.whatif.answer import Answer
 from htk.whatif.composed_edits import composed_edits
 from htk.whatif.edited_job import edited_job
-from htk.whatif.edited_step import check_once, ordered
+from htk.whatif.edited_step import check_once, order_edits
 from htk.whatif.label import SHARDINGS
-from htk.whatif.memory import after
-from htk.whatif.predict import INDISTINGUISHABLE, predict, refused
+from htk.whatif.memory import predict_peak
+from htk.whatif.predict import INDISTINGUISHABLE, predict_answer, refuse_answer
 from htk.whatif.recorded_step import Baseline
 from htk.whatif.server_edits import server_actions
 from htk.whatif.zero import STAGES
@@ -53,7 +53,7 @@ ACTIONS = (
 )
 
 
-def swept(
+def sweep_edits(
     start: Baseline,
     fixed: Sequence[tuple[str, str]],
     over: Sequence[tuple[str, Sequence[str]]],
@@ -70,27 +70,27 @@ def swept(
         values = SHARDINGS if (name, *listed) == ("sharding", "all") else listed
         combinations = [composed_edits(c, [(name, v)]) for c in combinations for v in values]
     if len(combinations) == 1:
-        return [predict(start, combinations[0], measured_ns)]
+        return [predict_answer(start, combinations[0], measured_ns)]
     return marked([tried(start, c, measured_ns) for c in combinations])
 
 
-def bounds(start: Baseline, measured_ns: int | None = None) -> list[Answer]:
+def list_bounds(start: Baseline, measured_ns: int | None = None) -> list[Answer]:
     """Return the best-case savings, each edit alone, largest first."""
     asked = [*BOUNDS]
     if len(start.graph.ranks) > 1:
         asked.append(("fix_rank", "all"))
     if start.refused:
-        return [predict(start, [pair], measured_ns) for pair in asked]
+        return [predict_answer(start, [pair], measured_ns) for pair in asked]
     answers = [tried(start, (pair,), measured_ns) for pair in asked]
     present = [a for a in answers if a.step_ns is not None]  # without the causes that are not there
     return sorted(present, key=lambda a: a.step_ns or 0)
 
 
-def recommended(start: Baseline, measured_ns: int | None = None) -> list[Answer]:
+def recommend_edits(start: Baseline, measured_ns: int | None = None) -> list[Answer]:
     """Return the edits that can be made and should win, by gain over uncertainty, of a server by
     tokens a second of a GPU; those that do not fit in memory are left out."""
     if start.refused:
-        return [predict(start, [], measured_ns)]
+        return [predict_answer(start, [], measured_ns)]
     asked = [*ACTIONS] if start.served is None else server_actions(start.served, start.model.device)
     if len(start.graph.ranks) > 1:
         asked.append(("fix_rank", "all"))
@@ -115,9 +115,9 @@ def _wins(answer: Answer) -> bool:
 
 def tried(start: Baseline, edits: Edits, measured_ns: int | None) -> Answer:
     try:
-        return predict(start, edits, measured_ns)
+        return predict_answer(start, edits, measured_ns)
     except UsageError as error:
-        none = refused(start, ordered(edits), measured_ns or start.step_ns)
+        none = refuse_answer(start, order_edits(edits), measured_ns or start.step_ns)
         return replace(none, verdict=f"refused: {error}")
 
 
@@ -158,7 +158,7 @@ def _following(answers: list[Answer], index: int) -> Answer | None:
 def memory_edge(start: Baseline, edits: Edits) -> str | None:
     """Return the largest batch of a rank that is more likely to fit than not; found once for what
     else is asked for."""
-    rest = tuple(edit for edit in ordered(edits) if edit[0] != "batch")  # all are tried
+    rest = tuple(edit for edit in order_edits(edits) if edit[0] != "batch")  # all are tried
     if rest not in start.memory_edges:
         start.memory_edges[rest] = _memory_edge(start, rest)
     return start.memory_edges[rest]
@@ -167,7 +167,7 @@ def memory_edge(start: Baseline, edits: Edits) -> str | None:
 def _memory_edge(start: Baseline, edits: Edits) -> str | None:
     held = start.memory
     job = edited_job(start.job, edits)
-    here = None if held is None else after(held, job, 1.0)
+    here = None if held is None else predict_peak(held, job, 1.0)
     if held is None or here is None or here.p_oom is None:
         return None
     batch = start.job.micro_batch
@@ -177,7 +177,7 @@ def _memory_edge(start: Baseline, edits: Edits) -> str | None:
         tried = np.arange(1, _MOST_BATCH * batch + 1) / batch
     for ratio in tried.tolist():
         own = None if batch is None else batch * ratio
-        peak = after(held, replace(job, micro_batch=own), ratio)
+        peak = predict_peak(held, replace(job, micro_batch=own), ratio)
         chances[ratio] = (peak.p_oom if peak else None) or 0.0
     most = max((ratio for ratio, chance in chances.items() if chance <= LIKELY_FITS), default=0.0)
     if not most:

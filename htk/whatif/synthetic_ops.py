@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.base.columns.coded_texts import CodedTexts
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Floats, Ints, Mask, fill_none
 from htk.base.errors import UsageError
 from htk.quantities.graph.build import Graph
 from htk.quantities.graph.edges import KINDS
 from htk.quantities.graph.nodes import Activities
-from htk.quantities.graph.replay import NEVER, longest
+from htk.quantities.graph.replay import NEVER, raise_to_longest
 from htk.whatif.step_model import StepFacts, StepModel
 
 COMPUTE = 0
@@ -97,7 +97,7 @@ class _Columns:
         )
 
 
-def inserted(model: StepModel, works: Sequence[Work]) -> StepModel:
+def insert_works(model: StepModel, works: Sequence[Work]) -> StepModel:
     """Return the model with more activities, numbered behind those that it has."""
     return _inserted(model, _Columns.of(works)) if works else model
 
@@ -160,7 +160,7 @@ def _edges(
         (followed_by, ends[followed_by], start[following], 0, "event"),
         (called, calls, begins[called], np.rint(works.lag[called]), "launch"),
     ]
-    order = ordered(np.concatenate([block[0] for block in blocks]))
+    order = order_by(np.concatenate([block[0] for block in blocks]))
 
     def column(values: Iterable[Any]) -> Ints:
         sizes = [len(block[0]) for block in blocks]
@@ -174,7 +174,7 @@ def _edges(
     return src, dst, weight, kinds
 
 
-def linked(
+def link_nodes(
     model: StepModel,
     tails: Ints,
     heads: Ints,
@@ -208,7 +208,7 @@ def forget_removed(model: StepModel) -> StepModel:
     return model.rewired(replace(graph, **columns), none, kept, none)
 
 
-def parted(model: StepModel, chosen: NDArray[np.bool_]) -> StepModel:
+def part_collectives(model: StepModel, chosen: NDArray[np.bool_]) -> StepModel:
     """Return the model whose chosen parts of collectives wait for no other rank: each is over
     with its own length."""
     graph = model.graph
@@ -218,7 +218,7 @@ def parted(model: StepModel, chosen: NDArray[np.bool_]) -> StepModel:
     begins = fill_none(len(graph.time))
     begins[graph.end] = graph.start
     dst = np.append(graph.dst, heads)
-    order = ordered(dst)
+    order = order_by(dst)
     grown = replace(
         graph,
         src=np.append(graph.src, begins[heads])[order],
@@ -232,7 +232,7 @@ def parted(model: StepModel, chosen: NDArray[np.bool_]) -> StepModel:
     return replace(alone, weight=np.where(waited, NEVER, alone.weight))
 
 
-def followed(model: StepModel, lasts: Ints, firsts: Ints) -> StepModel:
+def link_to_step_before(model: StepModel, lasts: Ints, firsts: Ints) -> StepModel:
     """Return the model in which these activities wait for others of the step before."""
     graph = model.graph
     many = len(lasts)
@@ -255,7 +255,7 @@ def _ready(end: Ints, works: _Columns, first: int) -> Ints:
     ready = np.full(len(works.like), first)
     ready[waiting] = NEVER
     over = np.append(end, ready)
-    longest(over, awaited, len(end) + waiting, np.zeros(len(waiting), np.int64))
+    raise_to_longest(over, awaited, len(end) + waiting, np.zeros(len(waiting), np.int64))
     return over[len(end) :]
 
 
@@ -326,7 +326,7 @@ def renumbered(graph: Graph, numbered: int) -> tuple[Graph, Ints]:
     ones = np.ones(len(graph.src), np.int64)
     for _ in range(_PASSES):
         before = level.copy()
-        longest(level, graph.src, graph.dst, ones)
+        raise_to_longest(level, graph.src, graph.dst, ones)
         if (level == before).all():
             break
     else:
@@ -370,7 +370,7 @@ def _merged(keys: Ints, in_order: Mask) -> Ints:
     `in_order`, are so already."""
     most = np.flatnonzero(in_order)
     rest = np.flatnonzero(~in_order)
-    rest = rest[ordered(keys[rest])]
+    rest = rest[order_by(keys[rest])]
     there = keys[most]
     wanted = keys[rest]
     low = np.searchsorted(there, wanted, "left")

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from htk.base.columns.arrow import texts
+from htk.base.columns.arrow import build_texts
 from htk.base.errors import UsageError
 from htk.base.mappings import Fields
 from htk.base.schema import TEXT
 from htk.whatif.answer import Answer
-from htk.whatif.cost import goodput, joules_per_token, per_million_tokens, per_run
+from htk.whatif.cost import compute_goodput, joules_per_token, per_million_tokens, per_run
 from htk.whatif.label import RETURNS
 
 
@@ -30,11 +30,11 @@ class Terms:
 DEFAULT = Terms()
 
 
-def rows(answers: Sequence[Answer], terms: Terms = DEFAULT) -> pa.Table:
+def build_answer_rows(answers: Sequence[Answer], terms: Terms = DEFAULT) -> pa.Table:
     """Return a row for each answer."""
     records = [_row(a, terms) for a in answers]
     columns = [
-        texts([m[f.name] for m in records])
+        build_texts([m[f.name] for m in records])
         if f.type == TEXT
         else pa.array([m[f.name] for m in records], f.type)
         for f in RETURNS
@@ -116,7 +116,7 @@ def _economy(a: Answer, terms: Terms) -> dict[str, float | None]:
                 "goodput needs the times between failures, of a restart and of a checkpoint: "
                 "--gpu-mtbf 5e4h --restart 10min --checkpoint 30s"
             )
-        share = goodput(a.gpus, mtbf, restart, checkpoint).share
+        share = compute_goodput(a.gpus, mtbf, restart, checkpoint).share
         economy["goodput_pct"] = 100 * share
     if terms.run_tokens is not None and share:
         seconds = terms.run_tokens / a.tokens_per_s / share

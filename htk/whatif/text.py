@@ -5,10 +5,10 @@ from collections.abc import Callable
 from textwrap import wrap
 from typing import Any
 
-from htk.answers.output.render import print_table, write
+from htk.answers.output.render import print_table, write_result
 from htk.answers.output.result import Result
-from htk.base.columns.arrow import texts
-from htk.base.core.humanize import format_bytes, format_duration, pluralize
+from htk.base.columns.arrow import build_texts
+from htk.base.core.humanize import format_bytes, format_duration, pluralize_count
 from htk.base.mappings import Facts, Fields
 
 _BAR = 24
@@ -66,11 +66,13 @@ def read_savings(row: Fields) -> tuple[float, float, float]:
     return gain, least, most
 
 
-def show(
+def show_whatif(
     result: Result, form: str, output: str | None, *, limit: int = 200, wide: bool = False
 ) -> None:
     """Send an answer where it was asked to go; `wide`: with all columns, else within 100."""
-    write(result, form, output, limit=limit, printer=lambda file: _print(result, limit, file, wide))
+    write_result(
+        result, form, output, limit=limit, printer=lambda file: _print(result, limit, file, wide)
+    )
 
 
 def _print(result: Result, limit: int, target: Any, wide: bool) -> None:
@@ -116,12 +118,12 @@ def _recorded(facts: Facts, rows: list[Fields]) -> list[str]:
     took = _took(facts, rows[0]["measured_step_time_ns"], ranks) if rows else ""
     held = facts.get("held_out_error_pct")
     lines = [
-        f"{step}{took} ({pluralize(ranks, 'rank')} recorded)",
+        f"{step}{took} ({pluralize_count(ranks, 'rank')} recorded)",
         f"replay of the unedited step: {facts['verdict']}",
-        f"  step {error(facts['step_error_pct'])} off, exposed communication "
-        f"{error(facts['exposed_error_points'], 'points')}, "
-        f"starts {error(facts['start_error_pct'])}, "
-        f"another step {'not recorded' if held is None else f'{error(held)} off'}, "
+        f"  step {format_error(facts['step_error_pct'])} off, exposed communication "
+        f"{format_error(facts['exposed_error_points'], 'points')}, "
+        f"starts {format_error(facts['start_error_pct'])}, "
+        f"another step {'not recorded' if held is None else f'{format_error(held)} off'}, "
         f"{facts['observed_path_pct']:.0f} % of the critical path recorded",
     ]
     if stand := facts.get("representatives"):
@@ -132,7 +134,7 @@ def _recorded(facts: Facts, rows: list[Fields]) -> list[str]:
     return lines + ([f"site: {site}"] if site else [])
 
 
-def error(value: float, unit: str = "%") -> str:
+def format_error(value: float, unit: str = "%") -> str:
     """Return how far off something is, for people."""
     if not value:
         return f"0 {unit}"
@@ -148,7 +150,7 @@ def _readable(result: Result, rows: list[Fields], wide: bool) -> Result:
         advice = str(result.coverage.get("rows") or "").startswith("what can be changed")
         first = _OF_SERVERS if "time/token" in cells else _OF_ADVICE if advice else ()
         cells = _short(cells, (*first, *_FIRST))
-    return Result(result.analysis, pa.table({h: texts(c) for h, c in cells.items()}), {})
+    return Result(result.analysis, pa.table({h: build_texts(c) for h, c in cells.items()}), {})
 
 
 def _cells(rows: list[Fields]) -> dict[str, list[str]]:

@@ -28,7 +28,7 @@ _SEVERAL = 1.2  # tiles of a block: fewer may come of how a library rounds its g
 _MOST = 1 << 20  # of a tile's sides, of a grid's
 
 
-def rounds(
+def count_waves(
     names: CodedTexts, dims: CodedTexts, grids: CodedTexts, blocks: Floats
 ) -> tuple[Floats, Mask]:
     """Return the waves of each kernel, and which kernels share their tiles evenly.

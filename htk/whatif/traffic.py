@@ -3,13 +3,13 @@
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import texts
+from htk.base.columns.arrow import build_texts
 from htk.base.columns.types import Mask
 from htk.base.schema import TEXT
 from htk.physics.training_job import TrainingJob
 from htk.physics.wire import wire_bytes
 from htk.whatif.label import TRAFFIC
-from htk.whatif.parallelism import replicating, sharded
+from htk.whatif.parallelism import find_sharded, mark_replicating
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import gpus_of_a_node
 
@@ -17,7 +17,7 @@ Key = tuple[str, int, str]  # type, ranks that take part, scope
 Sums = tuple[float, float, float]  # calls, message bytes, wire bytes
 
 
-def traffic(
+def build_traffic_table(
     recorded: StepModel, edited: StepModel | None = None, job: TrainingJob | None = None
 ) -> pa.Table:
     """A row for each kind of collective, largest first: recorded, and of the edited job."""
@@ -30,7 +30,7 @@ def traffic(
         rows += [(name, *key, *values) for key, values in ordered]
     columns = list(zip(*rows, strict=True)) or [()] * len(TRAFFIC)
     arrays = [
-        texts(list(column)) if field.type == TEXT else pa.array(column, field.type)
+        build_texts(list(column)) if field.type == TEXT else pa.array(column, field.type)
         for field, column in zip(TRAFFIC, columns, strict=True)
     ]
     return pa.table(arrays, schema=TRAFFIC)
@@ -42,14 +42,16 @@ def _predicted(recorded: StepModel, edited: StepModel, job: TrainingJob) -> dict
     (N-1)/N of what is gathered, again in the backward pass where that strategy does so, and of what
     is reduced; between replicas 2(R-1)/R of a shard.
     """
-    now = sharded(recorded)
+    now = find_sharded(recorded)
     name, shards, ranks = job.strategy, job.shards, job.data_ranks
     if now is None or not shards or not ranks:
         return _sums(edited, edited.is_comm)
     node = gpus_of_a_node(recorded)
     if (name, shards, ranks) == (now.strategy, now.ranks, now.world):
         return _sums(edited, edited.is_comm)
-    of_parameters = recorded.is_collective("all_gather", "reduce_scatter") | replicating(recorded)
+    of_parameters = recorded.is_collective("all_gather", "reduce_scatter") | mark_replicating(
+        recorded
+    )
     more = len(edited.graph.start) - len(of_parameters)
     others = edited.is_comm & ~np.append(of_parameters, np.ones(more, bool))
     sums = _sums(edited, others)

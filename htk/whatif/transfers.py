@@ -6,7 +6,7 @@ import numpy as np
 
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import Floats, Mask
-from htk.physics.bandwidth import algorithm_bytes, factor
+from htk.physics.bandwidth import algorithm_bytes, find_bus_factor
 from htk.physics.network import LATENCY_NS
 from htk.whatif.step_model import StepModel
 
@@ -14,7 +14,7 @@ LARGE = 1 << 20  # transfers that show a pace rather than a latency
 _GPUS_OF_A_NODE = 8
 
 
-def latency(model: StepModel) -> Floats:
+def find_latencies(model: StepModel) -> Floats:
     """Return each collective's latency, in ns: the usual one, or its kind's shortest if less."""
     length = model.lengths().astype(np.float64)
     fixed = np.full(len(length), LATENCY_NS)
@@ -26,10 +26,10 @@ def latency(model: StepModel) -> Floats:
     return fixed
 
 
-def rescaled(model: StepModel, chosen: Mask, ratio: Floats | float) -> Floats:
+def rescale_transfers(model: StepModel, chosen: Mask, ratio: Floats | float) -> Floats:
     """Return lengths, in ns, when the bytes per bandwidth of the chosen change by a ratio."""
     length = model.lengths().astype(np.float64)
-    fixed = np.minimum(latency(model), length)
+    fixed = np.minimum(find_latencies(model), length)
     return np.where(chosen, fixed + (length - fixed) * ratio, length)
 
 
@@ -37,7 +37,7 @@ def gpus_of_a_node(model: StepModel) -> int:
     return model.facts.gpus_per_node or _GPUS_OF_A_NODE
 
 
-def wire(model: StepModel) -> Floats:
+def compute_wire_bytes(model: StepModel) -> Floats:
     """Return the bytes that a rank sends in each collective; NaN: not known."""
     facts = model.facts
     sent = np.full(len(facts.collective), np.nan)
@@ -53,11 +53,11 @@ def wire(model: StepModel) -> Floats:
 
 def _sent(kind: str, in_bytes: int, out_bytes: int, ranks: int) -> float:
     size = algorithm_bytes(kind, in_bytes, out_bytes, ranks)
-    share = factor(kind, ranks) if ranks > 0 else None
+    share = find_bus_factor(kind, ranks) if ranks > 0 else None
     return math.nan if size is None or share is None else size * share
 
 
-def part(model: StepModel, across: bool) -> Floats:
+def share_adapters(model: StepModel, across: bool) -> Floats:
     """Return the share of its nodes' adapters that each collective's group uses.
 
     A ring passes from node to node through all of its members' adapters at once; in an all-to-all

@@ -108,7 +108,7 @@ def _moved(
     return plus, minus
 
 
-def narrowing(asked: Sequence[tuple[str, str]], of: Mapping[str, float]) -> str:
+def suggest_recording(asked: Sequence[tuple[str, str]], of: Mapping[str, float]) -> str:
     """Return the recording that would remove the largest part of the uncertainty."""
     sources = by_source(of)
     if not asked or not sources:

@@ -8,8 +8,8 @@ a wait move up by its length; nothing else changes.
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers, read_times, with_column
-from htk.base.columns.order import ordered
+from htk.base.columns.arrow import read_numbers, read_times, with_column
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Ints
 from htk.base.mappings import NamedTables, ReplacedTables
 from htk.quantities.graph.build import READS
@@ -41,7 +41,7 @@ def _waits(causes: pa.Table) -> tuple[Ints, Ints]:
     own = np.array([cause == _CAUSE for cause in causes["cause"].to_pylist()], bool)
     start, end = read_times(causes, own)
     long = end - start >= _LEAST_NS
-    order = ordered(start[long])
+    order = order_by(start[long])
     return start[long][order], end[long][order]
 
 
@@ -54,7 +54,7 @@ def _moved(table: pa.Table, start: Ints, end: Ints) -> pa.Table:
 
 def _earlier(column: pa.ChunkedArray, start: Ints, end: Ints) -> pa.Array:
     """Return times without the waits before them; what lies within one is at its start."""
-    time = numbers(column)
+    time = read_numbers(column)
     taken = np.append(0, np.cumsum(end - start))
     before = np.searchsorted(end, time, side="right")
     inside = np.append(start, np.iinfo(np.int64).max)[before]

@@ -8,7 +8,7 @@ from htk.quantities.graph.replay import Replay, replayed_period
 from htk.whatif.step_model import StepModel
 
 
-def waterfall(
+def split_change(
     edited: StepModel, untouched: int, change: int, scale: float, replayed: int | None = None
 ) -> dict[str, int]:
     """By cause, which sums to the whole. `scale`: ns of the answer for one of the replay;
@@ -51,7 +51,7 @@ def _by_substitution(edited: StepModel, untouched: int, replayed: int | None) ->
     return by_cause
 
 
-def parts(edited: StepModel, after: Replay, step: int) -> tuple[int, int]:
+def measure_exposed_and_idle(edited: StepModel, after: Replay, step: int) -> tuple[int, int]:
     """Return exposed communication and idle time of the answer; the rest of the step is work."""
     repeated = after.period_ns - sum(edited.added.values())
     times = BusyDevices.of(edited.graph, after.time)

@@ -6,7 +6,7 @@ nothing hides. The second stage frees gradients that a rank does not own: memory
 """
 
 from htk.whatif.data_groups import data_network
-from htk.whatif.parallelism import Sharded, owned, replicating
+from htk.whatif.parallelism import Sharded, mark_replicating, scale_optimizer
 from htk.whatif.step_model import StepModel
 
 STAGES = ("zero1", "zero2")
@@ -16,7 +16,7 @@ def to_zero(model: StepModel, now: Sharded) -> StepModel:
     """Return the step with the state of its optimizer spread over all ranks."""
     net = data_network(model)
     ranks = now.world
-    reduces = replicating(model)
+    reduces = mark_replicating(model)
     size = model.facts.in_bytes
     latency = net.group_latency(ranks)
     pace = net.pace(ranks, net.in_node(ranks))
@@ -25,7 +25,9 @@ def to_zero(model: StepModel, now: Sharded) -> StepModel:
     rest = (length - latency).clip(0) / 2
     changed = model.with_lengths(reduces, length - saved.clip(0, rest))
     gathered = latency + (ranks - 1) / ranks * now.reduced_bytes * pace
-    changed = owned(changed, 1 / ranks).add_step_time("gather", gathered, exposed=gathered)
+    changed = scale_optimizer(changed, 1 / ranks).add_step_time(
+        "gather", gathered, exposed=gathered
+    )
     return changed.with_assumption(
         f"parameters are gathered once after the optimizer, {gathered / 1e6:.2f} ms that nothing "
         "hides, in the type in which gradients are reduced"

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, numbers, read_lengths, read_times
+from htk.base.columns.arrow import codes_of, match_texts, read_lengths, read_numbers, read_times
 from htk.base.columns.groups import Groups
 from htk.base.columns.nesting import Threads
 from htk.base.columns.types import NO_TIME, NONE, Floats, Ints, Mask
@@ -40,10 +40,12 @@ class Impossible(NamedTuple):
     times: int
 
 
-def report(seen: list[Impossible], spans: pa.Table, rows: Ints, kind: str, text: str) -> None:
+def report_impossible(
+    seen: list[Impossible], spans: pa.Table, rows: Ints, kind: str, text: str
+) -> None:
     """Add what was seen in rows of a table, if there are any."""
     if len(rows):
-        event = int(numbers(spans["event"], NONE)[rows[0]])
+        event = int(read_numbers(spans["event"], NONE)[rows[0]])
         seen.append(Impossible(kind, event, text, len(rows)))
 
 
@@ -51,17 +53,21 @@ def name_doubtful(tables: NamedTables, facts: Facts, seen: list[Impossible]) -> 
     """Add what is wrong with the copies, products and launches of a recording with GPU work."""
     kernels = tables["kernels"]
     text = "copy faster than any link or memory: its size or its length is wrong"
-    report(seen, kernels, _fast_copies(kernels), "impossible_copy", text)
+    report_impossible(seen, kernels, _fast_copies(kernels), "impossible_copy", text)
     text = "activity of a context that has others on another GPU: one of them is wrong"
-    report(seen, kernels, _split_contexts(kernels), "split_context", text)
+    report_impossible(seen, kernels, _split_contexts(kernels), "split_context", text)
     text = "activity without a name: kept"
-    report(seen, kernels, np.flatnonzero(~matching(kernels["name"], bool)), "no_name", text)
+    report_impossible(
+        seen, kernels, np.flatnonzero(~match_texts(kernels["name"], bool)), "no_name", text
+    )
     launches = tables.get("launches")
     is_launched = np.zeros(kernels.num_rows, bool)
     if launches is not None and launches.num_rows:
         text = "activity that waits for one of another GPU as for its own: numbers are mixed up"
         calls = find_calls(kernels, launches)
-        report(seen, kernels, find_mixed_gpus(kernels, launches, calls), "mixed_gpus", text)
+        report_impossible(
+            seen, kernels, find_mixed_gpus(kernels, launches, calls), "mixed_gpus", text
+        )
         _name_other_operators(kernels, launches, calls, seen)
         is_launched = calls[1] > 0
         if not facts.get(BY_ACTIVITY):  # the others were left out on purpose
@@ -73,22 +79,22 @@ def name_doubtful(tables: NamedTables, facts: Facts, seen: list[Impossible]) -> 
     if launches is not None and launches.num_rows:
         _name_other_operators_of_calls(launches, cpu_ops, seen)
     operator = _operators(kernels, cpu_ops)
-    begins = numbers(cpu_ops["start_ns"])[operator]
+    begins = read_numbers(cpu_ops["start_ns"])[operator]
     is_later = ~is_launched & (operator != NONE)
-    is_later &= begins > numbers(kernels["start_ns"]) + TICK_NS
+    is_later &= begins > read_numbers(kernels["start_ns"]) + TICK_NS
     text = "activity of an operator that begins after it, by their ids: not linked to it"
-    report(seen, kernels, np.flatnonzero(is_later), "later_operator", text)
+    report_impossible(seen, kernels, np.flatnonzero(is_later), "later_operator", text)
     text = "matrix product beyond the GPU's peak: its shapes or the times of its kernels are wrong"
     fast = _fast_products(kernels, cpu_ops, np.where(is_later, NONE, operator), facts)
-    report(seen, cpu_ops, fast, "impossible_product", text)
+    report_impossible(seen, cpu_ops, fast, "impossible_product", text)
 
 
 def _split_contexts(kernels: pa.Table) -> Ints:
     """Return the activities of contexts that have several GPUs, of which each has one."""
-    device = numbers(kernels["device"], NONE)
+    device = read_numbers(kernels["device"], NONE)
     if not (device != device[0]).any():
         return np.zeros(0, np.int64)
-    context = numbers(kernels["context"], NONE)
+    context = read_numbers(kernels["context"], NONE)
     pairs = Groups.by_keys([context, device])
     contexts, gpus = np.unique(pairs.keys[:, 0], return_counts=True)
     return np.flatnonzero((context > 0) & np.isin(context, contexts[gpus > 1]))
@@ -107,16 +113,16 @@ def _name_other_operators_of_calls(
     apart = np.flatnonzero(is_apart)
     if _is_much(apart, is_named):
         text = "call that by its id is of an operator of another thread: not linked to it"
-        report(seen, launches, apart, "other_thread", text)
-    begins = numbers(launches["start_ns"])
+        report_impossible(seen, launches, apart, "other_thread", text)
+    begins = read_numbers(launches["start_ns"])
     opened, closed = (column[operator] for column in read_times(cpu_ops))
     is_outside = (begins < opened - TICK_NS) | (begins > closed + TICK_NS)
     # In 2023 what had no operator was written with its correlation for an id.
-    is_outside &= numbers(launches["external_id"]) != numbers(launches["correlation"])
+    is_outside &= read_numbers(launches["external_id"]) != read_numbers(launches["correlation"])
     outside = np.flatnonzero(is_named & ~is_apart & is_outside)
     if _is_much(outside, is_named):
         text = "call outside the operator that it is of by its id: not linked to it"
-        report(seen, launches, outside, "other_time", text)
+        report_impossible(seen, launches, outside, "other_time", text)
 
 
 def _name_other_operators(
@@ -125,21 +131,21 @@ def _name_other_operators(
     """Add activities that by their ids are of another operator than the calls that launched them,
     if they are many: both ids come from one record."""
     call, count = calls
-    of_activity = numbers(kernels["external_id"])
-    of_call = numbers(launches["external_id"])[call]
+    of_activity = read_numbers(kernels["external_id"])
+    of_call = read_numbers(launches["external_id"])[call]
     is_told = (count == 1) & (of_activity > 0) & (of_call > 0)
     apart = np.flatnonzero(is_told & (of_activity != of_call))
     if _is_much(apart, is_told):
         text = "activity of another operator than the call that launched it, by their ids: kept"
-        report(seen, kernels, apart, "other_operator", text)
+        report_impossible(seen, kernels, apart, "other_operator", text)
 
 
 def _fast_copies(kernels: pa.Table) -> Ints:
-    size = numbers(kernels["size_bytes"])
+    size = read_numbers(kernels["size_bytes"])
     length = read_lengths(kernels) + TICK_NS
     is_fast = size > _HOST_RATE * length
     if is_fast.any():
-        with_host = matching(kernels["name"], is_copy_over_the_host_link)
+        with_host = match_texts(kernels["name"], is_copy_over_the_host_link)
         is_fast &= with_host | (size > _MEMORY_RATE * length)
     return np.flatnonzero(is_fast)
 
@@ -151,26 +157,26 @@ def name_lost_gpu(tables: NamedTables, facts: Facts, seen: list[Impossible]) -> 
     lost = np.flatnonzero(_may_launch(launches))
     counters = tables.get("counters")
     is_of_metrics = (
-        counters is not None and matching(counters["process"], RANGE_PROFILER.__eq__).any()
+        counters is not None and match_texts(counters["process"], RANGE_PROFILER.__eq__).any()
     )
     if len(lost) >= _FEWEST and not is_of_metrics and not facts.get(BY_ACTIVITY):
         text = (
             "launch in a recording without any GPU activity: the profiler had no access to the "
             "GPU's counters, or another one had it"
         )
-        report(seen, launches, lost, "lost_activity", text)
+        report_impossible(seen, launches, lost, "lost_activity", text)
 
 
 def _may_launch(launches: pa.Table) -> Mask:
-    may_launch = matching(launches["name"], lambda n: bool(_LAUNCH.search(n)))
+    may_launch = match_texts(launches["name"], lambda n: bool(_LAUNCH.search(n)))
     may_launch[captured_calls(launches)] = False
     return may_launch
 
 
 def _name_lost_activities(kernels: pa.Table, launches: pa.Table, seen: list[Impossible]) -> None:
     """Add calls whose activities are missing, if they are more than a recording's edges explain."""
-    ids = numbers(launches["correlation"], NONE)
-    launched = numbers(kernels["correlation"], NONE)
+    ids = read_numbers(launches["correlation"], NONE)
+    launched = read_numbers(kernels["correlation"], NONE)
     has_work = np.isin(ids, launched[launched > 0])
     may_launch = _may_launch(launches)
     if np.count_nonzero(may_launch & ~has_work) < _FEWEST:
@@ -179,26 +185,26 @@ def _name_lost_activities(kernels: pa.Table, launches: pa.Table, seen: list[Impo
     idle = np.flatnonzero(may_launch & ~has_work)
     if _is_much(idle, may_launch):
         text = "launch whose GPU activity is missing: the profiler lost activities"
-        report(seen, launches, idle, "lost_activity", text)
+        report_impossible(seen, launches, idle, "lost_activity", text)
 
 
 def _name_lost_launches(kernels: pa.Table, is_launched: Mask, seen: list[Impossible]) -> None:
     """Add activities whose calls are missing, likewise."""
-    within = numbers(kernels["graph_id"]) <= 0
+    within = read_numbers(kernels["graph_id"]) <= 0
     if np.count_nonzero(within & ~is_launched) < _FEWEST:
         return
-    streams = (numbers(kernels[name], NONE) for name in ("device", "context", "stream"))
+    streams = (read_numbers(kernels[name], NONE) for name in ("device", "context", "stream"))
     within &= _between(kernels, is_launched, *streams)
     orphans = np.flatnonzero(within & ~is_launched)
     if _is_much(orphans, within):
         text = "GPU activity whose launch is missing, among those that have one"
-        report(seen, kernels, orphans, "lost_launch", text)
+        report_impossible(seen, kernels, orphans, "lost_launch", text)
 
 
 def _between(spans: pa.Table, is_whole: Mask, *lanes: Ints) -> Mask:
     """Return what lies between the first and the last that is whole in its lane: before and after
     these a recording begins and ends."""
-    start = numbers(spans["start_ns"])
+    start = read_numbers(spans["start_ns"])
     lane = Groups.by_keys(lanes)
     first = lane.min(np.where(is_whole, start, -NO_TIME))[lane.group_ids]
     last = lane.max(np.where(is_whole, start, NO_TIME))[lane.group_ids]
@@ -211,16 +217,16 @@ def _is_much(lost: Ints, of: Mask) -> bool:
 
 def _operators(spans: pa.Table, cpu_ops: pa.Table) -> Ints:
     """Return the operator that each activity or call is of by its id."""
-    ids = numbers(cpu_ops["external_id"])
+    ids = read_numbers(cpu_ops["external_id"])
     usable = np.flatnonzero(ids > 0)
-    wanted = numbers(spans["external_id"])
+    wanted = read_numbers(spans["external_id"])
     operators: Ints = np.where(wanted > 0, look_up(ids[usable], usable, wanted), NONE)
     return operators
 
 
 def _fast_products(kernels: pa.Table, cpu_ops: pa.Table, operator: Ints, facts: Facts) -> Ints:
     """Return the operators whose kernels would multiply faster than the GPU can."""
-    is_product = matching(kernels["family"], "gemm".__eq__)
+    is_product = match_texts(kernels["family"], "gemm".__eq__)
     products = np.unique(operator[is_product & (operator != NONE)])
     work = _flops(cpu_ops, products)
     if not work.any():

@@ -38,7 +38,7 @@ class Sample:
     time_ns: int | None
 
 
-def sample(line: str) -> Sample | None:
+def parse_sample(line: str) -> Sample | None:
     """Return the sample of a line; None: it is none."""
     match = _SAMPLE.match(line)
     if match is None:

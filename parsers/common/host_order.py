@@ -4,21 +4,21 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import (
+    build_numbers,
     codes_of,
-    number,
-    numbers,
+    read_booleans,
     read_keys,
+    read_numbers,
     read_times,
-    truths,
     with_column,
 )
 from htk.base.columns.groups import Groups
 from htk.base.columns.nesting import Nested, Threads
-from htk.base.columns.order import ordered
-from htk.base.columns.segments import heads
+from htk.base.columns.order import order_by
+from htk.base.columns.segments import mark_heads
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.schema import INT32, INT64
-from htk.parsers.common.doubtful import TICK_NS, Impossible, report
+from htk.parsers.common.doubtful import TICK_NS, Impossible, report_impossible
 from htk.parsers.common.mending import set_times
 
 _IDS = {"launches": "correlation", "cpu_ops": "external_id"}
@@ -42,7 +42,7 @@ def are_inner_steps(step: Ints, start: Ints, end: Ints) -> Mask:
     ##### 10 #####   ##### 11 #####
       ## 110 ##        ## 111 ##      these
     """
-    order = ordered(start, -end)
+    order = order_by(start, -end)
     reach = np.maximum.accumulate(end[order])
     is_longest = end[order] == reach
     holder = np.maximum.accumulate(np.where(is_longest, np.arange(len(order)), 0))
@@ -55,8 +55,8 @@ def are_inner_steps(step: Ints, start: Ints, end: Ints) -> Mask:
 
 def _host_steps(ranges: pa.Table) -> tuple[Ints, Ints]:
     """Return the number of each range's step, and which rows are steps of the host."""
-    step = numbers(ranges["step"], NONE)
-    return step, np.flatnonzero((step != NONE) & ~truths(ranges["on_gpu"]))
+    step = read_numbers(ranges["step"], NONE)
+    return step, np.flatnonzero((step != NONE) & ~read_booleans(ranges["on_gpu"]))
 
 
 def _unmark_inner_steps(tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
@@ -69,10 +69,12 @@ def _unmark_inner_steps(tables: dict[str, pa.Table], seen: list[Impossible]) -> 
     inner = host[are_inner_steps(step[host], start[host], end[host])]
     if not len(inner):
         return
-    report(seen, ranges, inner, "inner_step", "step inside a step of another number: not a step")
+    report_impossible(
+        seen, ranges, inner, "inner_step", "step inside a step of another number: not a step"
+    )
     outer = np.setdiff1d(step[host], step[inner])
     is_step = np.isin(step, outer)
-    tables["annotations"] = with_column(ranges, "step", number(step, INT32, is_step))
+    tables["annotations"] = with_column(ranges, "step", build_numbers(step, INT32, is_step))
 
 
 def _cut_long_steps(tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
@@ -80,18 +82,18 @@ def _cut_long_steps(tables: dict[str, pa.Table], seen: list[Impossible]) -> None
     ranges = tables["annotations"]
     step, host = _host_steps(ranges)
     start, end = read_times(ranges)
-    in_turn = host[ordered(start[host])]
+    in_turn = host[order_by(start[host])]
     if not (end[in_turn][:-1] > start[in_turn][1:] + TICK_NS).any():  # whatever their threads
         return
     threads = Threads().of(ranges, host)
-    order = ordered(threads, start[host])
+    order = order_by(threads, start[host])
     host = host[order]
     follows = threads[order][1:] == threads[order][:-1]
     is_long = follows & (step[host][1:] != step[host][:-1])
     is_long &= end[host][:-1] > start[host][1:] + TICK_NS
     long = np.flatnonzero(is_long)
     text = "step that goes on in the next one: cut where that begins"
-    report(seen, ranges, host[long], "long_step", text)
+    report_impossible(seen, ranges, host[long], "long_step", text)
     if len(long):
         set_times(tables, "annotations", host[long], None, start[host[long + 1]])
 
@@ -107,11 +109,11 @@ def _drop_repeated_calls(tables: dict[str, pa.Table], seen: list[Impossible]) ->
     moments = np.sort(start)
     if 3 * np.count_nonzero(moments[1:] == moments[:-1]) < calls.num_rows:
         return
-    ids = numbers(calls[_IDS[name]])
+    ids = read_numbers(calls[_IDS[name]])
     for numbers_too in (True, False):
         alike = (ids, start) if numbers_too else (start, end)
-        order = ordered(*alike)
-        again = order[~heads(*(column[order] for column in alike))]
+        order = order_by(*alike)
+        again = order[~mark_heads(*(column[order] for column in alike))]
         again = again[ids[again] > 0] if numbers_too else again[end[again] > start[again]]
         if 3 * len(again) < calls.num_rows:
             continue
@@ -121,7 +123,9 @@ def _drop_repeated_calls(tables: dict[str, pa.Table], seen: list[Impossible]) ->
     else:
         return
     text = "call or operator recorded twice, equal in all or all but its numbers: left out"
-    seen.append(Impossible("repeated_call", int(numbers(calls["event"])[again[0]]), text, repeats))
+    seen.append(
+        Impossible("repeated_call", int(read_numbers(calls["event"])[again[0]]), text, repeats)
+    )
     for name in tables.keys() - {"kernels"}:
         if numbers_too or "end_ns" in tables[name].column_names:
             tables[name] = _without_repeats(tables[name], numbers_too)
@@ -147,7 +151,7 @@ def _key_of(column: pa.ChunkedArray) -> Ints:
     if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
         return read_keys(column.cast(INT64))
     if pa.types.is_floating(column.type):
-        return numbers(column, np.nan).astype(np.float64).view(np.int64)
+        return read_numbers(column, np.nan).astype(np.float64).view(np.int64)
     return codes_of(column)[0].astype(np.int64)
 
 
@@ -189,6 +193,6 @@ def _cut_beyond_callers(tables: dict[str, pa.Table], seen: list[Impossible]) -> 
             [not n.startswith(_ASYNCHRONOUS) for n in tables[name]["name"].take(cut).to_pylist()]
         ]
         text = "call that lasts longer than the operator it is called by: cut where that ends"
-        report(seen, tables[name], cut, "long_call", text)
+        report_impossible(seen, tables[name], cut, "long_call", text)
         if len(cut):
             set_times(tables, name, cut, None, end[rows][cut])

@@ -9,13 +9,19 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers, read_times
-from htk.base.columns.order import ordered
-from htk.base.columns.segments import heads, running_max
+from htk.base.columns.arrow import codes_of, read_numbers, read_times
+from htk.base.columns.order import order_by
+from htk.base.columns.segments import mark_heads, running_max
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.humanize import format_duration
 from htk.base.mappings import Facts, NamedTables
-from htk.parsers.common.doubtful import TICK_NS, Impossible, name_doubtful, name_lost_gpu, report
+from htk.parsers.common.doubtful import (
+    TICK_NS,
+    Impossible,
+    name_doubtful,
+    name_lost_gpu,
+    report_impossible,
+)
 from htk.parsers.common.host_order import mend_host
 from htk.parsers.common.launch_order import FAR_NS, mend_launched
 from htk.parsers.common.mending import set_times, without_rows
@@ -72,12 +78,14 @@ class _Streams(NamedTuple):
     @classmethod
     def of(cls, kernels: pa.Table) -> "_Streams":
         start, end = read_times(kernels)
-        stream = numbers(kernels["stream"], NONE)
-        rows = np.flatnonzero((numbers(kernels["graph_id"]) <= 0) & (stream >= 0) & (end > start))
+        stream = read_numbers(kernels["stream"], NONE)
+        rows = np.flatnonzero(
+            (read_numbers(kernels["graph_id"]) <= 0) & (stream >= 0) & (end > start)
+        )
         names = ("device", "context", "stream", "start_ns", "end_ns", "correlation")
-        columns = [numbers(kernels[name], NONE)[rows] for name in names]
-        order = ordered(*columns)
-        first = heads(*(column[order] for column in columns[:3]))
+        columns = [read_numbers(kernels[name], NONE)[rows] for name in names]
+        order = order_by(*columns)
+        first = mark_heads(*(column[order] for column in columns[:3]))
         return cls(kernels, rows[order], first, columns[3][order], columns[4][order])
 
     def now(self, tables: NamedTables) -> "_Streams":
@@ -90,7 +98,7 @@ def _drop_repeats(streams: _Streams, tables: dict[str, pa.Table], seen: list[Imp
     """Leave out what a GPU is told to have done twice: at one time, or by one launch and beginning
     before the first has ended."""
     kernels, order, first, start, end = streams
-    correlation = numbers(kernels["correlation"], NONE)[order]
+    correlation = read_numbers(kernels["correlation"], NONE)[order]
     alike = ~first & (correlation >= 0)
     for values in (end - start, codes_of(kernels["name"])[0][order]):
         alike[1:] &= values[1:] == values[:-1]
@@ -101,7 +109,7 @@ def _drop_repeats(streams: _Streams, tables: dict[str, pa.Table], seen: list[Imp
     if not len(repeats):
         return
     text = "activity recorded twice, of one name, time and stream: left out"
-    report(seen, kernels, repeats, "repeated_activity", text)
+    report_impossible(seen, kernels, repeats, "repeated_activity", text)
     tables["kernels"] = without_rows(kernels, repeats)
 
 
@@ -116,7 +124,7 @@ def _overlong(streams: _Streams) -> tuple[Mask, Ints]:
     """
     kernels, order, first, start, end = streams
     is_long = np.zeros(kernels.num_rows, bool)
-    cut = numbers(kernels["end_ns"])
+    cut = read_numbers(kernels["end_ns"])
     if not (~first[1:] & (end[1:] < end[:-1])).any():  # none outlasts the next one
         return is_long, cut
     # The earliest end of what follows: a running minimum from the stream's end.
@@ -144,12 +152,12 @@ def _mend_overruns(
     rows = np.flatnonzero(is_long)
     if not len(rows):
         return
-    over = format_duration(int((numbers(kernels["end_ns"]) - cut).sum()))
+    over = format_duration(int((read_numbers(kernels["end_ns"]) - cut).sum()))
     text = f"activity that lasts over those that follow on its stream, by {over} in all"
     if keep_overruns:
-        report(seen, kernels, rows, "overrun_kept", f"{text}: kept, as asked")
+        report_impossible(seen, kernels, rows, "overrun_kept", f"{text}: kept, as asked")
         return
-    report(seen, kernels, rows, "overrun", f"{text}: cut there")
+    report_impossible(seen, kernels, rows, "overrun", f"{text}: cut there")
     set_times(tables, "kernels", rows, None, cut[rows])
 
 
@@ -162,7 +170,7 @@ def _name_crowded(streams: _Streams, seen: list[Impossible]) -> None:
     rows = order[np.flatnonzero(beside) + _BESIDE]
     if len(rows) >= _FEWEST:
         text = "activity that runs beside three others of its stream, which runs in order: kept"
-        report(seen, kernels, rows, "crowded_stream", text)
+        report_impossible(seen, kernels, rows, "crowded_stream", text)
 
 
 def _mend_endless(tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
@@ -180,7 +188,7 @@ def _mend_endless(tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
     over_ns = int(end[last]) - ended
     if over_ns <= max(_ENDLESS_NS, _ENDLESS_TIMES * (ended - int(start.min()))):
         return
-    event = int(numbers(events["event"])[last])
+    event = int(read_numbers(events["event"])[last])
     holder = next((n for n in _TIMED if n in tables and len(_rows_of(tables[n], event))), None)
     if holder is None:
         return
@@ -189,7 +197,7 @@ def _mend_endless(tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
     if start[last] - ended > FAR_NS:
         if holder != "annotations":  # a range of the user's may hold nothing
             text = f"event {over} after all others, left out"
-            report(seen, tables[holder], rows, "stray_time", text)
+            report_impossible(seen, tables[holder], rows, "stray_time", text)
             tables[holder] = without_rows(tables[holder], rows)
             tables["events"] = without_rows(events, np.array([last]))
         return
@@ -200,13 +208,17 @@ def _mend_endless(tables: dict[str, pa.Table], seen: list[Impossible]) -> None:
         codes = codes_of(events[column])[0]
         is_later &= codes == codes[last]
     text = f"event that outlasts all others by {over}"
-    is_range = holder == "annotations" and numbers(tables[holder]["step"], NONE)[rows[0]] == NONE
+    is_range = (
+        holder == "annotations" and read_numbers(tables[holder]["step"], NONE)[rows[0]] == NONE
+    )
     if holder in ("cpu_ops", "launches") and is_later.any():
         set_times(tables, holder, rows, None, np.int64(ended))
-        report(seen, tables[holder], rows, "endless", f"{text}: cut where they end")
+        report_impossible(seen, tables[holder], rows, "endless", f"{text}: cut where they end")
     elif not is_range and end[last] - start[last] > over_ns // 2:
-        report(seen, tables[holder], rows, "outlasting", f"{text}: kept, nothing saw its end")
+        report_impossible(
+            seen, tables[holder], rows, "outlasting", f"{text}: kept, nothing saw its end"
+        )
 
 
 def _rows_of(spans: pa.Table, event: int) -> Ints:
-    return np.flatnonzero(numbers(spans["event"], NONE) == event)
+    return np.flatnonzero(read_numbers(spans["event"], NONE) == event)

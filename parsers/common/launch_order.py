@@ -9,14 +9,14 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, numbers, read_times
+from htk.base.columns.arrow import codes_of, match_texts, read_numbers, read_times
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
-from htk.base.columns.segments import SegmentTimes, heads, running_max
+from htk.base.columns.order import order_by
+from htk.base.columns.segments import SegmentTimes, mark_heads, running_max
 from htk.base.columns.types import NO_TIME, NONE, Ints, Mask
 from htk.base.core.humanize import format_duration
 from htk.base.mappings import NamedTables
-from htk.parsers.common.doubtful import TICK_NS, Impossible, report
+from htk.parsers.common.doubtful import TICK_NS, Impossible, report_impossible
 from htk.parsers.common.mending import set_times, without_rows
 from htk.quantities.derived.links import is_ambiguous
 
@@ -38,7 +38,7 @@ def mend_launched(tables: dict[str, pa.Table], is_overlong: Mask, seen: list[Imp
     if is_far.any():
         far = np.flatnonzero(is_far)
         text = "activity a minute and more after its launch and all other work: left out"
-        report(seen, tables["kernels"], far, "far_activity", text)
+        report_impossible(seen, tables["kernels"], far, "far_activity", text)
         tables["kernels"] = without_rows(tables["kernels"], far)
         is_overlong = is_overlong[~is_far]
         launched = _Launched.of(tables)
@@ -51,7 +51,7 @@ def mend_launched(tables: dict[str, pa.Table], is_overlong: Mask, seen: list[Imp
     if not is_suspect.any():
         return
     is_suspect &= ~is_ambiguous(kernels, launches)
-    device = numbers(kernels["device"], NONE)
+    device = read_numbers(kernels["device"], NONE)
     alone = np.zeros(len(start), bool)
     for gpu in np.unique(device[is_suspect]).tolist():
         of_gpu = launched.is_launched & (device == gpu)
@@ -70,8 +70,8 @@ def mend_launched(tables: dict[str, pa.Table], is_overlong: Mask, seen: list[Imp
 def _share_ids(ids: Ints) -> Mask:
     """Return which activities have an id that others have: of a graph, or from before the recording
     with an id used anew."""
-    order = ordered(ids)
-    again = ~heads(ids[order])
+    order = order_by(ids)
+    again = ~mark_heads(ids[order])
     shared = np.zeros(len(ids), bool)
     shared[order] = again | np.append(again[1:], False)
     return shared
@@ -96,14 +96,14 @@ def _shift(suspect: Ints, launched: Ints, early_ns: Ints, late_ns: Ints) -> int:
 def _far_ones(tables: NamedTables, launched: "_Launched") -> Mask:
     """Return what begins a minute after its launch on a GPU that did nothing meanwhile."""
     kernels = tables["kernels"]
-    start = numbers(kernels["start_ns"])
+    start = read_numbers(kernels["start_ns"])
     is_far = np.zeros(len(start), bool)
     late = np.flatnonzero(launched.is_launched & (start - launched.first_ns > FAR_NS))
     if not len(late):
         return is_far
     last = launched.calls.last(launched.ids[late], start[late])
-    late = late[start[late] - numbers(tables["launches"]["start_ns"])[last] > FAR_NS]
-    end = np.sort(numbers(kernels["end_ns"]))
+    late = late[start[late] - read_numbers(tables["launches"]["start_ns"])[last] > FAR_NS]
+    end = np.sort(read_numbers(kernels["end_ns"]))
     before = np.searchsorted(end, start[late], "right") - 1
     idle_ns = start[late] - np.where(before >= 0, end[before], start.min())
     is_far[late[idle_ns > FAR_NS]] = True
@@ -119,12 +119,12 @@ def _tell_clock(
         f"GPU {max(gpu, 0)}'s clock is at least {format_duration(abs(shift_ns))} {way} the host's"
         f" (activities {why}): its times are moved by that"
     )
-    report(seen, kernels, suspect, "gpu_clock", text)
+    report_impossible(seen, kernels, suspect, "gpu_clock", text)
 
 
 def _shift_clock(tables: dict[str, pa.Table], gpu: int, shift_ns: int) -> None:
     for name in tables.keys() & {"kernels", "annotations"}:
-        rows = np.flatnonzero(numbers(tables[name]["device"], NONE) == gpu)
+        rows = np.flatnonzero(read_numbers(tables[name]["device"], NONE) == gpu)
         start, end = read_times(tables[name])
         set_times(tables, name, rows, start[rows] + shift_ns, end[rows] + shift_ns)
 
@@ -141,9 +141,9 @@ class _Launched(NamedTuple):
     @classmethod
     def of(cls, tables: NamedTables) -> "_Launched":
         launches = tables["launches"]
-        ids = numbers(launches["correlation"], NONE)
-        calls = SegmentTimes(ids, numbers(launches["start_ns"]))
-        wanted = numbers(tables["kernels"]["correlation"], NONE)
+        ids = read_numbers(launches["correlation"], NONE)
+        calls = SegmentTimes(ids, read_numbers(launches["start_ns"]))
+        wanted = read_numbers(tables["kernels"]["correlation"], NONE)
         sorted_ids = ids[calls.order]
         first = np.minimum(np.searchsorted(sorted_ids, wanted), len(sorted_ids) - 1)
         is_launched = (wanted >= 0) & (sorted_ids[first] == wanted)
@@ -154,13 +154,13 @@ class _Launched(NamedTuple):
         activity was launched; _NEVER: none did, or its process has several GPUs."""
         launches = tables["launches"]
         waited = np.full(len(self.ids), _NEVER)
-        waits = np.flatnonzero(matching(launches["name"], lambda name: name.startswith(_WAITS)))
+        waits = np.flatnonzero(match_texts(launches["name"], lambda name: name.startswith(_WAITS)))
         if not len(waits):
             return waited
         process = codes_of(launches["process"])[0].astype(np.int64)
         rows = np.flatnonzero(self.is_launched)
         of_process = process[self.first_row[rows]]
-        device = numbers(tables["kernels"]["device"], NONE)[rows]
+        device = read_numbers(tables["kernels"]["device"], NONE)[rows]
         gpus = Groups.by_keys([of_process, device]).keys[:, 0]
         alone = rows[np.isin(of_process, np.flatnonzero(np.bincount(gpus + 1) == 1) - 1)]
         if not len(alone):
@@ -193,19 +193,21 @@ def _place(
     is_endless = alone & (length > longest + LATE_NS) & (waited_ns != _NEVER)
     stays = is_endless & (launched.first_ns <= start) & (start < waited_ns)
     text = "activity that goes on after a call that waited for it returned: cut there"
-    report(seen, kernels, np.flatnonzero(is_endless), "endless", text)
+    report_impossible(seen, kernels, np.flatnonzero(is_endless), "endless", text)
     kinds = (
         ("early_activity", start < launched.first_ns, "begins before the call that launched it"),
         ("late_activity", start >= launched.first_ns, "ends after a call that waited for it"),
     )
     for kind, is_kind, what in kinds:
         rows = np.flatnonzero(alone & is_kind & ~is_endless)
-        report(seen, kernels, rows, kind, f"activity that {what}: moved behind its launch")
+        report_impossible(
+            seen, kernels, rows, kind, f"activity that {what}: moved behind its launch"
+        )
     begin = np.where(alone & ~stays, launched.first_ns, start)
     length = np.where(is_endless, np.where(stays, waited_ns - start, longest), length)
-    columns = [numbers(kernels[name], NONE) for name in ("device", "context", "stream")]
-    order = ordered(*columns, np.where(launched.is_launched, launched.first_ns, start))
-    first = heads(*(column[order] for column in columns))
+    columns = [read_numbers(kernels[name], NONE) for name in ("device", "context", "stream")]
+    order = order_by(*columns, np.where(launched.is_launched, launched.first_ns, start))
+    first = mark_heads(*(column[order] for column in columns))
     spent = np.cumsum(length[order])
     ends = np.empty_like(end)
     ends[order] = spent + running_max(first, begin[order] - spent + length[order])

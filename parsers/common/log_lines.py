@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime
 from htk.base.core.parser import Source
 from htk.base.io.decompress import Stream, open_stream
 from htk.parsers.common.log_records import Issues, note_damage, report_progress
-from htk.parsers.common.log_times import STAMP, YearHint, dated, time_ns
+from htk.parsers.common.log_times import STAMP, YearHint, parse_date, time_ns
 
 LONGEST_LOG_LINE = 1 << 16
 LONGEST_RECORD = 1 << 26  # of one line that is JSON
@@ -57,7 +57,7 @@ def read_lines(
             if size > longest:
                 issues.add("overlong_line", f"only its first {longest:,} bytes are read", offset)
             line = unprefixed(offset, data.decode("utf8", "replace"), hint)
-            if line.stamp and (day := dated(line.stamp)):
+            if line.stamp and (day := parse_date(line.stamp)):
                 hint = YearHint(near=day)
             if match := SECTION.match(line.text):
                 stamp = _stamp_in_name(source.file_name, hint)
@@ -205,5 +205,5 @@ def unprefixed(offset: int, text: str, hint: YearHint | None = None) -> LogLine:
         else:
             break
     if match := STAMP.match(text, begin):  # the program's own is nearer than a collector's
-        stamp = match[0] if match[1] or not dated(stamp) else stamp
+        stamp = match[0] if match[1] or not parse_date(stamp) else stamp
     return LogLine(offset, text[begin:] if begin else text, origin, rank, stamp, hint)

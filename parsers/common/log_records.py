@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from htk.base.columns.arrow import texts, without
+from htk.base.columns.arrow import build_texts, drop_fields
 from htk.base.core.parser import Source
 from htk.base.errors import MalformedTrace
 from htk.base.io.decompress import Stream, open_stream
@@ -46,7 +46,7 @@ class Issues:
             {"kind": kind, "offset": offset, "text": text, "count": count}
             for kind, offset, text, count in [*self._rows, *more]
         ]
-        schema = without(PARSE_ISSUES, "rank", "cycle", "file")
+        schema = drop_fields(PARSE_ISSUES, "rank", "cycle", "file")
         return pa.Table.from_pylist(rows, schema=schema)
 
 
@@ -56,7 +56,7 @@ def table_of(name: str, rows: Sequence[Facts], *, of_one_rank: bool) -> pa.Table
     The file is known to whoever opened it.
     """
     left_out = ("rank", "cycle", "file") if of_one_rank else ("cycle", "file")
-    schema = without(TABLES[name], *left_out)
+    schema = drop_fields(TABLES[name], *left_out)
     try:
         return _table(rows, schema)
     except (pa.ArrowException, OverflowError):  # damage: some value is none of its column
@@ -91,7 +91,7 @@ def _table(rows: Sequence[Facts], schema: pa.Schema) -> pa.Table:
     columns = []
     for field in schema:
         values = [row.get(field.name) for row in rows]
-        columns.append(texts(values) if field.type == TEXT else pa.array(values, field.type))
+        columns.append(build_texts(values) if field.type == TEXT else pa.array(values, field.type))
     return pa.table(columns, schema=schema)
 
 

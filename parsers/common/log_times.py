@@ -36,7 +36,7 @@ class YearHint:
         return past[-1] if past else None
 
 
-def dated(text: str) -> date | None:
+def parse_date(text: str) -> date | None:
     """Return the day of a full date at a text's begin."""
     try:
         return date.fromisoformat(text[:10])

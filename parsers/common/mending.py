@@ -3,8 +3,8 @@
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, numbers, with_column
-from htk.base.columns.order import ordered
+from htk.base.columns.arrow import build_numbers, read_numbers, with_column
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Ints
 from htk.base.schema import INT64
 
@@ -17,15 +17,15 @@ def set_times(
     tables: dict[str, pa.Table], name: str, rows: Ints, start: Ints | None, end: Ints | np.int64
 ) -> None:
     """Let rows begin (None: as they do) and end elsewhere, in their table and in that of events."""
-    events = numbers(tables[name]["event"])[rows]
+    events = read_numbers(tables[name]["event"])[rows]
     for holder in {name, "events"} & tables.keys():
         table = tables[holder]
-        numbered = numbers(table["event"])
-        order = ordered(numbered)
+        numbered = read_numbers(table["event"])
+        order = order_by(numbered)
         own = order[np.searchsorted(numbered[order], events)]
         for column, times in (("start_ns", start), ("end_ns", end)):
             if times is not None:
-                moved = numbers(table[column]).copy()
+                moved = read_numbers(table[column]).copy()
                 moved[own] = times
-                table = with_column(table, column, number(moved, INT64))
+                table = with_column(table, column, build_numbers(moved, INT64))
         tables[holder] = table

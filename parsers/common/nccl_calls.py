@@ -6,7 +6,7 @@ from htk.base.names.collectives import NCCL_DTYPES, dtype_bytes
 _ROOTED = ("broadcast", "reduce", "gather", "scatter")
 
 
-def ends(kind: str, rank: int | None) -> Fields:
+def find_call_ends(kind: str, rank: int | None) -> Fields:
     """Return what NCCL calls root is the root of a rooted call, and the peer of a message."""
     return {
         "root": rank if kind in _ROOTED else None,
@@ -29,7 +29,9 @@ def bytes_of_rank(kind: str, size: int | None, ranks: int | None) -> dict[str, i
     return {"in_bytes": into, "out_bytes": out}
 
 
-def sizes(kind: str, count: int | None, dtype: str | None, ranks: int | None) -> Fields:
+def compute_call_sizes(
+    kind: str, count: int | None, dtype: str | None, ranks: int | None
+) -> Fields:
     """Return the elements and bytes in and out, as columns of `collectives`.
 
     NCCL's count is per rank in all_gather (sent), reduce_scatter (received), gather and scatter,

@@ -14,21 +14,21 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import (
+    build_texts,
     constant_text,
-    matching,
-    numbers,
+    mark_valid,
+    match_texts,
+    read_booleans,
+    read_numbers,
     read_times,
-    texts,
-    truths,
-    valid,
 )
 from htk.base.columns.nesting import Int32, Nested, Threads
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
-from htk.base.names.collectives import annotated, collective_type, comm_rule
+from htk.base.names.collectives import collective_type, comm_rule, parse_c10d_range
 from htk.base.schema import INT32, INT64
-from htk.parsers.common.nccl_calls import bytes_of_rank, ends
-from htk.parsers.common.span_tables import optional, table
+from htk.parsers.common.nccl_calls import bytes_of_rank, find_call_ends
+from htk.parsers.common.span_tables import build_optional, build_process_table
 from htk.quantities.derived.links import look_up
 
 CALL = re.compile(r"^p?nccl[A-Z]\w+$")
@@ -59,12 +59,12 @@ class NcclCalls:
     @classmethod
     def of(cls, calls: pa.Table, threads: Threads) -> "NcclCalls":
         thread = threads.of(calls).astype(np.int64)
-        order = ordered(thread, numbers(calls["start_ns"]))
+        order = order_by(thread, read_numbers(calls["start_ns"]))
         calls = calls.take(pa.array(order))
         thread = thread[order]
-        opens = matching(calls["name"], _START.__eq__)
-        closes = matching(calls["name"], _END.__eq__)
-        moves = matching(calls["name"], lambda name: _MOVES.match(name) is not None)
+        opens = match_texts(calls["name"], _START.__eq__)
+        closes = match_texts(calls["name"], _END.__eq__)
+        moves = match_texts(calls["name"], lambda name: _MOVES.match(name) is not None)
         group = _groups(thread, opens, closes)
         return cls(calls, thread, *read_times(calls), group, moves)
 
@@ -96,7 +96,7 @@ class NcclCalls:
 
     @cached_property
     def _by_group(self) -> tuple[Ints, Ints]:
-        order = ordered(self.group)
+        order = order_by(self.group)
         return self.group[order], order
 
 
@@ -123,7 +123,7 @@ def _groups(thread: Ints, opens: Mask, closes: Mask) -> Ints:
     return group
 
 
-def collectives(
+def build_collectives(
     source: str,
     kernels: pa.Table,
     launches: pa.Table,
@@ -135,24 +135,26 @@ def collectives(
 
     `stated`: what the recording itself says of each of these kernels, in their order.
     """
-    gpu = kernels.filter(pa.array(matching(kernels["kind"], "comm".__eq__)))
+    gpu = kernels.filter(pa.array(match_texts(kernels["kind"], "comm".__eq__)))
     threads = Threads()
     ranges = NcclCalls.of(calls, threads)
     launch = _launches(gpu, launches)
     thread = take_or(threads.of(launches), launch, np.int32(NONE))
-    moment = take_or(numbers(launches["start_ns"]), launch)
+    moment = take_or(read_numbers(launches["start_ns"]), launch)
     call = np.where(launch == NONE, NONE, ranges.nested.around(thread, moment))
     named = _range_types(annotations, threads, thread, moment, launch)
     rows = _described(gpu, ranges, call, named)
     for row, facts in zip(rows, stated, strict=False):
         row.update(facts)
-    return table("collectives", _columns(source, gpu, rows, moment), len(gpu))
+    return build_process_table("collectives", _columns(source, gpu, rows, moment), len(gpu))
 
 
 def _launches(gpu: pa.Table, launches: pa.Table) -> Ints:
-    with_id = np.flatnonzero(valid(launches["correlation"]))
-    rows = look_up(numbers(launches["correlation"])[with_id], with_id, numbers(gpu["correlation"]))
-    return np.where(valid(gpu["correlation"]), rows, NONE)
+    with_id = np.flatnonzero(mark_valid(launches["correlation"]))
+    rows = look_up(
+        read_numbers(launches["correlation"])[with_id], with_id, read_numbers(gpu["correlation"])
+    )
+    return np.where(mark_valid(gpu["correlation"]), rows, NONE)
 
 
 def _range_types(
@@ -161,15 +163,15 @@ def _range_types(
     """Return what c10d calls each collective: the type of the range `nccl:…` round its launch."""
     ranges = annotations.filter(
         pa.array(
-            matching(annotations["name"], lambda name: annotated(name) is not None)
-            & ~truths(annotations["on_gpu"])
+            match_texts(annotations["name"], lambda name: parse_c10d_range(name) is not None)
+            & ~read_booleans(annotations["on_gpu"])
         )
     )
     if not len(ranges):
         return [None] * len(launch)
     start, end = read_times(ranges)
     around = Nested(threads.of(ranges), start, end).around(thread, moment)
-    rules = [annotated(name) for name in ranges["name"].to_pylist()]
+    rules = [parse_c10d_range(name) for name in ranges["name"].to_pylist()]
     types = [*(rule.collective if rule else None for rule in rules), None]
     return [
         types[k] if launched != NONE else None for k, launched in zip(around, launch, strict=True)
@@ -181,7 +183,7 @@ def _described(
 ) -> list[dict[str, object]]:
     """Return type, size and communicator of each kernel. In a group that launched several kernels
     the k-th stands for the k-th call if there are as many, else none is told apart."""
-    started = numbers(gpu["start_ns"])
+    started = read_numbers(gpu["start_ns"])
     launched: dict[tuple[str, int], list[int]] = {}
     for row, k in enumerate(call.tolist()):  # collectives, not events
         if k != NONE:
@@ -228,7 +230,7 @@ def _summed(members: list[dict[str, object]], calls: NcclCalls) -> dict[str, obj
     if len(members) == 1:
         only = members[0]
         rank = only["root"] if only["root"] is not None else only["peer"]
-        facts |= ends(kind, rank)  # type: ignore[arg-type]
+        facts |= find_call_ends(kind, rank)  # type: ignore[arg-type]
     return facts
 
 
@@ -242,13 +244,13 @@ def _columns(
     columns = {
         "source": constant_text(source, len(gpu)),
         "timing": constant_text("gpu", len(gpu)),
-        "enqueue_ns": optional(moment, moment != NONE),
+        "enqueue_ns": build_optional(moment, moment != NONE),
         **{name: gpu[name] for name in ("event", "device", "stream", "start_ns", "end_ns")},
         "comm_hash": pa.array([row.get("comm_hash") for row in rows], pa.uint64()),
-        "inferred_columns": texts([None] * len(gpu)),
+        "inferred_columns": build_texts([None] * len(gpu)),
     }
     for name in ("type", "raw_name", "library"):
-        columns[name] = texts([row[name] for row in rows])  # type: ignore[misc]
+        columns[name] = build_texts([row[name] for row in rows])  # type: ignore[misc]
     for name in ("group_size", "comm_rank", "root", "peer"):
         columns[name] = pa.array([_small(row.get(name)) for row in rows], INT32)
     for name in ("in_bytes", "out_bytes"):

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import mapped, number, numbers, valid
+from htk.base.columns.arrow import build_numbers, map_texts, mark_valid, read_numbers
 from htk.base.core.stated_counts import INDEX, STEP
 from htk.base.errors import MalformedTrace, UsageError
 from htk.base.mappings import Facts
@@ -66,7 +66,7 @@ def are_rows(columns: list[str]) -> bool:
     return timed and {"type", "step"} <= roles and bool(roles & {"rank", "dp_rank"})
 
 
-def wanted(columns: list[str]) -> list[str]:
+def select_read_columns(columns: list[str]) -> list[str]:
     """Return the columns that are read; of several for one thing the first."""
     roles: dict[str, str] = {}
     for column in columns:
@@ -103,19 +103,19 @@ def operations_table(
     length = len(by_role["type"][0])
     start, end, timed = _times(name, by_role, time_unit)
     step, stepped = _whole(by_role.get("step"), length)
-    type_ = mapped(by_role["type"][0].cast(TEXT), operation_type)
+    type_ = map_texts(by_role["type"][0].cast(TEXT), operation_type)
     stepped &= STEP.believes_each(step)
-    good = timed & stepped & valid(type_)
+    good = timed & stepped & mark_valid(type_)
     _count(issues, timed, stepped)
     filled: dict[str, pa.Array] = {
         "type": type_,
-        "step": number(np.where(stepped, step, 0), INT32),
+        "step": build_numbers(np.where(stepped, step, 0), INT32),
     }
-    filled |= {"start_ns": number(start, INT64), "end_ns": number(end, INT64)}
+    filled |= {"start_ns": build_numbers(start, INT64), "end_ns": build_numbers(end, INT64)}
     for role in ("rank", "dp_rank", "stage", "chunk", "micro_batch", "index_in_type"):
         values, has_value = _whole(by_role.get(role), length)
         has_value &= INDEX.believes_each(values)  # -1 is how loggers say none
-        filled[role] = number(np.where(has_value, values, 0), INT32, has_value)
+        filled[role] = build_numbers(np.where(has_value, values, 0), INT32, has_value)
     filled |= _workers(filled, by_role)
     schema = pa.schema([f for f in TABLES["job_operations"] if f.name != "cycle"])
     table = pa.table([filled[field.name] for field in schema], schema=schema)
@@ -127,7 +127,7 @@ def _workers(filled: dict[str, pa.Array], by_role: _ByRole) -> dict[str, pa.Arra
     defaults: dict[str, pa.Array] = {}
     length = len(filled["type"])
     if "stage" not in by_role:
-        defaults["stage"] = number(np.zeros(length, np.int64), INT32)
+        defaults["stage"] = build_numbers(np.zeros(length, np.int64), INT32)
         if "dp_rank" not in by_role:
             defaults["dp_rank"] = filled["rank"]
     return defaults
@@ -152,14 +152,14 @@ def _moments(
     if pa.types.is_timestamp(values.type) or pa.types.is_duration(values.type):
         unit = values.type.unit
         values = values.cast(INT64)
-    has_time = valid(values)
+    has_time = mark_valid(values)
     if pa.types.is_integer(values.type):
-        integral = numbers(values).astype(np.int64)
+        integral = read_numbers(values).astype(np.int64)
         unit = unit or like or _unit_by_size(name, integral[has_time])
         has_time = has_time & (np.abs(integral) < _FURTHEST // _UNITS[unit])
         return np.where(has_time, integral, 0) * _UNITS[unit], unit, has_time
     try:
-        real = numbers(values.cast(FLOAT64), np.nan)
+        real = read_numbers(values.cast(FLOAT64), np.nan)
     except pa.ArrowInvalid:
         raise MalformedTrace(f"{name}: times are not numbers, e.g. {values[0].as_py()!r}") from None
     unit = unit or like or "s"
@@ -193,10 +193,10 @@ def _whole(column: Any, length: int) -> tuple[NDArray[np.int64], NDArray[np.bool
         real = pc.cast(values, FLOAT64, safe=False) if _numeric(values) else None
         if real is None:
             return np.zeros(length, np.int64), np.zeros(length, bool)
-        data = numbers(real, np.nan)
+        data = read_numbers(real, np.nan)
         is_number = np.isfinite(data) & (np.abs(data) < 2**53)
         return np.where(is_number, data, 0).astype(np.int64), is_number
-    return numbers(values).astype(np.int64), valid(values)
+    return read_numbers(values).astype(np.int64), mark_valid(values)
 
 
 def _numeric(values: Any) -> bool:

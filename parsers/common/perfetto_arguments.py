@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from htk.parsers.common.log_records import Issues
-from htk.parsers.common.wire import BYTES, EIGHT_BYTES, VARINT, Cut, Field, fields, signed
+from htk.parsers.common.wire import BYTES, EIGHT_BYTES, VARINT, Cut, Field, read_fields, read_signed
 
 _PACKET, _TIME, _SEQUENCE, _FLAGS = 1, 8, 10, 13
 _CLEARED = 1
@@ -41,7 +41,7 @@ class Packet(NamedTuple):
 def read_packets(data: bytes, issues: Issues, take: Callable[[Packet], None]) -> None:
     """Give each packet to who takes it; what is damaged is an issue."""
     try:
-        for packet in fields(data, 0, len(data)):
+        for packet in read_fields(data, 0, len(data)):
             if packet.number != _PACKET or packet.kind != BYTES:
                 continue
             try:
@@ -55,7 +55,7 @@ def read_packets(data: bytes, issues: Issues, take: Callable[[Packet], None]) ->
 def _read_packet(data: bytes, packet: Field) -> Packet:
     numbers = {_TIME: 0, _SEQUENCE: 0, _FLAGS: 0}
     parts: dict[int, Field] = {}
-    for part in fields(data, packet.start, packet.end):
+    for part in read_fields(data, packet.start, packet.end):
         if part.kind == BYTES:
             parts[part.number] = part
         elif part.kind == VARINT and part.number in numbers:
@@ -71,7 +71,7 @@ def read_argument(
     entries: dict[str, Any] = {}
     items: list[Any] = []
     value: Any = None
-    for part in fields(data, annotation.start, annotation.end):
+    for part in read_fields(data, annotation.start, annotation.end):
         if part.kind == VARINT:
             if part.number == _KEY_ID:
                 key = interned[KEYS].get(part.value, "")
@@ -80,7 +80,7 @@ def read_argument(
             elif part.number == _BOOL:
                 value = bool(part.value)
             elif part.number in (_UINT, _INT, _POINTER):
-                value = signed(part.value)
+                value = read_signed(part.value)
         elif part.kind == EIGHT_BYTES and part.number == _DOUBLE:
             value = read_double(data, part)
         elif part.kind == BYTES:

@@ -10,21 +10,28 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, mapped, matching, number, text, texts
+from htk.base.columns.arrow import (
+    build_numbers,
+    build_texts,
+    codes_of,
+    decode_texts,
+    map_texts,
+    match_texts,
+)
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.parser import Parsed
 from htk.base.schema import FLOAT64, INT32, INT64, STRING
 from htk.parsers.common.log_records import Issues
-from htk.parsers.common.nccl_ranges import CALL, FACTS, collectives
+from htk.parsers.common.nccl_ranges import CALL, FACTS, build_collectives
 from htk.parsers.common.span_tables import (
-    activities,
-    dimensions,
-    empty,
+    build_activities,
+    build_empty_table,
+    build_optional,
+    build_process_table,
+    build_recording,
     int_texts,
-    optional,
-    recording,
+    spell_dimensions,
     step_numbers,
-    table,
 )
 
 # As Kineto writes copies; where host memory is pinned rocprofv3 does not say.
@@ -82,14 +89,14 @@ def tables(pid: int, kernels: GpuWork, copies: GpuWork, calls: ApiCalls) -> dict
     activity_parts = [
         maker(work) for maker, work in ((_kernels, kernels), (_copies, copies)) if len(work)
     ]
-    domain = mapped(calls.domain, lambda d: _CALLS.get(d.partition("_")[0]))
+    domain = map_texts(calls.domain, lambda d: _CALLS.get(d.partition("_")[0]))
     launched = np.flatnonzero(codes_of(domain)[0] >= 0)
     by_name = {
-        "launches": table(
+        "launches": build_process_table(
             "launches",
             {
                 "api": domain.take(pa.array(launched)),
-                "correlation": optional(
+                "correlation": build_optional(
                     calls.correlation[launched], calls.correlation[launched] > 0
                 ),
                 **_on_thread(calls, launched, pid),
@@ -114,11 +121,11 @@ def one_process(
     issues: Issues,
 ) -> Parsed:
     """Return the recording of one process, with its collectives."""
-    parsed = recording(tables(pid, kernels, copies, calls), facts, rank, issues)
+    parsed = build_recording(tables(pid, kernels, copies, calls), facts, rank, issues)
     own = dict(parsed.tables)
-    own["collectives"] = collectives(
+    own["collectives"] = build_collectives(
         source,
-        own.get("kernels", empty("kernels")),
+        own.get("kernels", build_empty_table("kernels")),
         own["launches"],
         rccl_calls(calls, pid),
         own["annotations"],
@@ -129,8 +136,8 @@ def one_process(
 def rccl_calls(calls: ApiCalls, pid: int) -> pa.Table:
     """Return the calls of RCCL, which tell the type of a collective but not its size."""
     chosen = np.flatnonzero(
-        matching(calls.name, lambda name: CALL.match(name) is not None)
-        & matching(calls.domain, lambda d: d.startswith("RCCL"))
+        match_texts(calls.name, lambda name: CALL.match(name) is not None)
+        & match_texts(calls.domain, lambda d: d.startswith("RCCL"))
     )
     columns = _on_thread(calls, chosen, pid)
     unknown = {
@@ -141,23 +148,23 @@ def rccl_calls(calls: ApiCalls, pid: int) -> pa.Table:
 
 def _annotations(calls: ApiCalls, pid: int) -> pa.Table:
     """Return the ranges of roctx and calls of RCCL; a mark is no range."""
-    marker = matching(calls.domain, lambda d: d.startswith("MARKER_CORE"))
-    ranges = matching(calls.domain, "MARKER_CORE_RANGE_API".__eq__)
+    marker = match_texts(calls.domain, lambda d: d.startswith("MARKER_CORE"))
+    ranges = match_texts(calls.domain, "MARKER_CORE_RANGE_API".__eq__)
     if ranges.any():  # newer versions write the calls of roctx beside the ranges
         marker = ranges
-    marker &= ~matching(calls.name, lambda name: _MARK.match(name) is not None)
+    marker &= ~match_texts(calls.name, lambda name: _MARK.match(name) is not None)
     marker &= calls.end > calls.start
-    rccl = matching(calls.domain, lambda d: d.startswith("RCCL"))
+    rccl = match_texts(calls.domain, lambda d: d.startswith("RCCL"))
     chosen = np.flatnonzero(marker | rccl)
     columns = _on_thread(calls, chosen, pid)
     spent = calls.end[chosen] - calls.start[chosen]
     steps = step_numbers(columns["name"], spent)
-    return table(
+    return build_process_table(
         "annotations",
         {
             **columns,
             "on_gpu": pa.array(np.zeros(len(chosen), bool)),
-            "step": optional(steps, steps >= 0, INT32),
+            "step": build_optional(steps, steps >= 0, INT32),
         },
         len(chosen),
     )
@@ -169,7 +176,7 @@ def _kernels(work: GpuWork) -> pa.Table:
         np.where((grid >= 0) & (block > 0), -(-grid // np.maximum(block, 1)), -1)
         for grid, block in zip(work.grid, work.block, strict=True)
     ]
-    return activities(
+    return build_activities(
         0,
         work.name,
         work.start,
@@ -177,19 +184,19 @@ def _kernels(work: GpuWork) -> pa.Table:
         work.device,
         work.stream,
         work.correlation,
-        grid=dimensions(blocks),
-        block=dimensions(list(work.block)),
-        registers=optional(work.registers, work.registers >= 0),
-        shared_memory_bytes=optional(work.size, work.size >= 0),
+        grid=spell_dimensions(blocks),
+        block=spell_dimensions(list(work.block)),
+        registers=build_optional(work.registers, work.registers >= 0),
+        shared_memory_bytes=build_optional(work.size, work.size >= 0),
     )
 
 
 def _copies(work: GpuWork) -> pa.Table:
-    name = mapped(work.name, lambda n: _COPIES.get(n.removeprefix("MEMORY_COPY_"), n))
+    name = map_texts(work.name, lambda n: _COPIES.get(n.removeprefix("MEMORY_COPY_"), n))
     taken = work.end - work.start
     measured: Mask = (work.size >= 0) & (taken > 0)
     rate = np.where(measured, work.size / np.where(measured, taken, 1), 0.0)
-    return activities(
+    return build_activities(
         1,
         name,
         work.start,
@@ -197,8 +204,8 @@ def _copies(work: GpuWork) -> pa.Table:
         work.device,
         work.stream,
         work.correlation,
-        size_bytes=optional(work.size, work.size >= 0),
-        bandwidth_gbps=number(rate, FLOAT64, measured),
+        size_bytes=build_optional(work.size, work.size >= 0),
+        bandwidth_gbps=build_numbers(rate, FLOAT64, measured),
     )
 
 
@@ -207,18 +214,18 @@ def _on_thread(calls: ApiCalls, chosen: Ints, pid: int) -> dict[str, pa.Array]:
     codes, values = codes_of(int_texts(thread))
     return {
         "name": calls.name.take(pa.array(chosen)),
-        "process": texts([str(pid)] * len(chosen)),
-        "thread": text(np.where(thread >= 0, codes, NONE), values),
-        "start_ns": number(calls.start[chosen], INT64),
-        "end_ns": number(calls.end[chosen], INT64),
+        "process": build_texts([str(pid)] * len(chosen)),
+        "thread": decode_texts(np.where(thread >= 0, codes, NONE), values),
+        "start_ns": build_numbers(calls.start[chosen], INT64),
+        "end_ns": build_numbers(calls.end[chosen], INT64),
     }
 
 
-def named(codes: Ints, names: Mapping[int, str]) -> pa.Array:
+def name_codes(codes: Ints, names: Mapping[int, str]) -> pa.Array:
     """Return the name of each number, as the file lists them; unknown numbers are shown as such."""
     distinct, inverse = np.unique(codes, return_inverse=True)
     listed = [names.get(code) or f"unknown {code}" for code in distinct.tolist()]
-    return text(inverse, pa.array(listed, STRING))
+    return decode_texts(inverse, pa.array(listed, STRING))
 
 
-__all__ = ["ApiCalls", "GpuWork", "SpanRows", "kernel_name", "named", "one_process"]
+__all__ = ["ApiCalls", "GpuWork", "SpanRows", "kernel_name", "name_codes", "one_process"]

@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 
 from htk.base import schema as vocabulary
 from htk.base.columns.arrow import (
-    build,
+    build_numbers,
+    build_table,
+    build_texts,
     codes_of,
     constant_text,
-    number,
-    numbers,
+    decode_texts,
+    drop_fields,
+    read_numbers,
     read_times,
-    text,
-    texts,
-    without,
 )
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.parser import Parsed
 from htk.base.mappings import Facts, Fields, NamedTables
@@ -45,13 +45,13 @@ _CATEGORIES = {  # as Kineto calls them, so that recordings of both can be compa
 _GPU_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
-def table(name: str, columns: Facts, length: int) -> pa.Table:
+def build_process_table(name: str, columns: Facts, length: int) -> pa.Table:
     """Return a table of one process: the given columns, the others null."""
-    return build(without(vocabulary.TABLES[name], "rank", "cycle"), columns, length)
+    return build_table(drop_fields(vocabulary.TABLES[name], "rank", "cycle"), columns, length)
 
 
-def empty(name: str) -> pa.Table:
-    return without(vocabulary.TABLES[name], "rank", "cycle").empty_table()
+def build_empty_table(name: str) -> pa.Table:
+    return drop_fields(vocabulary.TABLES[name], "rank", "cycle").empty_table()
 
 
 def kinds_of(codes: NDArray[np.int32], names: pa.Array, activity: NDArray[Any]) -> Fields:
@@ -64,12 +64,12 @@ def kinds_of(codes: NDArray[np.int32], names: pa.Array, activity: NDArray[Any]) 
         kinds.append(kind_of(names[code].as_py() if code >= 0 else "", ACTIVITIES[act]))
     columns = {}
     for column in ("kind", "family"):
-        known_codes, labels = codes_of(texts([getattr(k, column) for k in kinds]))
-        columns[column] = text(known_codes[inverse], labels)
+        known_codes, labels = codes_of(build_texts([getattr(k, column) for k in kinds]))
+        columns[column] = decode_texts(known_codes[inverse], labels)
     return columns
 
 
-def activities(
+def build_activities(
     activity: int,
     name: pa.Array,
     start: Ints,
@@ -83,17 +83,17 @@ def activities(
     correlation of 0 ties to nothing."""
     sort = np.full(len(start), activity, np.int64)
     codes, names = codes_of(name)
-    return table(
+    return build_process_table(
         "kernels",
         {
-            "device": optional(device, device >= 0, INT32),
-            "stream": optional(stream, stream >= 0),
+            "device": build_optional(device, device >= 0, INT32),
+            "stream": build_optional(stream, stream >= 0),
             "name": name,
             "activity": constant_text(ACTIVITIES[activity], len(start)),
             **kinds_of(codes, names, sort),
-            "start_ns": number(start, INT64),
-            "end_ns": number(end, INT64),
-            "correlation": optional(correlation, correlation > 0),
+            "start_ns": build_numbers(start, INT64),
+            "end_ns": build_numbers(end, INT64),
+            "correlation": build_optional(correlation, correlation > 0),
             **more,
         },
         len(start),
@@ -121,30 +121,30 @@ def step_numbers(name: pa.Array, spent: Ints) -> Ints:
 def int_texts(values: Ints) -> pa.Array:
     """Whole numbers (thread ids, say) as texts; each distinct one is written once."""
     distinct, inverse = np.unique(values, return_inverse=True)
-    return text(inverse, pa.array([str(v) for v in distinct.tolist()], STRING))
+    return decode_texts(inverse, pa.array([str(v) for v in distinct.tolist()], STRING))
 
 
-def dimensions(columns: list[Ints]) -> pa.Array:
+def spell_dimensions(columns: list[Ints]) -> pa.Array:
     """Grid or block as compact JSON [x,y,z]; null where an extent is negative: not recorded."""
     stacked = np.stack(columns, axis=1)
     distinct, inverse = np.unique(stacked, axis=0, return_inverse=True)
     written = [f"[{x},{y},{z}]" for x, y, z in distinct.tolist()]
     codes = np.where((stacked >= 0).all(axis=1), inverse.ravel(), NONE)
-    return text(codes, pa.array(written, STRING))
+    return decode_texts(codes, pa.array(written, STRING))
 
 
-def optional(values: Ints, present: Mask, kind: pa.DataType | None = None) -> pa.Array:
+def build_optional(values: Ints, present: Mask, kind: pa.DataType | None = None) -> pa.Array:
     """Return a column of whole numbers; what is not known or does not fit is null."""
     kind = kind or INT64
     if kind == INT32:
         present = present & (values >= -(2**31)) & (values < 2**31)
-    return number(np.where(present, values, 0), kind, present)
+    return build_numbers(np.where(present, values, 0), kind, present)
 
 
-def timed(start: pa.ChunkedArray, end: pa.ChunkedArray, what: str, issues: Issues) -> Mask:
+def mark_timed(start: pa.ChunkedArray, end: pa.ChunkedArray, what: str, issues: Issues) -> Mask:
     """Return the rows whose times can be used; the others are counted."""
-    low = numbers(start, FARTHEST_NS + 1)
-    high = numbers(end, FARTHEST_NS + 1)
+    low = read_numbers(start, FARTHEST_NS + 1)
+    high = read_numbers(end, FARTHEST_NS + 1)
     far = (np.abs(low) > FARTHEST_NS) | (np.abs(high) > FARTHEST_NS)
     backward = ~far & (high < low)
     if far.any():
@@ -155,7 +155,7 @@ def timed(start: pa.ChunkedArray, end: pa.ChunkedArray, what: str, issues: Issue
     return usable
 
 
-def recording(
+def build_recording(
     tables: NamedTables, facts: Mapping[str, object], rank: int | None, issues: Issues
 ) -> Parsed:
     """Return one process: its events numbered in order of time, and when it was recorded."""
@@ -182,8 +182,8 @@ def recording(
 def _numbered(tables: NamedTables) -> dict[str, pa.Table]:
     """The tables in order of time with their `event` columns, and the table of all events."""
     spans = {n: t for n, t in tables.items() if n in (*_CATEGORIES, "kernels", "launches")}
-    starts = [numbers(t["start_ns"]) for t in spans.values()]
-    order = ordered(np.concatenate(starts)) if starts else np.empty(0, np.int64)
+    starts = [read_numbers(t["start_ns"]) for t in spans.values()]
+    order = order_by(np.concatenate(starts)) if starts else np.empty(0, np.int64)
     event = np.empty(len(order), np.int64)
     event[order] = np.arange(len(order))
     numbered = dict(tables)
@@ -192,14 +192,14 @@ def _numbered(tables: NamedTables) -> dict[str, pa.Table]:
         own = event[first : first + len(spans_of)]
         index = spans_of.schema.get_field_index("event")
         field = spans_of.schema.field(index)
-        with_event = spans_of.set_column(index, field, number(own, INT64))
+        with_event = spans_of.set_column(index, field, build_numbers(own, INT64))
         numbered[name] = with_event.take(pa.array(np.argsort(own)))
         first += len(spans_of)
     rows = [_events_of(name, t) for name, t in spans.items()]
     joined = pa.concat_tables(rows).unify_dictionaries().take(pa.array(order))
     columns = {name: joined[name] for name in joined.column_names}
-    columns["event"] = number(np.arange(len(order)), INT64)
-    numbered["events"] = table("events", columns, len(order))
+    columns["event"] = build_numbers(np.arange(len(order)), INT64)
+    numbered["events"] = build_process_table("events", columns, len(order))
     return numbered
 
 
@@ -209,14 +209,16 @@ def _events_of(name: str, spans: pa.Table) -> pa.Table:
     if on_gpu:
         codes, values = codes_of(spans["activity"])
         activity_codes = [ACTIVITIES.index(v) for v in values.to_pylist()]
-        category = text(np.array([*activity_codes, -1], np.int32)[codes], pa.array(_GPU_CATEGORIES))
+        category = decode_texts(
+            np.array([*activity_codes, -1], np.int32)[codes], pa.array(_GPU_CATEGORIES)
+        )
     elif name == "launches":
         category = spans["api"]
     else:
         category = constant_text(_CATEGORIES[name], len(spans))
     places = ("device", "stream") if on_gpu or name == "syncs" else ("process", "thread")
     process, thread = (
-        int_texts(numbers(spans[column])) if column in ("device", "stream") else spans[column]
+        int_texts(read_numbers(spans[column])) if column in ("device", "stream") else spans[column]
         for column in places
     )
     schema = pa.schema(

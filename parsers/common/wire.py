@@ -43,7 +43,7 @@ def varint(data: bytes, begin: int, end: int) -> tuple[int, int]:
     raise Cut
 
 
-def fields(data: bytes, position: int, end: int) -> Iterator[Field]:
+def read_fields(data: bytes, position: int, end: int) -> Iterator[Field]:
     """The fields of a message; raises Cut where it breaks off."""
     while position < end:
         tag, position = varint(data, position, end)
@@ -63,6 +63,6 @@ def fields(data: bytes, position: int, end: int) -> Iterator[Field]:
         position = stop
 
 
-def signed(value: int) -> int:
+def read_signed(value: int) -> int:
     """A 64-bit number as int64 has it."""
     return value - (1 << 64) if value >= 1 << 63 else value

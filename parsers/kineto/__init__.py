@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, texts, without
-from htk.base.core.engine import engine
+from htk.base.columns.arrow import build_numbers, build_texts, drop_fields
+from htk.base.core.engine import choose_engine
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
 from htk.base.io.decompress import open_stream
@@ -22,11 +22,11 @@ from htk.base.schema import INT64, PARSE_ISSUES
 from htk.parsers.common.doubtful import Impossible
 from htk.parsers.common.impossible import mend_impossible
 from htk.parsers.kineto import facts as header_facts
-from htk.parsers.kineto.collectives import collectives
-from htk.parsers.kineto.cycles import Cycle, cycles
-from htk.parsers.kineto.metadata import metadata
+from htk.parsers.kineto.collectives import join_collectives
+from htk.parsers.kineto.cycles import Cycle, split_cycles
+from htk.parsers.kineto.metadata import read_metadata
 from htk.parsers.kineto.process_groups import comm_groups
-from htk.parsers.kineto.processes import processes
+from htk.parsers.kineto.processes import list_processes
 from htk.parsers.kineto.raw import RawEvents
 from htk.parsers.kineto.read import read_events
 from htk.parsers.kineto.sorting import (
@@ -39,13 +39,13 @@ from htk.parsers.kineto.sorting import (
     unread_events,
     unread_phases,
 )
-from htk.parsers.kineto.tables import tables
+from htk.parsers.kineto.tables import build_tables
 from htk.quantities.derived.cut_calls import cut_tables
 from htk.quantities.derived.cut_header import BY_ACTIVITY, CutHeader, cut_headers
 
 NAME = "kineto"
 _MANY_UNREAD = 20  # events; some programs add one or two of their own
-_ISSUES = without(PARSE_ISSUES, "rank", "cycle", "file")
+_ISSUES = drop_fields(PARSE_ISSUES, "rank", "cycle", "file")
 
 _HEADER = re.compile(
     rb'"(traceEvents|deviceProperties|baseTimeNanoseconds|schemaVersion|distributedInfo'
@@ -84,12 +84,12 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         )
     base_ns = header_facts.base_ns(raw.header)
     cuts = cut_headers(raw.header)
-    of_file = processes(raw, sort_events(raw, base_ns))
+    of_file = list_processes(raw, sort_events(raw, base_ns))
     is_cut = len(cuts) == len(of_file)  # a file cut to some steps skips others, in one cycle
     recorded = [
         (k, cycle)
         for k, process in enumerate(of_file)
-        for cycle in ([Cycle(process)] if is_cut else cycles(raw, process))
+        for cycle in ([Cycle(process)] if is_cut else split_cycles(raw, process))
     ]
     alone = len(recorded) == 1
     chosen = {BY_ACTIVITY: True} if any(BY_ACTIVITY in cut.facts for cut in cuts) else {}
@@ -124,26 +124,26 @@ def _recording(
 ) -> Parsed:
     """Return one cycle of a process; damage to the file as a whole is told with the first."""
     events, header = cycle.process.events, cycle.process.header
-    facts = {**header_facts.facts(header), **chosen}
+    facts = {**header_facts.read_facts(header), **chosen}
     base_ns = header_facts.base_ns(raw.header)
     parsed, impossible = mend_impossible(
-        tables(raw, events, base_ns, options.keep), facts, keep_overruns=options.keep_overruns
+        build_tables(raw, events, base_ns, options.keep), facts, keep_overruns=options.keep_overruns
     )
     parsed["comm_groups"] = comm_groups(header)
-    parsed["collectives"] = collectives(
+    parsed["collectives"] = join_collectives(
         parsed["kernels"],
         parsed["cpu_ops"],
         parsed["annotations"],
         parsed["launches"],
-        metadata(raw, events),
+        read_metadata(raw, events),
         parsed["comm_groups"],
     )
     parsed["parse_issues"] = _issues(raw, events, first, cycle.uncut, impossible)
     facts |= _extent(parsed["events"], raw)
     if not whole_file:
         facts |= {"events": parsed["events"].num_rows, "file_rows": raw.rows, "process": process}
-    rank = header_facts.rank(header)
-    world_size = header_facts.integer(facts["world_size"])
+    rank = header_facts.read_rank(header)
+    world_size = header_facts.read_integer(facts["world_size"])
     return Parsed(parsed, rank, world_size, facts)
 
 
@@ -159,7 +159,7 @@ def _extent(events: pa.Table, raw: RawEvents) -> dict[str, object]:
         "end_ns": int(end.max()) if len(end) else None,
         "events": raw.rows,
         "truncated": raw.truncated,
-        "engine": engine(),
+        "engine": choose_engine(),
     }
 
 
@@ -230,10 +230,10 @@ def _issue_table(rows: list[tuple[str, int | None, int | None, str, int]]) -> pa
         return _ISSUES.empty_table()
     kind, offset, event, text, count = zip(*rows, strict=True)
     columns = {
-        "kind": texts(kind),
+        "kind": build_texts(kind),
         "offset": pa.array(offset, INT64),
         "event": pa.array(event, INT64),
-        "text": texts(text),
-        "count": number(np.array(count, np.int64), INT64),
+        "text": build_texts(text),
+        "count": build_numbers(np.array(count, np.int64), INT64),
     }
     return pa.table(columns, schema=_ISSUES)

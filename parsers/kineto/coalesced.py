@@ -9,10 +9,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.base.columns.segments import heads
+from htk.base.columns.segments import mark_heads
 from htk.base.columns.types import fill_none
 from htk.base.names.collectives import dtype_bytes
-from htk.parsers.kineto.metadata import either, texts_at
+from htk.parsers.kineto.metadata import take_either, texts_at
 from htk.parsers.kineto.pairing import PairedRows, Seen
 from htk.parsers.kineto.process_groups import listed_ranks
 
@@ -23,7 +23,7 @@ Messages = list[tuple[str, int | None, int | None]]  # send or recv, the peer, b
 def first_members(pairs: PairedRows, seen: Seen, length: int) -> Rows:
     """Return the arguments of the first member of each coalesced call; NONE: of no such call."""
     launch, record = pairs.coalesced
-    is_first = heads(launch)
+    is_first = mark_heads(launch)
     first = fill_none(length)
     first[launch[is_first]] = seen.facts.rows(seen.records.event[record[is_first]])
     return first
@@ -43,10 +43,10 @@ def messages_of(pairs: PairedRows, seen: Seen) -> list[Messages]:
     columns = zip(
         launch.tolist(),
         texts_at(facts.type, rows),
-        either(facts, rows, "dst_rank", "src_rank").tolist(),
+        take_either(facts, rows, "dst_rank", "src_rank").tolist(),
         texts_at(facts.table["pg_ranks"], rows),
-        either(facts, rows, "rank").tolist(),
-        either(facts, rows, "in_nelems").tolist(),
+        take_either(facts, rows, "rank").tolist(),
+        take_either(facts, rows, "in_nelems").tolist(),
         texts_at(facts.table["dtype"], rows),
         strict=True,
     )

@@ -14,32 +14,38 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.base.columns.arrow import (
-    boolean,
-    build,
+    build_booleans,
+    build_numbers,
+    build_table,
+    build_texts,
     codes_of,
-    mapped,
-    number,
-    numbers,
+    decode_texts,
+    drop_fields,
+    map_texts,
+    mark_valid,
+    read_booleans,
+    read_numbers,
     read_times,
-    text,
-    texts,
-    truths,
-    valid,
-    without,
 )
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Mask, fill_none, take_or
-from htk.base.names.collectives import annotated, collective_type, comm_rule, dtype_bytes
+from htk.base.names.collectives import collective_type, comm_rule, dtype_bytes, parse_c10d_range
 from htk.base.schema import INT32, INT64, TABLES
 from htk.parsers.common.log_records import compact_json
 from htk.parsers.kineto.coalesced import Messages, first_members, messages_of
-from htk.parsers.kineto.metadata import Metadata, either, taken, texts_at
-from htk.parsers.kineto.pairing import CPU_LIBRARIES, PairedCalls, PairedRows, Seen, paired
+from htk.parsers.kineto.metadata import Metadata, take_either, take_values, texts_at
+from htk.parsers.kineto.pairing import (
+    CPU_LIBRARIES,
+    PairedCalls,
+    PairedRows,
+    Seen,
+    pair_collectives,
+)
 from htk.parsers.kineto.process_groups import (
     groups_of_calls,
+    parse_split_sizes,
     seq_of,
-    split,
     value_at,
 )
 from htk.parsers.kineto.shapes import from_shapes
@@ -48,10 +54,10 @@ Rows = NDArray[np.int64]
 _MESSAGES = ("send", "recv", "send_recv")
 # Where c10d's operators name the root or the peer, among their values.
 _PLACE = {"send": 2, "recv": 2, "broadcast": 2, "reduce": 3, "gather": 3, "scatter": 3}
-_COLUMNS = without(TABLES["collectives"], "rank", "cycle")
+_COLUMNS = drop_fields(TABLES["collectives"], "rank", "cycle")
 
 
-def collectives(
+def join_collectives(
     kernels: pa.Table,
     cpu_ops: pa.Table,
     annotations: pa.Table,
@@ -63,7 +69,7 @@ def collectives(
     seen = Seen.of(kernels, cpu_ops, annotations, metadata)
     if not seen:
         return _COLUMNS.empty_table()
-    pairs = paired(seen, launches)
+    pairs = pair_collectives(seen, launches)
     steps = _steps(annotations, pairs.enqueue)
     return _table(pairs, seen, groups, steps)
 
@@ -71,15 +77,15 @@ def collectives(
 def _steps(annotations: pa.Table, enqueued: Rows) -> pa.Array:
     """Return the step of the host in which each call was launched."""
     marks = annotations.filter(
-        pa.array(valid(annotations["step"]) & ~truths(annotations["on_gpu"]))
+        pa.array(mark_valid(annotations["step"]) & ~read_booleans(annotations["on_gpu"]))
     )
     start, end = read_times(marks)
-    order = ordered(start)
+    order = order_by(start)
     if not len(order):
         return pa.nulls(len(enqueued), INT32)
     nth = order[np.maximum(np.searchsorted(start[order], enqueued, "right") - 1, 0)]
     inside = (enqueued >= start[nth]) & (enqueued < end[nth])
-    return number(numbers(marks["step"])[nth], INT32, inside)
+    return build_numbers(read_numbers(marks["step"])[nth], INT32, inside)
 
 
 def _table(pairs: PairedRows, seen: Seen, groups: pa.Table, steps: pa.Array) -> pa.Table:
@@ -101,29 +107,29 @@ def _table(pairs: PairedRows, seen: Seen, groups: pa.Table, steps: pa.Array) -> 
     recorded = np.where(of_record == NONE, member, of_record)
     who = groups_of_calls(stated, recorded, facts, groups, names.raw, inferred)
     values = {
-        "source": texts(["kineto"] * length),
-        "event": number(_event(pairs, seen), INT64),
+        "source": build_texts(["kineto"] * length),
+        "event": build_numbers(_event(pairs, seen), INT64),
         "op_event": _optional(record_event),
-        "device": taken(gpu["device"], pairs.gpu),
-        "stream": taken(gpu["stream"], pairs.gpu),
+        "device": take_values(gpu["device"], pairs.gpu),
+        "stream": take_values(gpu["stream"], pairs.gpu),
         "step": steps,
         **who,
         **_sequence(stated, recorded, names.type, facts),
         **_special_ranks(pairs, source, of_record, names.type, seen, who["group_ranks"], messages),
-        "type": texts(names.type),
-        "raw_name": texts(names.raw),
-        "library": texts(names.library),
+        "type": build_texts(names.type),
+        "raw_name": build_texts(names.raw),
+        "library": build_texts(names.library),
         **sizes.columns(),
-        "in_split": mapped(taken(facts.table["in_split"], source), split),
-        "out_split": mapped(taken(facts.table["out_split"], source), split),
-        "is_async": _flags(taken(facts.table["is_async"], of_record)),
+        "in_split": map_texts(take_values(facts.table["in_split"], source), parse_split_sizes),
+        "out_split": map_texts(take_values(facts.table["out_split"], source), parse_split_sizes),
+        "is_async": _flags(take_values(facts.table["is_async"], of_record)),
         "coalesced": _coalesced_name(pairs, ranges),
-        "messages": texts([compact_json(m) if m else None for m in messages]),
+        "messages": build_texts([compact_json(m) if m else None for m in messages]),
         "enqueue_ns": _optional(pairs.enqueue),
         **_times(pairs, gpu, ranges, names.library),
-        "inferred_columns": texts([",".join(i) or None for i in inferred]),
+        "inferred_columns": build_texts([",".join(i) or None for i in inferred]),
     }
-    return build(_COLUMNS, values, length)
+    return build_table(_COLUMNS, values, length)
 
 
 @dataclass(frozen=True)
@@ -140,13 +146,15 @@ class _Names:
         ranged = texts_at(seen.ranges.table["name"], pairs.range)
         stated = texts_at(seen.facts.type, source)
         coll = texts_at(seen.facts.table["coll"], source)
-        calling = mapped(taken(seen.ops.table["name"], pairs.op), collective_type).to_pylist()
+        calling = map_texts(
+            take_values(seen.ops.table["name"], pairs.op), collective_type
+        ).to_pylist()
         types = []
         raws = []
         libraries = []
         for name, call, kind, record, op in zip(kernel, ranged, stated, coll, calling, strict=True):
             rule = comm_rule(name) if name else None
-            by_range = annotated(call) if call else None
+            by_range = parse_c10d_range(call) if call else None
             on_cpu = by_range is not None and by_range.library in CPU_LIBRARIES
             by_op = op if on_cpu else None  # gloo's own word may be of what it is made of
             candidates = (kind, by_op, by_range and by_range.collective, rule and rule.collective)
@@ -171,8 +179,8 @@ class _Sizes:
     @classmethod
     def of(cls, pairs: PairedRows, source: Rows, types: list[str], seen: Seen) -> "_Sizes":
         facts = seen.facts
-        into = either(facts, source, "in_nelems", "in_size_old")
-        out = either(facts, source, "out_nelems", "out_size_old")
+        into = take_either(facts, source, "in_nelems", "in_size_old")
+        out = take_either(facts, source, "out_nelems", "out_size_old")
         dtype = texts_at(facts.table["dtype"], source)
         sizes = cls(into, out, dtype, np.zeros(len(source), bool))
         is_stated = (source != NONE) & (into >= 0)
@@ -218,8 +226,8 @@ class _Sizes:
         is_one_kind = _are_alike(calls, facts.type, rows)
         # Both sizes of a message are of the same bytes: only a send goes, only a receive comes.
         of_message = are_messages[calls.group_ids]
-        into = np.maximum(either(facts, rows, "in_nelems", "in_size_old"), 0)
-        out = np.maximum(either(facts, rows, "out_nelems", "out_size_old"), 0)
+        into = np.maximum(take_either(facts, rows, "in_nelems", "in_size_old"), 0)
+        out = np.maximum(take_either(facts, rows, "out_nelems", "out_size_old"), 0)
         sent = calls.sum(np.where(of_message & ~is_send, 0, into))
         received = calls.sum(np.where(of_message & is_send, 0, out))
         self.guessed[launch[first]] = True
@@ -237,10 +245,12 @@ class _Sizes:
 
     def columns(self) -> dict[str, pa.Array]:
         width = np.array([dtype_bytes(d) or 0 if d else 0 for d in self.dtype], np.int64)
-        columns = {"dtype": texts(self.dtype)}
+        columns = {"dtype": build_texts(self.dtype)}
         for name, values in (("in", self.into), ("out", self.out)):
             columns[f"{name}_elements"] = _optional(values)
-            columns[f"{name}_bytes"] = number(values * width, INT64, (values >= 0) & (width > 0))
+            columns[f"{name}_bytes"] = build_numbers(
+                values * width, INT64, (values >= 0) & (width > 0)
+            )
         return columns
 
 
@@ -266,15 +276,15 @@ def _sequence(
     source: Rows, of_record: Rows, types: list[str], facts: Metadata
 ) -> dict[str, pa.Array]:
     """Sequence number, Comms Id, and the rank that stands out: root or peer."""
-    seq = either(facts, source, "seq")
+    seq = take_either(facts, source, "seq")
     concrete = texts_at(facts.table["concrete"], of_record)
     for row in np.flatnonzero(seq < 0).tolist():
         seq[row] = seq_of(concrete[row]) if concrete[row] else -1
     kinds = ["p2p" if t in _MESSAGES else "collective" for t in types]
     return {
         "seq": _optional(seq),
-        "seq_kind": texts([k if s >= 0 else None for k, s in zip(kinds, seq, strict=True)]),
-        "comms_id": taken(facts.table["comms_id"], source),
+        "seq_kind": build_texts([k if s >= 0 else None for k, s in zip(kinds, seq, strict=True)]),
+        "comms_id": take_values(facts.table["comms_id"], source),
     }
 
 
@@ -293,8 +303,8 @@ def _special_ranks(
     What neither it nor the kernel tells is the third or fourth value of the c10d operator.
     """
     facts = seen.facts
-    own = either(facts, of_record, "rank")
-    peer = either(facts, source, "dst_rank", "src_rank")
+    own = take_either(facts, of_record, "rank")
+    peer = take_either(facts, source, "dst_rank", "src_rank")
     of_op = facts.rows(take_or(seen.ops.event, pairs.op))
     concrete = texts_at(facts.table["concrete"], of_op)
     members = group_ranks.to_pylist()
@@ -330,16 +340,16 @@ def _times(
     on_cpu &= np.array([x in CPU_LIBRARIES for x in library], bool)
     columns = {}
     for name, of_ranges in (("start_ns", ranges.nested.start), ("end_ns", ranges.nested.end)):
-        times = np.where(on_gpu, take_or(numbers(gpu[name]), pairs.gpu), -1)
+        times = np.where(on_gpu, take_or(read_numbers(gpu[name]), pairs.gpu), -1)
         times = np.where(on_cpu, take_or(of_ranges, pairs.range), times)
         columns[name] = _optional(times)
     kind = np.where(on_gpu, 0, np.where(on_cpu, 1, 2))
-    columns["timing"] = text(kind, pa.array(["gpu", "cpu", "none"]))
+    columns["timing"] = decode_texts(kind, pa.array(["gpu", "cpu", "none"]))
     return columns
 
 
 def _event(pairs: PairedRows, seen: Seen) -> Rows:
-    event = take_or(numbers(seen.gpu["event"]), pairs.gpu)
+    event = take_or(read_numbers(seen.gpu["event"]), pairs.gpu)
     event = np.where(event == NONE, take_or(seen.ranges.event, pairs.range), event)
     return np.where(event == NONE, take_or(seen.records.event, pairs.record), event)
 
@@ -349,16 +359,16 @@ def _coalesced_name(pairs: PairedRows, ranges: PairedCalls) -> pa.Array:
     called = texts_at(ranges.table["name"], pairs.range)
     for row in np.unique(pairs.coalesced.launch).tolist():
         names[row] = called[row]
-    return texts(names)
+    return build_texts(names)
 
 
 def _optional(values: Rows, kind: pa.DataType = INT64) -> pa.Array:
     limit = 2**31 if kind == INT32 else 2**62
     has_value = (values >= 0) & (values < limit)
-    return number(np.where(has_value, values, 0), kind, has_value)
+    return build_numbers(np.where(has_value, values, 0), kind, has_value)
 
 
 def _flags(column: pa.Array) -> pa.Array:
-    has_value = valid(column)
+    has_value = mark_valid(column)
     yes = [value in ("true", "True", "1") for value in column.to_pylist()]
-    return boolean(np.array(yes, bool), has_value)
+    return build_booleans(np.array(yes, bool), has_value)

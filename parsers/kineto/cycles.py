@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.segments import SegmentTimes
 from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 from htk.parsers.common.host_order import are_inner_steps
-from htk.parsers.kineto.processes import Process, chosen
+from htk.parsers.kineto.processes import Process, select_process
 from htk.parsers.kineto.raw import RawEvents
 from htk.parsers.kineto.sorting import Columns, Sorted, is_any
 from htk.parsers.kineto.tables import LAUNCH_FLOWS, step_number
@@ -32,7 +32,7 @@ class Cycle:
     uncut: int = 0  # how often its numbers begin anew, where that is too often
 
 
-def cycles(raw: RawEvents, process: Process) -> list[Cycle]:
+def split_cycles(raw: RawEvents, process: Process) -> list[Cycle]:
     """Return the cycles of a process in order; a process of one is returned as it is."""
     steps = _host_steps(raw, process.events)
     borders = np.union1d(_borders(steps), _skips(raw, process.events, steps))
@@ -40,7 +40,8 @@ def cycles(raw: RawEvents, process: Process) -> list[Cycle]:
         return [Cycle(process, uncut=len(borders))]
     owner = _Owners(raw, process.events, borders).owners()
     return [
-        Cycle(chosen(process.events, owner == k, process.header)) for k in range(len(borders) + 1)
+        Cycle(select_process(process.events, owner == k, process.header))
+        for k in range(len(borders) + 1)
     ]
 
 
@@ -51,7 +52,7 @@ def _host_steps(raw: RawEvents, events: Sorted) -> tuple[Ints, Ints, Ints]:
     codes, names = columns.codes("name")
     number = np.array([*map(step_number, names.to_pylist()), NONE], np.int64)[codes]
     start, end = columns.times()
-    order = ordered(start, end)
+    order = order_by(start, end)
     order = order[number[order] != NONE]
     order = order[~are_inner_steps(number[order], start[order], end[order])]
     return number[order], start[order], end[order]

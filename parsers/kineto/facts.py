@@ -25,7 +25,7 @@ VERSIONS = (
 )
 
 
-def facts(header: Facts) -> dict[str, object]:
+def read_facts(header: Facts) -> dict[str, object]:
     """Columns of table `ranks`, from the keys beside traceEvents. Nothing in it is trusted."""
     job = _mapping(header.get("distributedInfo"))
     devices = header.get("deviceProperties")
@@ -36,7 +36,7 @@ def facts(header: Facts) -> dict[str, object]:
         versions["nccl_version"] = job["nccl_version"]
     return {
         "host": _text(header.get("host_name")),
-        "world_size": integer(job.get("world_size")),
+        "world_size": read_integer(job.get("world_size")),
         "backend": _text(job.get("backend")),
         "device_name": _text(devices[0].get("name")) if devices else None,
         "device_count": len(devices) or None,
@@ -50,8 +50,8 @@ def facts(header: Facts) -> dict[str, object]:
     }
 
 
-def rank(header: Facts) -> int | None:
-    return integer(_mapping(header.get("distributedInfo")).get("rank"))
+def read_rank(header: Facts) -> int | None:
+    return read_integer(_mapping(header.get("distributedInfo")).get("rank"))
 
 
 def is_of_xla(header: Facts) -> bool:
@@ -61,10 +61,10 @@ def is_of_xla(header: Facts) -> bool:
 
 def base_ns(header: Facts) -> int:
     """Return what all times are relative to; 0 before April 2024, when times were absolute."""
-    return integer(header.get("baseTimeNanoseconds")) or 0
+    return read_integer(header.get("baseTimeNanoseconds")) or 0
 
 
-def integer(value: object) -> int | None:
+def read_integer(value: object) -> int | None:
     """Return a whole number that may come as text; anything else is none."""
     if isinstance(value, bool):
         return None

@@ -10,7 +10,7 @@ from collections import defaultdict
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import nulls, texts
+from htk.base.columns.arrow import build_nulls, build_texts
 from htk.base.columns.groups import row_of
 from htk.base.columns.segments import SegmentTimes
 from htk.base.columns.types import NONE, Ints, Mask
@@ -29,7 +29,7 @@ def waits_of_nodes(kernels: Columns, others: Columns, flows: Columns) -> pa.Arra
     number, is_number = flows.values("id")
     is_arrow = is_number & (number >= _FIRST_ARROW)
     if not is_arrow.any():
-        return nulls(TEXT, kernels.length)
+        return build_nulls(TEXT, kernels.length)
     tails, heads = _find_ends(kernels, others, flows, is_arrow)
     node, has_node = kernels.values("graph_node")
     usable = (heads != NONE) & (tails != NONE)
@@ -43,7 +43,7 @@ def waits_of_nodes(kernels: Columns, others: Columns, flows: Columns) -> pa.Arra
     for head in range(kernels.length):
         if head in before:
             waits[head] = compact_json(_through_host(head, before, node_of, host_ns))
-    return texts(waits)
+    return build_texts(waits)
 
 
 def _through_host(

@@ -7,12 +7,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import codes_of, mapped, nulls, number, numbers
+from htk.base.columns.arrow import build_nulls, build_numbers, codes_of, map_texts, read_numbers
 from htk.base.columns.types import NONE, Mask, fill_none, take_or
-from htk.base.names.collectives import annotated, collective_type
+from htk.base.names.collectives import collective_type, parse_c10d_range
 from htk.base.schema import INT64
 from htk.parsers.kineto.raw import TYPES, RawEvents
-from htk.parsers.kineto.sorting import Columns, Sorted, named
+from htk.parsers.kineto.sorting import Columns, Sorted, mark_named
 
 Rows = NDArray[np.int64]
 
@@ -48,9 +48,9 @@ _ARGUMENTS = (
 _SHAPES = ("in_dims", "in_type", "concrete")
 
 
-def metadata(raw: RawEvents, events: Sorted) -> pa.Table:
+def read_metadata(raw: RawEvents, events: Sorted) -> pa.Table:
     """The collective arguments of every event that carries any, and the shapes of c10d's calls."""
-    carries = named(raw, _is_call)
+    carries = mark_named(raw, _is_call)
     for name in _ARGUMENTS:
         if name != "dtype" and raw.has(name):
             rows = raw.column_rows(name)
@@ -59,7 +59,7 @@ def metadata(raw: RawEvents, events: Sorted) -> pa.Table:
     if not len(chosen):
         return _nothing()
     columns = Columns(raw, chosen, 0)
-    arguments = {"event": number(chosen, INT64)}
+    arguments = {"event": build_numbers(chosen, INT64)}
     for name in (*_ARGUMENTS, *_SHAPES):
         is_number = TYPES[name] == INT64
         arguments[name] = columns.number(name) if is_number else columns.text(name)
@@ -69,8 +69,8 @@ def metadata(raw: RawEvents, events: Sorted) -> pa.Table:
 @cache
 def _nothing() -> pa.Table:
     """Return the table of a file without collectives."""
-    none = {name: nulls(TYPES[name], 0) for name in (*_ARGUMENTS, *_SHAPES)}
-    return pa.table({"event": nulls(INT64, 0), **none})
+    none = {name: build_nulls(TYPES[name], 0) for name in (*_ARGUMENTS, *_SHAPES)}
+    return pa.table({"event": build_nulls(INT64, 0), **none})
 
 
 @lru_cache(maxsize=100_000)
@@ -78,7 +78,7 @@ def _is_call(name: str) -> bool:
     """Return a call whose shapes may tell what a collective carries."""
     if "(" in name or " " in name:  # Python frames and kernels, the most of all names
         return False
-    return name == RECORD or is_operator(name) or annotated(name) is not None
+    return name == RECORD or is_operator(name) or parse_c10d_range(name) is not None
 
 
 @lru_cache(maxsize=100_000)
@@ -92,8 +92,8 @@ class Metadata:
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table
-        self._event = numbers(table["event"])
-        self.type = mapped(table["coll"], collective_type)
+        self._event = read_numbers(table["event"])
+        self.type = map_texts(table["coll"], collective_type)
         codes, names = codes_of(self.type)
         self._type_codes = codes
         self._types = names.to_pylist()
@@ -109,7 +109,7 @@ class Metadata:
     def numbers(self, name: str, rows: Rows) -> Rows:
         """Return a number of each row; -1: it has none, or there is no row."""
         if name not in self._numbers:
-            self._numbers[name] = np.append(numbers(self.table[name], NONE), -1)
+            self._numbers[name] = np.append(read_numbers(self.table[name], NONE), -1)
         return self._numbers[name][rows]
 
     def named(self, rows: Rows) -> Mask:
@@ -123,7 +123,7 @@ class Metadata:
         return is_wanted
 
 
-def either(facts: Metadata, rows: Rows, *names: str) -> Rows:
+def take_either(facts: Metadata, rows: Rows, *names: str) -> Rows:
     """Return the first of several numbers that an event has; -1: none."""
     out = facts.numbers(names[0], rows)
     for name in names[1:]:
@@ -131,11 +131,11 @@ def either(facts: Metadata, rows: Rows, *names: str) -> Rows:
     return out
 
 
-def taken(column: pa.Array | pa.ChunkedArray, rows: Rows) -> pa.Array:
+def take_values(column: pa.Array | pa.ChunkedArray, rows: Rows) -> pa.Array:
     """Return the values of rows; null for NONE."""
     if column.null_count == len(column):
         return pa.nulls(len(rows), column.type)
-    indices = number(np.maximum(rows, 0), INT64, rows != NONE)
+    indices = build_numbers(np.maximum(rows, 0), INT64, rows != NONE)
     taken = column.take(indices)
     return taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken
 
@@ -147,6 +147,6 @@ def texts_at(column: pa.ChunkedArray, rows: Rows) -> list[str | None]:
     """
     codes, dictionary = codes_of(column)
     if len(dictionary) > len(rows):
-        return taken(column, rows).to_pylist()  # type: ignore[no-any-return]
+        return take_values(column, rows).to_pylist()  # type: ignore[no-any-return]
     names = [*dictionary.to_pylist(), None]
     return [names[code] for code in take_or(codes, rows).tolist()]

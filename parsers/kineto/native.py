@@ -15,8 +15,8 @@ from htk.parsers.kineto.raw import (
     Rows,
     Values,
     all_issues,
-    blocks,
     parse_header,
+    read_blocks,
 )
 
 _SCOPES = {"event": 0, "args": 1}
@@ -30,7 +30,7 @@ _DESCRIPTION = [
 _NUMBER_OF = {name: number for number, name in enumerate(NAMES)}
 
 
-def read(
+def parse_events(
     stream: ByteStream,
     *,
     rest: bool = False,
@@ -39,7 +39,7 @@ def read(
 ) -> RawEvents:
     """Return the events of a decompressed stream; the GIL is free while a block is parsed."""
     parser = core.Parser(_DESCRIPTION, rest)
-    for block in blocks(stream, progress):
+    for block in read_blocks(stream, progress):
         parser.feed(block)
     parser.feed(b"", True)
     result = parser.result()

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import matching, numbers, read_times, truths, valid
+from htk.base.columns.arrow import mark_valid, match_texts, read_booleans, read_numbers, read_times
 from htk.base.columns.nesting import Nested, Threads
-from htk.base.columns.segments import SegmentTimes, repeated
+from htk.base.columns.segments import SegmentTimes, repeat_rows
 from htk.base.columns.types import NONE, Mask, fill_none, take_or
-from htk.base.names.collectives import annotated, collective_type
+from htk.base.names.collectives import collective_type, parse_c10d_range
 from htk.parsers.kineto.metadata import RECORD, Metadata, is_operator
 from htk.quantities.derived.links import look_up
 
@@ -40,13 +40,13 @@ class PairedCalls:
 
     @classmethod
     def of(cls, table: pa.Table, threads: Threads, wanted: Callable[[str], bool]) -> "PairedCalls":
-        calls = table.select(_CALL).filter(pa.array(matching(table["name"], wanted)))
+        calls = table.select(_CALL).filter(pa.array(match_texts(table["name"], wanted)))
         start, end = read_times(calls)
         return cls(calls, Nested(threads.of(calls), start, end))
 
     @property
     def event(self) -> Rows:
-        return numbers(self.table["event"])
+        return read_numbers(self.table["event"])
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,15 @@ class Seen:
         cls, kernels: pa.Table, cpu_ops: pa.Table, annotations: pa.Table, metadata: pa.Table
     ) -> "Seen":
         threads = Threads()
-        cpu_ranges = annotations.select(_CALL).filter(pa.array(~truths(annotations["on_gpu"])))
-        is_comm = pa.array(matching(kernels["kind"], "comm".__eq__))
+        cpu_ranges = annotations.select(_CALL).filter(
+            pa.array(~read_booleans(annotations["on_gpu"]))
+        )
+        is_comm = pa.array(match_texts(kernels["kind"], "comm".__eq__))
         return cls(
             kernels.select(_KERNEL).filter(is_comm),
             PairedCalls.of(cpu_ops, threads, RECORD.__eq__),
             PairedCalls.of(cpu_ops, threads, is_operator),
-            PairedCalls.of(cpu_ranges, threads, lambda name: annotated(name) is not None),
+            PairedCalls.of(cpu_ranges, threads, lambda name: parse_c10d_range(name) is not None),
             Metadata(metadata),
             threads,
         )
@@ -105,7 +107,7 @@ class PairedRows:
     coalesced: CoalescedRecords = field(default_factory=CoalescedRecords.none)
 
 
-def paired(seen: Seen, launches: pa.Table) -> PairedRows:
+def pair_collectives(seen: Seen, launches: pa.Table) -> PairedRows:
     """Return every collective of one file: a row for each kernel, then what has none."""
     on_gpu = _on_gpu(seen, launches)
     on_cpu = _on_cpu(seen, on_gpu)
@@ -117,14 +119,14 @@ def paired(seen: Seen, launches: pa.Table) -> PairedRows:
 def _on_gpu(seen: Seen, launches: pa.Table) -> PairedRows:
     launch = _look_up(launches["correlation"], seen.gpu["correlation"])
     thread = take_or(seen.threads.of(launches), launch, np.int32(-1))
-    moment = take_or(numbers(launches["start_ns"]), launch)
+    moment = take_or(read_numbers(launches["start_ns"]), launch)
     around = [
         np.where(launch == NONE, NONE, calls.nested.around(thread, moment))
         for calls in (seen.records, seen.ops, seen.ranges)
     ]
     by_id = _look_up(seen.records.table["external_id"], seen.gpu["external_id"])
     record = np.where(around[0] == NONE, by_id, around[0])
-    own = seen.facts.rows(numbers(seen.gpu["event"]))
+    own = seen.facts.rows(read_numbers(seen.gpu["event"]))
     own = np.where(seen.facts.named(own), own, NONE)
     coalesced = _coalesced(seen, own, record, around[2], moment)
     return PairedRows(np.arange(len(own)), own, record, around[1], around[2], moment, coalesced)
@@ -132,9 +134,9 @@ def _on_gpu(seen: Seen, launches: pa.Table) -> PairedRows:
 
 def _look_up(keys: pa.ChunkedArray, wanted: pa.ChunkedArray) -> Rows:
     """Row of each wanted key among the keys (NONE: absent); of several the last."""
-    with_key = np.flatnonzero(valid(keys))
-    rows = look_up(numbers(keys)[with_key], with_key, numbers(wanted))
-    return np.where(valid(wanted), rows, NONE)
+    with_key = np.flatnonzero(mark_valid(keys))
+    rows = look_up(read_numbers(keys)[with_key], with_key, read_numbers(wanted))
+    return np.where(mark_valid(wanted), rows, NONE)
 
 
 def _coalesced(
@@ -168,13 +170,13 @@ def _coalesced(
     begun = SegmentTimes(records.thread[idle], records.start[idle])
     first = begun.count_until(thread, opened - 1)[1]
     after_last = begun.count_until(thread, launched[launch])[1]
-    of_launch, nth = repeated(np.maximum(after_last - first, 0))
+    of_launch, nth = repeat_rows(np.maximum(after_last - first, 0))
     return CoalescedRecords(launch[of_launch], idle[begun.order[first[of_launch] + nth]])
 
 
 def _closes(seen: Seen) -> Mask:
     """Return the ranges that end a coalesced call."""
-    return matching(seen.ranges.table["name"], lambda name: name.endswith("coalesced"))
+    return match_texts(seen.ranges.table["name"], lambda name: name.endswith("coalesced"))
 
 
 def _moving(seen: Seen) -> Mask:
@@ -218,7 +220,7 @@ def _by_order(around: Rows, lone: Rows, seen: Seen) -> Rows:
     called = seen.ranges.table["name"].take(pa.array(lone[lost])).to_pylist()
     op_types = [collective_type(name) for name in seen.ops.table["name"].to_pylist()]
     taken = set(around[around != NONE].tolist())
-    kinds = {rule.collective for n in called if (rule := annotated(n))}
+    kinds = {rule.collective for n in called if (rule := parse_c10d_range(n))}
     for kind in kinds:
         sorts = {kind, "reduce_scatter"} if kind == "all_reduce" else {kind}
         sorts -= kinds - {kind}
@@ -232,5 +234,5 @@ def _by_order(around: Rows, lone: Rows, seen: Seen) -> Rows:
 
 
 def _is(name: str, kind: str) -> bool:
-    rule = annotated(name)
+    rule = parse_c10d_range(name)
     return rule is not None and rule.collective == kind and rule.library in CPU_LIBRARIES

@@ -10,16 +10,16 @@ from typing import Any, TypeGuard
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number_or_null, texts, without
+from htk.base.columns.arrow import build_texts, drop_fields, number_or_null
 from htk.base.columns.types import NONE
 from htk.base.core.stated_counts import RANK, RankLists
 from htk.base.mappings import Facts, Fields
 from htk.base.names.collectives import ranks_in_name
 from htk.base.schema import INT32, TABLES
 from htk.parsers.common.log_records import compact_json
-from htk.parsers.kineto.metadata import Metadata, Rows, either, taken, texts_at
+from htk.parsers.kineto.metadata import Metadata, Rows, take_either, take_values, texts_at
 
-_COLUMNS = without(TABLES["comm_groups"], "rank", "cycle")
+_COLUMNS = drop_fields(TABLES["comm_groups"], "rank", "cycle")
 
 
 def comm_groups(header: Facts) -> pa.Table:
@@ -112,13 +112,15 @@ def groups_of_calls(
 ) -> dict[str, pa.Array]:
     """Return the process group of each collective. Where a file knows one group only, it is that
     one, unless the kernel's name states another number of ranks."""
-    name = _first_of(taken(facts.table["pg_name"], source), taken(facts.table["pg_id_old"], source))
+    name = _first_of(
+        take_values(facts.table["pg_name"], source), take_values(facts.table["pg_id_old"], source)
+    )
     stated = np.array([ranks_in_name(name or "") for name in names], np.int64)
-    size = either(facts, source, "group_size")
+    size = take_either(facts, source, "group_size")
     size = np.where(size < 0, stated, size)
     ranks = texts_at(facts.table["pg_ranks"], source)
-    start = either(facts, of_record, "rank_start")
-    stride = either(facts, of_record, "rank_stride")
+    start = take_either(facts, of_record, "rank_start")
+    stride = take_either(facts, of_record, "rank_stride")
     members: list[str | None] = []
     configured = configured_ranks(groups)
     regular = RankLists()
@@ -140,9 +142,9 @@ def groups_of_calls(
             size[row] = only["group_size"] or -1
             inferred[row].append("group")
     return {
-        "group": texts(name),
-        "group_desc": taken(facts.table["pg_desc"], source),
-        "group_ranks": texts(members),
+        "group": build_texts(name),
+        "group_desc": take_values(facts.table["pg_desc"], source),
+        "group_ranks": build_texts(members),
         "group_size": number_or_null(size, INT32),
     }
 
@@ -152,7 +154,7 @@ def _first_of(first: pa.Array, second: pa.Array) -> list[str | None]:
     return [a if a is not None else None if b is None else str(b) for a, b in pairs]
 
 
-def split(listed: str) -> str | None:
+def parse_split_sizes(listed: str) -> str | None:
     """Return the elements to or from each peer; None where there is no list, or not all of it."""
     inner = listed.strip("[] ")
     parts = [p.strip() for p in inner.split(",")] if inner else []

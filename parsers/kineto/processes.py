@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.segments import SegmentTimes
 from htk.base.columns.types import NONE, Ints, Mask, fill_none
 from htk.base.mappings import Facts
@@ -29,7 +29,7 @@ class Process:
     header: Facts
 
 
-def processes(raw: RawEvents, events: Sorted) -> list[Process]:
+def list_processes(raw: RawEvents, events: Sorted) -> list[Process]:
     """Return the processes of a file in order; a file of one is returned as it is."""
     listed = _listed(raw.header)
     if listed:
@@ -37,16 +37,16 @@ def processes(raw: RawEvents, events: Sorted) -> list[Process]:
         owner_of = {pid: k for k, (pids, _) in enumerate(listed) for pid in pids}
         owner = np.array([*(owner_of.get(name, NONE) for name in names), NONE], np.int64)[code]
         headers = [{**raw.header, **header} for _, header in listed]
-        return [chosen(events, owner == k, header) for k, header in enumerate(headers)]
+        return [select_process(events, owner == k, header) for k, header in enumerate(headers)]
     owner = _by_ids(raw, events)
     count = int(owner.max(initial=0)) + 1
     if count == 1:
         return [Process(events, raw.header)]
-    return [chosen(events, (owner == k) | ((owner == NONE) & (k == 0)), raw.header)
+    return [select_process(events, (owner == k) | ((owner == NONE) & (k == 0)), raw.header)
             for k in range(count)]  # fmt: skip
 
 
-def chosen(events: Sorted, is_own: Mask, header: Facts) -> Process:
+def select_process(events: Sorted, is_own: Mask, header: Facts) -> Process:
     """Return the process, or the part of one, whose raw rows are marked."""
     rows = {name: table[is_own[table]] for name, table in events.of.items()}
     losses = {name: getattr(events, name) for name in ("untimed", "strays")}
@@ -121,6 +121,6 @@ def _by_ids(raw: RawEvents, events: Sorted) -> Ints:
 
 def _share_ids(pid: Ints, ids: Ints) -> bool:
     """Return whether an id is used by calls of more than one process."""
-    order = ordered(ids, pid)
+    order = order_by(ids, pid)
     same = (ids[order][1:] == ids[order][:-1]) & (pid[order][1:] != pid[order][:-1])
     return bool(same.any())

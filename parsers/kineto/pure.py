@@ -29,8 +29,8 @@ from htk.parsers.kineto.raw import (
     Progress,
     RawEvents,
     all_issues,
-    blocks,
     parse_header,
+    read_blocks,
 )
 from htk.parsers.kineto.sparse import DECODE_ERRORS, Builder, Event
 
@@ -44,13 +44,15 @@ _EVENTS = msgspec.json.Decoder(list[Event])
 _EVENT = msgspec.json.Decoder(Event)
 
 
-def read(stream: ByteStream, *, rest: bool = False, progress: Progress | None = None) -> RawEvents:
+def parse_events(
+    stream: ByteStream, *, rest: bool = False, progress: Progress | None = None
+) -> RawEvents:
     """Return the events of a decompressed stream."""
     document = _Document(rest)
     collecting = gc.isenabled()
     gc.disable()  # millions of small tuples, and no cycles
     try:
-        for block in blocks(stream, progress):
+        for block in read_blocks(stream, progress):
             document.feed(block)
         document.finish()
     finally:
@@ -209,7 +211,7 @@ class _Document:
         end = scan.key_end(text, offset)
         key = text[start:end]
         offset = scan.value_start(text, end)
-        if text[offset] == ord("[") and scan.plain(key) == "traceEvents":
+        if text[offset] == ord("[") and scan.unquote_string(key) == "traceEvents":
             if self.events_seen:
                 self.header.append((self.base + start, key, b"["))
             self.state = _State.EVENTS
@@ -263,7 +265,7 @@ class _Document:
                 self.suspect = False
                 self.ready.append(event)
                 return border.start() + 1
-        members, end = scan.members(text, offset, inner="args")
+        members, end = scan.scan_members(text, offset, inner="args")
         value_of = scan.by_key(members)
         phase = value_of.get("ph", b"null")
         if self.suspect and (phase == b"null" or scan.lacks_quote(phase)):

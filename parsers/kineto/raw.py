@@ -119,7 +119,7 @@ class RawEvents:
         return self._loaded[name]
 
 
-def blocks(stream: ByteStream, progress: Progress | None) -> Iterable[bytes | memoryview]:
+def read_blocks(stream: ByteStream, progress: Progress | None) -> Iterable[bytes | memoryview]:
     """Yield the stream's bytes: as it has them, or else through one buffer used again and again."""
     if hasattr(stream, "read1"):
         pieces: Iterable[bytes | memoryview] = iter(lambda: stream.read1(BLOCK), b"")

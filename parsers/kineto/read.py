@@ -1,6 +1,6 @@
 """Ingest by the engine in use."""
 
-from htk.base.core.engine import engine
+from htk.base.core.engine import choose_engine
 from htk.parsers.kineto.raw import ByteStream, Progress, RawEvents
 
 
@@ -12,10 +12,10 @@ def read_events(
     `rest` keeps the arguments that no column reads, in `args_rest`. `progress` is told the bytes
     read so far: stored ones where the stream knows them.
     """
-    if engine() == "compiled":
+    if choose_engine() == "compiled":
         from htk.parsers.kineto import native  # needs the compiled core
 
-        return native.read(stream, rest=rest, progress=progress)
+        return native.parse_events(stream, rest=rest, progress=progress)
     from htk.parsers.kineto import pure  # a second to import that the other engine saves
 
-    return pure.read(stream, rest=rest, progress=progress)
+    return pure.parse_events(stream, rest=rest, progress=progress)

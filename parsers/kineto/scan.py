@@ -81,7 +81,7 @@ def value_end(text: bytes, offset: int) -> int:
     return match.end()
 
 
-def members(text: bytes, offset: int, inner: str | None = None) -> tuple[list[Member], int]:
+def scan_members(text: bytes, offset: int, inner: str | None = None) -> tuple[list[Member], int]:
     """Return the members of the object that begins here, and where it ends.
 
     The value of the key `inner` must have the structure of an object too, if it begins like one.
@@ -95,8 +95,8 @@ def members(text: bytes, offset: int, inner: str | None = None) -> tuple[list[Me
         end = key_end(text, offset)
         key = text[start:end]
         offset = value_start(text, end)
-        if text[offset] == ord("{") and inner is not None and plain(key) == inner:
-            end = members(text, offset)[1]
+        if text[offset] == ord("{") and inner is not None and unquote_string(key) == inner:
+            end = scan_members(text, offset)[1]
         else:
             end = value_end(text, offset)
         parsed.append(Member(key, text[offset:end]))
@@ -112,7 +112,7 @@ def members(text: bytes, offset: int, inner: str | None = None) -> tuple[list[Me
 
 def by_key(members: list[Member]) -> dict[str, bytes]:
     """Return the members by their key; the last of a repeated key counts."""
-    return {plain(member.key): member.value for member in members}
+    return {unquote_string(member.key): member.value for member in members}
 
 
 def is_plain_id(value: str | int | float) -> bool:
@@ -131,7 +131,7 @@ def nanos_line(value: Any) -> bytes:
 def text_of(kind: Kind, key: Any) -> str:
     """Return a text from what it was told apart by: decoded, or as it stands in the file."""
     if isinstance(key, bytes):
-        return str(convert(kind, key)) if key else ""
+        return str(convert_value(kind, key)) if key else ""
     return "" if key is None else str(key)
 
 
@@ -191,20 +191,20 @@ def compact(text: bytes) -> bytes:
     return _LOOSE_SPACE.sub(rb"\1", text)
 
 
-def plain(text: bytes) -> str:
+def unquote_string(text: bytes) -> str:
     """Return what a JSON string, given with its quotes, says."""
     content = text[1:-1].decode("utf8", "replace")
     return _unescape(content) if "\\" in content else content
 
 
-def convert(kind: Kind, text: bytes) -> int | float | str | None:
+def convert_value(kind: Kind, text: bytes) -> int | float | str | None:
     """Return the value of a column of this kind; Mistyped if it is none."""
     if text == b"null":
         return None
     quoted = text[:1] == b'"'
     if kind == "json" or (kind == "text" and not quoted):
         return compact(text).decode("utf8", "replace")
-    content = plain(text) if quoted else text.decode("utf8", "replace")
+    content = unquote_string(text) if quoted else text.decode("utf8", "replace")
     if kind == "text":
         return content
     return convert_number(kind, content, quoted)
@@ -222,13 +222,15 @@ def convert_number(kind: Kind, literal: str, quoted: bool) -> int | float | None
     if kind == "ints" and quoted and _HEXADECIMAL.fullmatch(literal):
         value: int | None = int(literal, 16)
     else:
-        value = scaled(literal, 3) if kind == "nanos" else scaled(literal, 0, exact=True)
+        value = (
+            scale_decimal(literal, 3) if kind == "nanos" else scale_decimal(literal, 0, exact=True)
+        )
     if value is None or value not in _INT64:
         raise Mistyped
     return value
 
 
-def scaled(literal: str, places: int, *, exact: bool = False) -> int | None:
+def scale_decimal(literal: str, places: int, *, exact: bool = False) -> int | None:
     """Return a decimal number times 10 ** places as an integer, half to even; None if it is none.
 
     Also None if digits are lost that must be exact, or if it is far beyond 64 bits.

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import codes_of, constant_text, number, text, valid
-from htk.base.columns.order import ordered
+from htk.base.columns.arrow import build_numbers, codes_of, constant_text, decode_texts, mark_valid
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Mask
 from htk.base.schema import FLOAT64, INT32, INT64, STRING
 from htk.base.schema.profile import ALLOCATION, FAILED_ALLOCATION
@@ -86,7 +86,9 @@ def sort_events(raw: RawEvents, base_ns: int = 0) -> Sorted:
     of["flows"] = np.flatnonzero(_is_phase(raw, phase, "s", "f", "t") & timed)
     is_counted = is_complete & _is_of_category(raw, PROFILER_RANGE)
     of["counters"] = np.flatnonzero((_is_phase(raw, phase, "C") | is_counted) & timed)
-    of["memory"] = np.flatnonzero(_is_phase(raw, phase, "i", "I") & timed & named(raw, _is_memory))
+    of["memory"] = np.flatnonzero(
+        _is_phase(raw, phase, "i", "I") & timed & mark_named(raw, _is_memory)
+    )
     return Sorted(np.flatnonzero(complete), of, np.flatnonzero(is_complete & untimed), strays)
 
 
@@ -101,7 +103,7 @@ def _strays(raw: RawEvents, rows: Rows, base_ns: int) -> Rows:
     ):
         return rows[:0]
     damaged = (times > FARTHEST_NS - base_ns) | (times < -FARTHEST_NS - base_ns)
-    order = ordered(times)
+    order = order_by(times)
     # Neighbours' distance as an unsigned number: it may exceed what an int64 holds.
     apart = times[order][1:].astype(np.uint64) - times[order][:-1].astype(np.uint64)
     cluster = np.append(0, np.cumsum(apart > np.uint64(DAY_NS)))
@@ -130,7 +132,7 @@ def unread_phases(raw: RawEvents) -> Rows:
     return rows
 
 
-def named(raw: RawEvents, wanted: Callable[[str], bool]) -> Mask:
+def mark_named(raw: RawEvents, wanted: Callable[[str], bool]) -> Mask:
     """Return which raw rows have a name that is wanted; asked once for each distinct name."""
     answers = [wanted(name) for name in raw.texts("name")]
     return np.asarray(np.array([*answers, False], bool)[_dense_codes(raw, "name")])
@@ -158,7 +160,7 @@ class Columns:
             is_float = TYPES[name] == FLOAT64
             column = self.raw.select(name, self.rows, "g" if is_float else "l")
             dtype = np.float64 if is_float else np.int64
-            return np.frombuffer(column.buffers()[1], dtype, self.length), valid(column)
+            return np.frombuffer(column.buffers()[1], dtype, self.length), mark_valid(column)
         values = self.raw.values(name)
         assert isinstance(values, np.ndarray)
         return self._spread(name, values, 0)
@@ -169,7 +171,7 @@ class Columns:
         if self.raw.select is not None:
             return self.raw.select(name, self.rows, _FORMATS[kind])
         values, there = self.values(name)
-        return number(values, kind, None if there.all() else there)
+        return build_numbers(values, kind, None if there.all() else there)
 
     def codes(self, name: str) -> tuple[NDArray[np.int32], pa.Array]:
         """Return the codes (-1: none) and dictionary of a text column."""
@@ -185,7 +187,7 @@ class Columns:
             return self._no_text
         if compact and self.raw.select is not None:
             return self.raw.select(name, self.rows, "u")
-        return text(*self.codes(name), compact=compact)
+        return decode_texts(*self.codes(name), compact=compact)
 
     def integers_of_text(self, name: str) -> tuple[Rows, Mask]:
         """Return the texts that are whole numbers (a pid, a tid), as numbers."""
@@ -265,14 +267,14 @@ def _table_codes(raw: RawEvents) -> NDArray[np.int8]:
     of_category = [number_of.get(c.lower(), -1) for c in raw.texts("cat")]
     table = np.array([*of_category, -1], np.int8)[_dense_codes(raw, "cat")]
     tables = list(CATEGORIES)
-    steps = named(raw, lambda name: name.startswith(STEP)) & (table == tables.index("cpu_ops"))
+    steps = mark_named(raw, lambda name: name.startswith(STEP)) & (table == tables.index("cpu_ops"))
     table[steps] = tables.index("annotations")
     for category, is_named, meant in (
         ("mtia_ccp_events", MTIA_SYNCS.__contains__, "syncs"),
         ("collective_comm", lambda name: name.startswith(_ONECCL), "launches"),
     ):
         if any(c.lower() == category for c in raw.texts("cat")):
-            misfiled = named(raw, is_named) & (table == tables.index("kernels"))
+            misfiled = mark_named(raw, is_named) & (table == tables.index("kernels"))
             table[misfiled] = tables.index(meant)
     return table
 

@@ -111,7 +111,7 @@ class Builder:
                 self._put_text(i, 0, event[column.key])
         args = event.get("args", b"")
         self._add_args_text(0, args)
-        self._put_rest(0, scan.convert("text", event.get("ph", b"null")), args)
+        self._put_rest(0, scan.convert_value("text", event.get("ph", b"null")), args)
         self.rows += 1
 
     # -- arguments
@@ -141,7 +141,7 @@ class Builder:
     def _add_args_text(self, position: int, text: bytes) -> None:
         if text[:1] != b"{":
             return
-        for member in scan.by_key(scan.members(text, 0)[0]).items():
+        for member in scan.by_key(scan.scan_members(text, 0)[0]).items():
             if (i := _ARGS.get(member[0])) is not None:
                 self._put_text(i, position, member[1])
 
@@ -151,8 +151,8 @@ class Builder:
         if ph in _FREE_KEYS:
             self._put_text(_REST, position, args)
         elif self._keep_rest:
-            members = scan.members(args, 0)[0]
-            unread = [m for m in members if scan.plain(m.key) not in _ARGS]
+            members = scan.scan_members(args, 0)[0]
+            unread = [m for m in members if scan.unquote_string(m.key) not in _ARGS]
             if unread:
                 text = b",".join(m.key + b":" + m.value for m in unread)
                 self._put_text(_REST, position, b"{" + text + b"}")
@@ -211,7 +211,7 @@ class Builder:
         """One value, from its JSON text."""
         kind = COLUMNS[i].kind
         if kind == "ids":
-            value = None if scan.lacks_quote(text) else scan.convert("text", text)
+            value = None if scan.lacks_quote(text) else scan.convert_value("text", text)
             if value is None or not scan.is_plain_id(value):
                 self._put_text(_SPELLED[i], position, text)
             else:
@@ -228,7 +228,7 @@ class Builder:
         try:
             if scan.lacks_quote(text):
                 raise scan.Mistyped
-            return scan.convert(COLUMNS[i].kind, text)
+            return scan.convert_value(COLUMNS[i].kind, text)
         except scan.Mistyped:
             self.mistyped += 1
             if self.mistyped <= KEPT_ISSUES:

@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 
 from htk.base import schema as vocabulary
 from htk.base.columns.arrow import (
-    boolean,
-    build,
+    build_booleans,
+    build_numbers,
+    build_table,
+    build_texts,
     codes_of,
-    mapped,
-    matching,
-    number,
+    decode_texts,
+    drop_fields,
+    map_texts,
+    match_texts,
     number_or_null,
-    text,
-    texts,
     with_column,
-    without,
 )
 from htk.base.columns.types import Mask, take_or
 from htk.base.core.stated_counts import INDEX
@@ -40,7 +40,7 @@ _COPIES = ("gpu_memcpy", "memcpy")
 _SETS = ("gpu_memset", "memset")
 
 
-def tables(
+def build_tables(
     raw: RawEvents, events: Sorted, base_ns: int, keep: Callable[[pa.Table], pa.Table]
 ) -> dict[str, pa.Table]:
     """Return every table that the events of one file fill (without rank and cycle).
@@ -66,7 +66,7 @@ def tables(
 
 @cache
 def _wanted(table: str) -> pa.Schema:
-    return without(vocabulary.TABLES[table], "rank", "cycle")
+    return drop_fields(vocabulary.TABLES[table], "rank", "cycle")
 
 
 @cache
@@ -75,13 +75,13 @@ def _empty(table: str) -> pa.Table:
 
 
 def _table(table: str, columns: Columns, /, **values: Any) -> pa.Table:
-    values["event"] = number(columns.rows, INT64)
-    return build(_wanted(table), values, columns.length)
+    values["event"] = build_numbers(columns.rows, INT64)
+    return build_table(_wanted(table), values, columns.length)
 
 
 def _span(columns: Columns) -> dict[str, pa.Array]:
     start, end = columns.times()
-    return {"start_ns": number(start, INT64), "end_ns": number(end, INT64)}
+    return {"start_ns": build_numbers(start, INT64), "end_ns": build_numbers(end, INT64)}
 
 
 def _thread(columns: Columns) -> dict[str, pa.Array]:
@@ -109,8 +109,8 @@ def _kernels(columns: Columns) -> pa.Table:
         "kernels",
         columns,
         **_device(columns),
-        name=text(codes, names),
-        activity=text(activity, pa.array(["kernel", "copy", "set"])),
+        name=decode_texts(codes, names),
+        activity=decode_texts(activity, pa.array(["kernel", "copy", "set"])),
         **kinds_of(codes, names, activity),
         **_span(columns),
         correlation=columns.number("correlation"),
@@ -130,7 +130,7 @@ def _kernels(columns: Columns) -> pa.Table:
         graph_node=columns.number("graph_node"),
         priority=columns.number("priority"),
         graph_annotation=columns.text("meta_name"),
-        call_stack=mapped(columns.text("kernel_stack"), join_stacks),
+        call_stack=map_texts(columns.text("kernel_stack"), join_stacks),
     )
 
 
@@ -190,14 +190,14 @@ def _device(columns: Columns) -> dict[str, pa.Array]:
             values = np.where(there, values, instead)
             there = there | is_integer
         there = there & (values >= 0) & (values < 0xFFFFFFFF)  # -1, also as uint32: none
-        filled[name] = number(np.where(there, values, 0), kind, there)
+        filled[name] = build_numbers(np.where(there, values, 0), kind, there)
     return filled
 
 
 def _external_id(columns: Columns) -> pa.Array:
     values, there = columns.values("external_id")
     old, old_there = columns.values("external_id_lc")
-    return number(np.where(there, values, old), INT64, there | old_there)
+    return build_numbers(np.where(there, values, old), INT64, there | old_there)
 
 
 def _cpu_ops(columns: Columns) -> pa.Table:
@@ -250,19 +250,19 @@ def _syncs(columns: Columns) -> pa.Table:
 
 
 def _annotations(columns: Columns) -> pa.Table:
-    gpu = matching(columns.text("cat"), lambda c: c.lower() == "gpu_user_annotation")
+    gpu = match_texts(columns.text("cat"), lambda c: c.lower() == "gpu_user_annotation")
     name = columns.text("name")
     codes, names = codes_of(name)
     step = np.array([*map(step_number, names.to_pylist()), -1], np.int64)[codes]
     location = {}
     for key, column in _device(columns).items():
         values = column.fill_null(-1).to_numpy(zero_copy_only=False)
-        location[key] = number(values, column.type, gpu & (values >= 0))
+        location[key] = build_numbers(values, column.type, gpu & (values >= 0))
     return _table(
         "annotations",
         columns,
         name=name,
-        on_gpu=boolean(gpu),
+        on_gpu=build_booleans(gpu),
         step=number_or_null(step, INT32),
         **location,
         **_thread(columns),
@@ -291,20 +291,20 @@ def _overheads(columns: Columns) -> pa.Table:
 
 
 def _time(columns: Columns) -> pa.Array:
-    return number(columns.values("ts")[0] + columns.base_ns, INT64)
+    return build_numbers(columns.values("ts")[0] + columns.base_ns, INT64)
 
 
 def _flows(columns: Columns) -> pa.Table:
     codes, categories = columns.codes("cat")
-    labels = texts([_FLOW_CATEGORIES.get(c.lower(), c) for c in categories.to_pylist()])
+    labels = build_texts([_FLOW_CATEGORIES.get(c.lower(), c) for c in categories.to_pylist()])
     known_codes, known_names = codes_of(labels)
     return _table(
         "flows",
         columns,
-        category=text(take_or(known_codes, codes, np.int32(-1)), known_names),
+        category=decode_texts(take_or(known_codes, codes, np.int32(-1)), known_names),
         flow=columns.number("id"),
         flow_text=columns.text("id_text"),
-        is_start=boolean(matching(columns.text("ph", compact=False), "s".__eq__)),
+        is_start=build_booleans(match_texts(columns.text("ph", compact=False), "s".__eq__)),
         **_thread(columns),
         time_ns=_time(columns),
     )
@@ -341,18 +341,18 @@ def _counters(columns: Columns) -> pa.Table:
             values.append(value)
     take = np.array(rows, np.int64)
     of_events = {
-        "event": number(columns.rows, INT64),
+        "event": build_numbers(columns.rows, INT64),
         "name": columns.text("name"),
         "process": columns.text("pid"),
         "time_ns": _time(columns),
     }
     of_series = {name: column.take(pa.array(take)) for name, column in of_events.items()}
-    of_series["series"] = texts(series)
-    is_of_range = matching(columns.text("cat"), PROFILER_RANGE.__eq__)[take]
+    of_series["series"] = build_texts(series)
+    is_of_range = match_texts(columns.text("cat"), PROFILER_RANGE.__eq__)[take]
     if is_of_range.any():
         of_series |= _metrics_of_ranges(of_series, is_of_range)
-    of_series["value"] = number(np.array(values, np.float64), FLOAT64)
-    return build(_wanted("counters"), of_series, len(rows))
+    of_series["value"] = build_numbers(np.array(values, np.float64), FLOAT64)
+    return build_table(_wanted("counters"), of_series, len(rows))
 
 
 def _metrics_of_ranges(counters: dict[str, pa.Array], is_of_range: Mask) -> dict[str, pa.Array]:
@@ -363,7 +363,7 @@ def _metrics_of_ranges(counters: dict[str, pa.Array], is_of_range: Mask) -> dict
         for name, series, process, is_metric in zip(*columns, is_of_range.tolist(), strict=True)
     ]
     names = zip(*named, strict=True)
-    return dict(zip(("name", "series", "process"), map(texts, map(list, names)), strict=True))
+    return dict(zip(("name", "series", "process"), map(build_texts, map(list, names)), strict=True))
 
 
 def _series(arguments: str) -> dict[str, float]:

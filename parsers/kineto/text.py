@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from htk.parsers.kineto import scan
-from htk.parsers.kineto.raw import ByteStream, Progress, blocks
+from htk.parsers.kineto.raw import ByteStream, Progress, read_blocks
 
 _LONGEST = 64 << 20  # a longer event is taken for damage
 
@@ -40,7 +40,7 @@ class Copied:
     truncated: bool = False
 
 
-def copy(
+def copy_changed(
     stream: ByteStream,
     write: Callable[[bytes], object],
     entry: Entry,
@@ -50,7 +50,7 @@ def copy(
     """Write what `entry` and `event` make of a file's header and events; `added` is a member more,
     which a bare list of events has no place for."""
     walk = _Walk(write, entry, event, added=added)
-    for block in blocks(stream, None):
+    for block in read_blocks(stream, None):
         walk.feed(bytes(block))
     return walk.finish()
 
@@ -69,7 +69,7 @@ def copy_runs(
         return run(strict) if strict is not None else None
 
     walk = _Walk(write, entry, alone, run=run)
-    for block in blocks(stream, progress):
+    for block in read_blocks(stream, progress):
         walk.feed(bytes(block))
     return walk.finish()
 
@@ -168,12 +168,12 @@ class _Walk:
         end = scan.key_end(text, offset)
         key = text[offset:end]
         start = scan.value_start(text, end)
-        if scan.plain(key) == "traceEvents" and text[start] == ord("["):
+        if scan.unquote_string(key) == "traceEvents" and text[start] == ord("["):
             self._put(key + b": [")
             self._first, self._step = True, self._one_event
             return start + 1
         end = scan.value_end(text, start)
-        value = self._entry(scan.plain(key), text[start:end])
+        value = self._entry(scan.unquote_string(key), text[start:end])
         if value is not None:
             self._put(key + b": " + value)
         return end
@@ -270,12 +270,12 @@ def _strict(value: bytes) -> bytes:
     first = value[:1]
     padded = value + b" "
     if first == b"{":
-        members = scan.members(padded, 0)[0]
+        members = scan.scan_members(padded, 0)[0]
         return b"{%s}" % b", ".join(_strict(m.key) + b": " + _strict(m.value) for m in members)
     if first == b"[":
         return b"[%s]" % b", ".join(map(_strict, _elements(padded)))
     return json.dumps(
-        scan.plain(value) if first == b'"' else value.decode("utf8", "replace")
+        scan.unquote_string(value) if first == b'"' else value.decode("utf8", "replace")
     ).encode()
 
 
@@ -296,5 +296,5 @@ def _event_end(text: bytes, offset: int) -> int:
     try:
         msgspec.json.decode(text[offset:end], type=msgspec.Raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return scan.members(text, offset, inner="args")[1]
+        return scan.scan_members(text, offset, inner="args")[1]
     return end

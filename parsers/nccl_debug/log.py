@@ -7,7 +7,7 @@ from htk.base.mappings import Fields
 from htk.base.names.collectives import collective_type
 from htk.parsers.common.line_formats import READ, SKIPPED
 from htk.parsers.common.log_records import Issues, RowBuffer
-from htk.parsers.common.nccl_calls import dtype_of, ends, sizes
+from htk.parsers.common.nccl_calls import compute_call_sizes, dtype_of, find_call_ends
 from htk.parsers.nccl_debug import tuning
 from htk.parsers.nccl_debug.message import NAME, Message
 from htk.parsers.nccl_debug.orders import ChannelOrders
@@ -123,7 +123,7 @@ class NcclLog:
             self._choice(message, match)
         elif match := tuning.SPECIAL.search(text):
             who = self._who(message, self._comm_of(message))
-            self.tables["comm_tuning"].append(who | tuning.special(match))
+            self.tables["comm_tuning"].append(who | tuning.parse_special(match))
         elif not self._order(message):
             return self._table(message)
         return READ
@@ -235,15 +235,15 @@ class NcclLog:
             "type": kind,
             "raw_name": match[1],
             "library": "rccl" if match[12] else "nccl",
-            **sizes(kind, int(match[5]), dtype_of(int(match[6])), ranks),
-            **ends(kind, int(match[8])),
+            **compute_call_sizes(kind, int(match[5]), dtype_of(int(match[6])), ranks),
+            **find_call_ends(kind, int(match[8])),
             "timing": "none",
         }
         self.tables["collectives"].append(row)
         self.last_call[*message.process, message.tid] = row
 
     def _choice(self, message: Message, match: re.Match[str]) -> None:
-        row = self._who(message, self._comm_of(message)) | tuning.choice(message.text, match)
+        row = self._who(message, self._comm_of(message)) | tuning.parse_choice(message.text, match)
         call = self.last_call.get((*message.process, message.tid))
         if call is not None and tuning.is_for(call, row):
             for key in ("algorithm", "protocol", "channels"):

@@ -20,7 +20,7 @@ _TABLE_ROW = re.compile(
 _CELL = re.compile(r"([\d.]{1,20})/\s{0,20}([\d.]{1,20})")
 
 
-def choice(text: str, match: re.Match[str]) -> Fields:
+def parse_choice(text: str, match: re.Match[str]) -> Fields:
     """Return the row of a line that says what a call was given."""
     lanes = _LANES.search(text)
     predicted = _PREDICTED.search(text)
@@ -34,7 +34,7 @@ def choice(text: str, match: re.Match[str]) -> Fields:
     }
 
 
-def special(match: re.Match[str]) -> Fields:
+def parse_special(match: re.Match[str]) -> Fields:
     """Return the row of a call that takes a symmetric kernel or the copy engines."""
     return {
         "type": collective_type(match[1]),

@@ -15,14 +15,20 @@ import pyarrow as pa
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace, UnknownFormat
 from htk.parsers.common.log_records import Issues
-from htk.parsers.common.nccl_ranges import collectives
-from htk.parsers.common.span_tables import recording
+from htk.parsers.common.nccl_ranges import build_collectives
+from htk.parsers.common.span_tables import build_recording
 from htk.parsers.common.sqlite_file import MAGIC, open_database
 from htk.parsers.nsight.metrics import of_devices, read_metrics
 from htk.parsers.nsight.nvtx import Ranges
 from htk.parsers.nsight.processes import Launcher, Machine
 from htk.parsers.nsight.report import NsightReport
-from htk.parsers.nsight.tables import Devices, kernels, launches, overheads, syncs
+from htk.parsers.nsight.tables import (
+    Devices,
+    read_kernels,
+    read_launches,
+    read_overheads,
+    read_syncs,
+)
 
 NAME = "nsight"
 _ON_GPU = ("kernels", "copies", "sets", "graphs")
@@ -111,21 +117,21 @@ def _recording(
     if graphs := len(own.spans["graphs"]):
         issues.add("whole_graph", _WHOLE_GRAPH, count=graphs)
     tables = {
-        "kernels": kernels(own),
-        "launches": launches(own),
-        "syncs": syncs(own, devices),
+        "kernels": read_kernels(own),
+        "launches": read_launches(own),
+        "syncs": read_syncs(own, devices),
         "cpu_ops": ranges.operators(),
         "annotations": ranges.annotations(),
-        "overheads": overheads(own),
+        "overheads": read_overheads(own),
         "counters": of_devices(metrics, devices.devices),
     }
     facts = machine.facts(report.pid(process), devices.first, base_ns=report.base_ns)
     facts["truncated"] = report.truncated
     facts["world_size"] = launcher.world_size
     facts["rank_from"] = launcher.rank_from
-    recorded = recording(tables, facts, rank, issues)
+    recorded = build_recording(tables, facts, rank, issues)
     filled = dict(recorded.tables)
-    filled["collectives"] = collectives(
+    filled["collectives"] = build_collectives(
         "nsight", filled["kernels"], filled["launches"], ranges.calls(), filled["annotations"]
     )
     return Parsed(filled, rank, recorded.world_size, recorded.facts)

@@ -13,15 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.base.columns.arrow import matching, number, numbers
+from htk.base.columns.arrow import build_numbers, match_texts, read_numbers
 from htk.base.columns.types import Ints, Mask
 from htk.base.schema import INT32, INT64, STRING, TEXT
 from htk.parsers.common.log_records import Issues
 from htk.parsers.common.nccl_ranges import CALL
-from htk.parsers.common.span_tables import optional, step_numbers, table
-from htk.parsers.nsight.payloads import payloads
+from htk.parsers.common.span_tables import build_optional, build_process_table, step_numbers
+from htk.parsers.nsight.payloads import read_payloads
 from htk.parsers.nsight.report import NsightReport, ReportRows
-from htk.parsers.nsight.tables import threads
+from htk.parsers.nsight.tables import split_threads
 
 _OPERATOR = (
     r"^(?P<name>.*?)(?:, seq = (?P<seq>\d{1,18}))?(?:, op_id = (?P<op>\d{1,18}))?"
@@ -62,12 +62,12 @@ class Ranges:
         sequence = _whole(seq)
         operator_id = _whole(op)
         written = (sequence >= 0) | (operator_id >= 0)
-        is_operator = written & ~matching(name, _is_range)
+        is_operator = written & ~match_texts(name, _is_range)
         return cls(rows, report, name, sequence, operator_id, sizes, is_operator)
 
     @cached_property
     def _is_call(self) -> Mask:
-        return matching(self.name, lambda name: CALL.match(name) is not None) & ~self.is_operator
+        return match_texts(self.name, lambda name: CALL.match(name) is not None) & ~self.is_operator
 
     def operators(self) -> pa.Table:
         """Operators; a backward one names the thread that made most forward ones, since NVTX
@@ -77,22 +77,22 @@ class Ranges:
         name = self.name.take(pa.array(chosen))
         sequence = self.sequence[chosen]
         ids = self.operator_id[chosen]
-        backward = matching(name, lambda n: _BACKWARD.search(n) is not None) & (sequence >= 0)
-        thread = numbers(rows.table["globalTid"], 0) & 0xFFFFFF
+        backward = match_texts(name, lambda n: _BACKWARD.search(n) is not None) & (sequence >= 0)
+        thread = read_numbers(rows.table["globalTid"], 0) & 0xFFFFFF
         forward = thread[(sequence >= 0) & ~backward]
         main = int(np.bincount(forward).argmax()) if len(forward) else 0
         has_forward = (sequence >= 0) & (~backward | (main > 0))
         sizes = pc.replace_substring(self.sizes.take(pa.array(chosen)), " ", "")
         shaped = pc.if_else(pc.not_equal(sizes, ""), sizes, pa.scalar(None, STRING))
-        return table(
+        return build_process_table(
             "cpu_ops",
             {
                 "name": name,
-                **threads(rows),
+                **split_threads(rows),
                 **_span(rows),
-                "sequence": optional(sequence, sequence >= 0),
-                "forward_thread": optional(np.where(backward, main, 0), has_forward),
-                "record_function_id": optional(ids, ids >= 0),
+                "sequence": build_optional(sequence, sequence >= 0),
+                "forward_thread": build_optional(np.where(backward, main, 0), has_forward),
+                "record_function_id": build_optional(ids, ids >= 0),
                 "input_dims": shaped.dictionary_encode().cast(TEXT),
             },
             len(rows),
@@ -104,13 +104,13 @@ class Ranges:
         rows = self.rows.where(chosen)
         name = self.name.take(pa.array(chosen))
         steps = step_numbers(name, rows.end - rows.start)
-        return table(
+        return build_process_table(
             "annotations",
             {
                 "name": name,
                 "on_gpu": pa.array(np.zeros(len(rows), bool)),
-                "step": optional(steps, steps >= 0, INT32),
-                **threads(rows),
+                "step": build_optional(steps, steps >= 0, INT32),
+                **split_threads(rows),
                 **_span(rows),
             },
             len(rows),
@@ -120,8 +120,8 @@ class Ranges:
         """NCCL's calls with what their payloads say."""
         chosen = np.flatnonzero(self._is_call)
         rows = self.rows.where(chosen)
-        columns = {"name": self.name.take(pa.array(chosen)), **threads(rows), **_span(rows)}
-        return pa.table({**columns, **payloads(self.report, rows)})
+        columns = {"name": self.name.take(pa.array(chosen)), **split_threads(rows), **_span(rows)}
+        return pa.table({**columns, **read_payloads(self.report, rows)})
 
 
 def _texts(report: NsightReport, rows: ReportRows) -> pa.ChunkedArray:
@@ -145,8 +145,8 @@ def _is_range(name: str) -> bool:
 
 def _whole(digits: pa.Array) -> Ints:
     filled = pc.if_else(pc.not_equal(digits, ""), digits, pa.scalar(None, STRING))
-    return numbers(filled.cast(INT64), -1)
+    return read_numbers(filled.cast(INT64), -1)
 
 
 def _span(rows: ReportRows) -> dict[str, pa.Array]:
-    return {"start_ns": number(rows.start, INT64), "end_ns": number(rows.end, INT64)}
+    return {"start_ns": build_numbers(rows.start, INT64), "end_ns": build_numbers(rows.end, INT64)}

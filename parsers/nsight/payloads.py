@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import codes_of, numbers
+from htk.base.columns.arrow import codes_of, read_numbers
 from htk.base.schema import INT64
 from htk.parsers.common.nccl_ranges import FACTS
 from htk.parsers.nsight.report import NsightReport, ReportRows
@@ -35,7 +35,7 @@ _TYPES |= {15: "<i4", 16: "<u4", 17: "<i8", 18: "<u8", 22: "<u8"}
 _Columns = dict[str, NDArray[Any]]
 
 
-def payloads(report: NsightReport, rows: ReportRows) -> dict[str, pa.Array]:
+def read_payloads(report: NsightReport, rows: ReportRows) -> dict[str, pa.Array]:
     """Return a column for each fact, null where the export does not tell."""
     values: _Columns = {name: np.zeros(len(rows), np.uint64) for name in FACTS}
     has_value = {name: np.zeros(len(rows), bool) for name in FACTS}
@@ -56,7 +56,7 @@ def payloads(report: NsightReport, rows: ReportRows) -> dict[str, pa.Array]:
 def _binary(report: NsightReport, rows: ReportRows, values: _Columns, has_value: _Columns) -> None:
     """Payloads of one length at a time, all at once."""
     blobs = rows.table["binaryData"].combine_chunks()
-    lengths = numbers(pa.compute.binary_length(blobs), 0)
+    lengths = read_numbers(pa.compute.binary_length(blobs), 0)
     schemas = _schemas(report)
     for length in np.unique(lengths[(lengths > _HEADER) & (lengths <= _MOST_BYTES)]).tolist():
         chosen = np.flatnonzero(lengths == length)

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers, text, valid
-from htk.base.columns.order import ordered
+from htk.base.columns.arrow import decode_texts, mark_valid, read_numbers
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, fill_none
 from htk.base.schema import INT64, STRING
 from htk.parsers.common.log_records import Issues
-from htk.parsers.common.span_tables import timed
+from htk.parsers.common.span_tables import mark_timed
 from htk.parsers.common.sqlite_file import Database
 
 _B = pa.binary()
@@ -73,21 +73,21 @@ class Strings:
     @classmethod
     def of(cls, database: Database) -> "Strings":
         table = database.read("StringIds", {"id": INT64, "value": STRING})
-        ids = numbers(table["id"], NONE)
-        order = ordered(ids)
+        ids = read_numbers(table["id"], NONE)
+        order = order_by(ids)
         values = table["value"].combine_chunks().take(pa.array(order))
         return cls(ids[order], values.fill_null(""))
 
     def codes(self, ids: pa.ChunkedArray) -> Ints:
         """Return the place of each text (-1: none)."""
-        wanted = numbers(ids, NONE)
+        wanted = read_numbers(ids, NONE)
         if not len(self.ids):
             return fill_none(len(wanted))
         position = np.minimum(np.searchsorted(self.ids, wanted), len(self.ids) - 1)
-        return np.where((self.ids[position] == wanted) & valid(ids), position, -1)
+        return np.where((self.ids[position] == wanted) & mark_valid(ids), position, -1)
 
     def texts(self, codes: Ints) -> pa.Array:
-        return text(codes, self.values)
+        return decode_texts(codes, self.values)
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class NsightReport:
         lowest = []
         for name in ("kernels", "copies", "sets", "graphs"):
             rows = self.spans[name]
-            device = numbers(rows.table["deviceId"], NONE)[rows.process == process]
+            device = read_numbers(rows.table["deviceId"], NONE)[rows.process == process]
             lowest += [int(device.min())] if len(device) else []
         return min(lowest, default=-1)
 
@@ -172,27 +172,27 @@ def _rows(
     """Return rows that have usable times; an NVTX range that never ended ends with the rest."""
     read = database.read(table, columns)
     if "eventType" in columns:
-        kind = numbers(read["eventType"])
+        kind = read_numbers(read["eventType"])
         read = read.filter(pa.array(np.isin(kind, _RANGES)))
         read = _closed(read, issues)
-    usable = timed(read["start"], read["end"], table, issues)
+    usable = mark_timed(read["start"], read["end"], table, issues)
     read = read.filter(pa.array(usable)) if not usable.all() else read
     owner = "globalPid" if "globalPid" in columns else "globalTid"
-    process = numbers(read[owner], _NO_PROCESS)
+    process = read_numbers(read[owner], _NO_PROCESS)
     process = np.where(process >= 0, process & ~np.int64(0xFFFFFF), _NO_PROCESS)
     return ReportRows(
-        read, process, numbers(read["start"]) + base_ns, numbers(read["end"]) + base_ns
+        read, process, read_numbers(read["start"]) + base_ns, read_numbers(read["end"]) + base_ns
     )
 
 
 def _closed(ranges: pa.Table, issues: Issues) -> pa.Table:
     """Return ranges with an end: any open when the recording stopped last until the last event."""
-    still_open = ~valid(ranges["end"]) & valid(ranges["start"])
+    still_open = ~mark_valid(ranges["end"]) & mark_valid(ranges["start"])
     if not still_open.any():
         return ranges
     issues.add("open_range", "NVTX range without an end", count=int(still_open.sum()))
-    start = numbers(ranges["start"])
-    end = numbers(ranges["end"])
+    start = read_numbers(ranges["start"])
+    end = read_numbers(ranges["end"])
     last = max(int(end.max()), int(start.max()))
     position = ranges.schema.get_field_index("end")
     return ranges.set_column(position, "end", pa.array(np.where(still_open, last, end)))

@@ -7,17 +7,25 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, mapped, nulls, number, numbers, text, valid
+from htk.base.columns.arrow import (
+    build_nulls,
+    build_numbers,
+    codes_of,
+    decode_texts,
+    map_texts,
+    mark_valid,
+    read_numbers,
+)
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints, fill_none, take_or
 from htk.base.schema import FLOAT64, INT32, INT64, STRING
 from htk.parsers.common.span_tables import (
-    activities,
-    dimensions,
-    empty,
+    build_activities,
+    build_empty_table,
+    build_optional,
+    build_process_table,
     int_texts,
-    optional,
-    table,
+    spell_dimensions,
 )
 from htk.parsers.nsight.report import NsightReport, ReportRows
 from htk.quantities.derived.host_states import OF_SYSTEM
@@ -52,8 +60,8 @@ class Devices:
     @classmethod
     def of(cls, report: NsightReport) -> "Devices":
         rows = [report.spans[name] for name in ("kernels", "copies", "sets", "graphs")]
-        context = np.concatenate([numbers(r.table["contextId"], NONE) for r in rows])
-        device = np.concatenate([numbers(r.table["deviceId"], NONE) for r in rows])
+        context = np.concatenate([read_numbers(r.table["contextId"], NONE) for r in rows])
+        device = np.concatenate([read_numbers(r.table["deviceId"], NONE) for r in rows])
         contexts, first = np.unique(context, return_index=True)
         return cls(contexts, device[first])
 
@@ -66,11 +74,11 @@ class Devices:
         return np.where(position >= 0, take_or(self.devices, position), otherwise)
 
 
-def kernels(report: NsightReport) -> pa.Table:
+def read_kernels(report: NsightReport) -> pa.Table:
     """Return the kernels, copies, sets, and graphs that were traced as a whole."""
     makers = (("kernels", _kernels), ("copies", _copies), ("sets", _sets), ("graphs", _graphs))
     parts = [maker(report, report.spans[n]) for n, maker in makers if len(report.spans[n])]
-    return pa.concat_tables(parts).unify_dictionaries() if parts else empty("kernels")
+    return pa.concat_tables(parts).unify_dictionaries() if parts else build_empty_table("kernels")
 
 
 def _kernels(report: NsightReport, rows: ReportRows) -> pa.Table:
@@ -80,16 +88,18 @@ def _kernels(report: NsightReport, rows: ReportRows) -> pa.Table:
     for name in ("demangledName", "shortName", "mangledName"):
         codes = np.where(codes < 0, strings.codes(rows.table[name]), codes)
     axes = [f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ"]
-    columns = [numbers(rows.table[name], NONE) for name in axes]
+    columns = [read_numbers(rows.table[name], NONE) for name in axes]
     static = rows.table["staticSharedMemory"]
     dynamic = rows.table["dynamicSharedMemory"]
-    shared = optional(numbers(static) + numbers(dynamic), valid(static) | valid(dynamic))
+    shared = build_optional(
+        read_numbers(static) + read_numbers(dynamic), mark_valid(static) | mark_valid(dynamic)
+    )
     return _activities(
         rows,
         0,
         strings.texts(codes),
-        grid=dimensions(columns[:3]),
-        block=dimensions(columns[3:]),
+        grid=spell_dimensions(columns[:3]),
+        block=spell_dimensions(columns[3:]),
         registers=_integers(rows, "registersPerThread"),
         shared_memory_bytes=shared,
         graph_id=_integers(rows, "graphId", positive=True),
@@ -102,26 +112,30 @@ def _copies(report: NsightReport, rows: ReportRows) -> pa.Table:
     labels = report.labels
     directions = {**_DIRECTIONS, **_known(labels["ENUM_CUDA_MEMCPY_OPER"], _direction)}
     spaces = _spaces(report)
-    kinds = np.stack([numbers(rows.table[c], NONE) for c in ("copyKind", "srcKind", "dstKind")], 1)
+    kinds = np.stack(
+        [read_numbers(rows.table[c], NONE) for c in ("copyKind", "srcKind", "dstKind")], 1
+    )
     distinct, name_of_row = np.unique(kinds, axis=0, return_inverse=True)
     names = [
         f"Memcpy {directions.get(kind, 'Unknown')} "
         f"({spaces.get(source, 'Unknown')} -> {spaces.get(target, 'Unknown')})"
         for kind, source, target in distinct.tolist()
     ]
-    name = text(name_of_row.ravel(), pa.array(names, STRING))
+    name = decode_texts(name_of_row.ravel(), pa.array(names, STRING))
     return _moved(rows, 1, name)
 
 
 def _sets(report: NsightReport, rows: ReportRows) -> pa.Table:
     spaces = _spaces(report)
-    distinct, name_of_row = np.unique(numbers(rows.table["memKind"], NONE), return_inverse=True)
+    distinct, name_of_row = np.unique(
+        read_numbers(rows.table["memKind"], NONE), return_inverse=True
+    )
     names = [f"Memset ({spaces.get(kind, 'Unknown')})" for kind in distinct.tolist()]
-    return _moved(rows, 2, text(name_of_row, pa.array(names, STRING)))
+    return _moved(rows, 2, decode_texts(name_of_row, pa.array(names, STRING)))
 
 
 def _moved(rows: ReportRows, activity: int, name: pa.Array) -> pa.Table:
-    size = numbers(rows.table["bytes"], NONE)
+    size = read_numbers(rows.table["bytes"], NONE)
     taken = rows.end - rows.start
     has_rate = (size >= 0) & (taken > 0)
     rate = np.where(has_rate, size / np.where(has_rate, taken, 1), 0.0)  # bytes per ns are GB/s
@@ -129,8 +143,8 @@ def _moved(rows: ReportRows, activity: int, name: pa.Array) -> pa.Table:
         rows,
         activity,
         name,
-        size_bytes=optional(size, size >= 0),
-        bandwidth_gbps=number(rate, FLOAT64, has_rate),
+        size_bytes=build_optional(size, size >= 0),
+        bandwidth_gbps=build_numbers(rate, FLOAT64, has_rate),
         graph_id=_integers(rows, "graphId", positive=True),
         graph_node=_integers(rows, "graphNodeId"),
     )
@@ -138,42 +152,42 @@ def _moved(rows: ReportRows, activity: int, name: pa.Array) -> pa.Table:
 
 def _graphs(report: NsightReport, rows: ReportRows) -> pa.Table:
     """Graphs of which only begin and end were traced (--cuda-graph-trace=graph)."""
-    ids = int_texts(numbers(rows.table["graphId"], NONE))
+    ids = int_texts(read_numbers(rows.table["graphId"], NONE))
     return _activities(
-        rows, 0, mapped(ids, "CUDA Graph {}".format), graph_id=_integers(rows, "graphId")
+        rows, 0, map_texts(ids, "CUDA Graph {}".format), graph_id=_integers(rows, "graphId")
     )
 
 
 def _activities(rows: ReportRows, activity: int, name: pa.Array, **more: pa.Array) -> pa.Table:
-    device = numbers(rows.table["deviceId"], NONE)
-    stream = numbers(rows.table["streamId"], NONE)
-    correlation = numbers(rows.table["correlationId"], NONE)
+    device = read_numbers(rows.table["deviceId"], NONE)
+    stream = read_numbers(rows.table["streamId"], NONE)
+    correlation = read_numbers(rows.table["correlationId"], NONE)
     context = _integers(rows, "contextId")
-    return activities(
+    return build_activities(
         activity, name, rows.start, rows.end, device, stream, correlation, context=context, **more
     )
 
 
-def launches(report: NsightReport) -> pa.Table:
+def read_launches(report: NsightReport) -> pa.Table:
     """Return the calls of the CUDA runtime and driver, without the version in their names, and of
     the operating system by the threads that make these; what else waits launches nothing."""
     parts = []
     of_cuda = report.spans["runtime"]
     of_system = report.spans["system"]
-    callers = numbers(of_cuda.table["globalTid"], NONE)
-    thread = numbers(of_system.table["globalTid"], NONE)
+    callers = read_numbers(of_cuda.table["globalTid"], NONE)
+    thread = read_numbers(of_system.table["globalTid"], NONE)
     of_system = of_system.where(np.flatnonzero(np.isin(thread, callers)))
     for rows, class_of in ((of_cuda, _class_of), (of_system, lambda _: OF_SYSTEM)):
         raw = report.strings.texts(report.strings.codes(rows.table["nameId"]))
-        name = mapped(raw, lambda n: _VERSION.sub("", n))
+        name = map_texts(raw, lambda n: _VERSION.sub("", n))
         columns = {
             "name": name,
-            "api": mapped(name, class_of),
-            **threads(rows),
+            "api": map_texts(name, class_of),
+            **split_threads(rows),
             **_span(rows),
             "correlation": _integers(rows, "correlationId", positive=True),
         }
-        parts.append(table("launches", columns, len(rows)))
+        parts.append(build_process_table("launches", columns, len(rows)))
     return pa.concat_tables(parts).unify_dictionaries()
 
 
@@ -181,22 +195,22 @@ def _class_of(name: str) -> str:
     return _CALL_CLASSES[name.startswith("cu") and name[2:3].isupper()]
 
 
-def syncs(report: NsightReport, devices: Devices) -> pa.Table:
+def read_syncs(report: NsightReport, devices: Devices) -> pa.Table:
     """Return what a stream, or the host, waited for."""
     rows = report.spans["syncs"]
-    kind = numbers(rows.table["syncType"], NONE)
+    kind = read_numbers(rows.table["syncType"], NONE)
     distinct, name_of_row = np.unique(kind, return_inverse=True)
     names = pa.array([_SYNCS.get(k, f"Sync {k}") for k in distinct.tolist()], STRING)
-    stream = numbers(rows.table["streamId"], NONE)
-    context = numbers(rows.table["contextId"], NONE)
-    device = devices.of_context(context, numbers(rows.table["deviceId"], NONE))
+    stream = read_numbers(rows.table["streamId"], NONE)
+    context = read_numbers(rows.table["contextId"], NONE)
+    device = devices.of_context(context, read_numbers(rows.table["deviceId"], NONE))
     recorded = _recorded_events(report, rows)
-    return table(
+    return build_process_table(
         "syncs",
         {
-            "name": text(name_of_row, names),
-            "device": optional(device, device >= 0, INT32),
-            "stream": optional(stream, (stream >= 0) & (stream < _NOWHERE)),
+            "name": decode_texts(name_of_row, names),
+            "device": build_optional(device, device >= 0, INT32),
+            "stream": build_optional(stream, (stream >= 0) & (stream < _NOWHERE)),
             **_span(rows),
             "correlation": _integers(rows, "correlationId", positive=True),
             "wait_event_id": _integers(rows, "eventId", positive=True),
@@ -209,10 +223,12 @@ def syncs(report: NsightReport, devices: Devices) -> pa.Table:
 def _recorded_events(report: NsightReport, rows: ReportRows) -> dict[str, pa.Array]:
     """Stream and call that recorded the event of each wait, where the export ties them."""
     events = report.cuda_events.filter(
-        pa.array(np.isin(numbers(report.cuda_events["globalPid"], NONE), np.unique(rows.process)))
+        pa.array(
+            np.isin(read_numbers(report.cuda_events["globalPid"], NONE), np.unique(rows.process))
+        )
     )
     keys = [
-        np.stack([numbers(t[c], NONE) for c in ("eventId", "eventSyncId")], axis=1)
+        np.stack([read_numbers(t[c], NONE) for c in ("eventId", "eventSyncId")], axis=1)
         for t in (events, rows.table)
     ]
     number_of = Groups.by_keys(np.concatenate(keys)).group_ids
@@ -223,50 +239,50 @@ def _recorded_events(report: NsightReport, rows: ReportRows) -> dict[str, pa.Arr
     event_row = look_up(distinct[once], first[once], of_wait)
     columns = {}
     for column, source in (("wait_stream", "streamId"), ("wait_correlation", "correlationId")):
-        values = take_or(numbers(events[source], NONE), event_row)
-        columns[column] = optional(values, (event_row >= 0) & (values >= 0))
+        values = take_or(read_numbers(events[source], NONE), event_row)
+        columns[column] = build_optional(values, (event_row >= 0) & (values >= 0))
     return columns
 
 
-def overheads(report: NsightReport) -> pa.Table:
+def read_overheads(report: NsightReport) -> pa.Table:
     """Return the profiler's own work, and CUDA compiling or loading code."""
     labels = report.labels["ENUM_CUPTI_OVERHEAD_TYPE"]
     parts = []
     for source in ("profiler", "cuda"):
         rows = report.spans[source]
         distinct, name_of_row = np.unique(
-            numbers(rows.table["overheadType"], NONE), return_inverse=True
+            read_numbers(rows.table["overheadType"], NONE), return_inverse=True
         )
         names = pa.array([_overhead(labels.get(k, "")) for k in distinct.tolist()], STRING)
-        columns = {"name": text(name_of_row, names), **threads(rows), **_span(rows)}
-        parts.append(table("overheads", columns, len(rows)))
+        columns = {"name": decode_texts(name_of_row, names), **split_threads(rows), **_span(rows)}
+        parts.append(build_process_table("overheads", columns, len(rows)))
     return pa.concat_tables(parts).unify_dictionaries()
 
 
-def threads(rows: ReportRows) -> dict[str, pa.Array]:
+def split_threads(rows: ReportRows) -> dict[str, pa.Array]:
     """Process and thread: each 24 bits of the global thread id."""
-    thread = numbers(rows.table["globalTid"], NONE)
+    thread = read_numbers(rows.table["globalTid"], NONE)
     has_thread = thread >= 0
     named = {"process": int_texts(thread >> 24 & 0xFFFFFF), "thread": int_texts(thread & 0xFFFFFF)}
     if has_thread.all():
         return named
     return {
-        column: text(np.where(has_thread, codes_of(values)[0], -1), codes_of(values)[1])
+        column: decode_texts(np.where(has_thread, codes_of(values)[0], -1), codes_of(values)[1])
         for column, values in named.items()
     }
 
 
 def _span(rows: ReportRows) -> dict[str, pa.Array]:
-    return {"start_ns": number(rows.start, INT64), "end_ns": number(rows.end, INT64)}
+    return {"start_ns": build_numbers(rows.start, INT64), "end_ns": build_numbers(rows.end, INT64)}
 
 
 def _integers(rows: ReportRows, name: str, *, positive: bool = False) -> pa.Array:
     """Return a column of the export; `positive`: 0 says that there is none."""
     if name not in rows.table.column_names:
-        return nulls(INT64, len(rows))
+        return build_nulls(INT64, len(rows))
     column = rows.table[name]
-    values = numbers(column)
-    return optional(values, valid(column) & ((values > 0) | ~np.bool_(positive)))
+    values = read_numbers(column)
+    return build_optional(values, mark_valid(column) & ((values > 0) | ~np.bool_(positive)))
 
 
 def _known(labels: Mapping[int, str], to: Callable[[str], str | None]) -> dict[int, str]:
@@ -285,7 +301,7 @@ def _spaces(report: NsightReport) -> dict[int, str]:
     if labelled := _known(report.labels["ENUM_CUDA_MEM_KIND"], _space):
         return labelled
     copies = report.spans["copies"].table
-    way, *sides = (numbers(copies[name], NONE) for name in ("copyKind", "dstKind", "srcKind"))
+    way, *sides = (read_numbers(copies[name], NONE) for name in ("copyKind", "dstKind", "srcKind"))
     of_device = {*sides[0][way == 1].tolist(), *sides[1][way == 2].tolist()}
     first = min(of_device, default=NONE) - list(_SPACES).index("DEVICE")
     is_told = len(of_device) == 1 and first in (0, 1)
@@ -303,4 +319,11 @@ def _overhead(label: str) -> str:
     return words.title() or "Unknown"
 
 
-__all__ = ["Devices", "kernels", "launches", "overheads", "syncs", "threads"]
+__all__ = [
+    "Devices",
+    "read_kernels",
+    "read_launches",
+    "read_overheads",
+    "read_syncs",
+    "split_threads",
+]

@@ -23,16 +23,22 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, number, texts
+from htk.base.columns.arrow import build_numbers, build_texts, match_texts
 from htk.base.columns.types import Ints
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
 from htk.base.mappings import Fields
 from htk.base.schema import INT32, INT64
 from htk.parsers.common.log_records import Issues, compact_json, read_whole
-from htk.parsers.common.nccl_ranges import FACTS, collectives
-from htk.parsers.common.span_tables import activities, empty, optional, recording, table
-from htk.parsers.common.wire import BYTES, VARINT, Cut, fields
+from htk.parsers.common.nccl_ranges import FACTS, build_collectives
+from htk.parsers.common.span_tables import (
+    build_activities,
+    build_empty_table,
+    build_optional,
+    build_process_table,
+    build_recording,
+)
+from htk.parsers.common.wire import BYTES, VARINT, Cut, read_fields
 from htk.parsers.xplane.launching import with_operators
 from htk.parsers.xplane.planes import read_space
 from htk.parsers.xplane.space import PlaneEvent, Space
@@ -47,14 +53,14 @@ _PROCESS = "0"
 def sniff(head: Head) -> bool:
     """Return whether the first plane is named as in a profile."""
     try:
-        plane = next(fields(head.data, 0, len(head.data)), None)
+        plane = next(read_fields(head.data, 0, len(head.data)), None)
     except Cut:  # a plane longer than the head
         plane = None
     if not head.data.startswith(b"\n"):
         return False
     start = plane.start if plane else _past_length(head.data)
     try:
-        for field in fields(head.data, start, len(head.data)):
+        for field in read_fields(head.data, start, len(head.data)):
             if field.number == 2 and field.kind == BYTES:
                 return head.data[field.start : field.end].startswith(_PLANES)
             if field.number != 1 or field.kind != VARINT:
@@ -89,12 +95,12 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         others = ", ".join(sorted(space.unread_lines))
         words = f", only those of {others}, which htk does not read" if others else ""
         raise MalformedTrace(f"{source.name}: an XLA profile without device or host events{words}")
-    recorded = recording(tables, _facts(space, base), None, issues)
+    recorded = build_recording(tables, _facts(space, base), None, issues)
     own = dict(recorded.tables)
     unknown = {c: pa.nulls(0, pa.uint64() if c == "comm" else INT64) for c in FACTS}
     nothing = own["cpu_ops"].slice(0, 0).select(["name", "process", "thread", "start_ns", "end_ns"])
     no_calls = pa.table({**{n: nothing[n] for n in nothing.column_names}, **unknown})
-    own["collectives"] = collectives(
+    own["collectives"] = build_collectives(
         NAME,
         own["kernels"],
         own["launches"],
@@ -112,7 +118,7 @@ def _stated(space: Space, kernels: pa.Table) -> Iterator[Fields]:
     for event in sorted(space.on_tpu, key=lambda event: event.start):
         if event.collective is not None:
             facts_of[event.name, event.device, event.stream].append(event.collective)
-    rows = kernels.filter(pa.array(matching(kernels["kind"], "comm".__eq__)))
+    rows = kernels.filter(pa.array(match_texts(kernels["kind"], "comm".__eq__)))
     columns = (rows[name].to_pylist() for name in ("name", "device", "stream"))
     keys = [*zip(*columns, strict=True)]
     count = Counter(keys)
@@ -136,16 +142,16 @@ def _kernels(space: Space, base: int, issues: Issues) -> pa.Table:
             continue
         sizes = _ints(e.size for e in events)
         parts.append(
-            activities(
+            build_activities(
                 activity,
-                texts([e.name for e in events]),
+                build_texts([e.name for e in events]),
                 *_times(events, base),
                 _ints(e.device for e in events),
                 _ints(e.stream for e in events),
                 _ints(e.correlation for e in events),
-                size_bytes=optional(sizes, sizes >= 0),
-                grid=texts([e.grid for e in events]),
-                block=texts([e.block for e in events]),
+                size_bytes=build_optional(sizes, sizes >= 0),
+                grid=build_texts([e.grid for e in events]),
+                block=build_texts([e.block for e in events]),
             )
         )
     parts += [_of_tpus(space, activity, base) for activity in range(2)]
@@ -163,30 +169,30 @@ def _of_tpus(space: Space, activity: int, base: int) -> pa.Table:
     """Return kernels or copies of TPUs, whose kinds more than their names tells."""
     events = [e for e in space.on_tpu if e.activity == activity]
     if not events:
-        return empty("kernels")
+        return build_empty_table("kernels")
     sizes = _ints(e.size for e in events)
-    return activities(
+    return build_activities(
         activity,
-        texts([e.name for e in events]),
+        build_texts([e.name for e in events]),
         *_times(events, base),
         _ints(e.device for e in events),
         _ints(e.stream for e in events),
         _ints(e.correlation for e in events),
-        size_bytes=optional(sizes, sizes >= 0),
-        kind=texts([e.kind for e in events]),
-        family=texts([e.family for e in events]),
+        size_bytes=build_optional(sizes, sizes >= 0),
+        kind=build_texts([e.kind for e in events]),
+        family=build_texts([e.family for e in events]),
     )
 
 
 def _launches(events: list[PlaneEvent], base: int) -> pa.Table:
     correlation = _ints(e.correlation for e in events)
     api = [_library(e.name) for e in events]
-    return table(
+    return build_process_table(
         "launches",
         {
             **_on_thread(events, base),
-            "api": texts(api),
-            "correlation": optional(correlation, correlation > 0),
+            "api": build_texts(api),
+            "correlation": build_optional(correlation, correlation > 0),
         },
         len(events),
     )
@@ -202,17 +208,17 @@ def _library(call: str) -> str:
 
 
 def _operators(events: list[PlaneEvent], base: int) -> pa.Table:
-    return table("cpu_ops", _on_thread(events, base), len(events))
+    return build_process_table("cpu_ops", _on_thread(events, base), len(events))
 
 
 def _steps(space: Space, base: int) -> pa.Table:
     steps = _ints(e.step for e in space.steps)
-    return table(
+    return build_process_table(
         "annotations",
         {
             **_on_thread(space.steps, base),
             "on_gpu": pa.array(np.zeros(len(space.steps), bool)),
-            "step": optional(steps, steps >= 0, INT32),
+            "step": build_optional(steps, steps >= 0, INT32),
         },
         len(space.steps),
     )
@@ -225,29 +231,31 @@ def _device_ranges(space: Space, base: int) -> pa.Table:
     step = _ints(e.step for e in events)
     stream = _ints(e.stream for e in events)
     columns = {
-        "name": texts([e.name for e in events]),
+        "name": build_texts([e.name for e in events]),
         "on_gpu": pa.array(np.ones(len(events), bool)),
-        "device": optional(_ints(e.device for e in events), np.ones(len(events), bool), INT32),
-        "stream": optional(stream, stream >= 0),
-        "start_ns": number(start, INT64),
-        "end_ns": number(end, INT64),
-        "step": optional(step, step >= 0, INT32),
+        "device": build_optional(
+            _ints(e.device for e in events), np.ones(len(events), bool), INT32
+        ),
+        "stream": build_optional(stream, stream >= 0),
+        "start_ns": build_numbers(start, INT64),
+        "end_ns": build_numbers(end, INT64),
+        "step": build_optional(step, step >= 0, INT32),
     }
-    return table("annotations", columns, len(events))
+    return build_process_table("annotations", columns, len(events))
 
 
 def _python_calls(space: Space, base: int) -> pa.Table:
-    return table("python_calls", _on_thread(space.python, base), len(space.python))
+    return build_process_table("python_calls", _on_thread(space.python, base), len(space.python))
 
 
 def _on_thread(events: list[PlaneEvent], base: int) -> dict[str, pa.Array]:
     start, end = _times(events, base)
     return {
-        "name": texts([e.name for e in events]),
-        "process": texts([_PROCESS] * len(events)),
-        "thread": texts([e.thread for e in events]),
-        "start_ns": number(start, INT64),
-        "end_ns": number(end, INT64),
+        "name": build_texts([e.name for e in events]),
+        "process": build_texts([_PROCESS] * len(events)),
+        "thread": build_texts([e.thread for e in events]),
+        "start_ns": build_numbers(start, INT64),
+        "end_ns": build_numbers(end, INT64),
     }
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from htk.base.mappings import Fields
 from htk.parsers.common.log_records import Issues
 from htk.parsers.common.span_tables import FARTHEST_NS
-from htk.parsers.common.wire import BYTES, Cut, Field, fields
+from htk.parsers.common.wire import BYTES, Cut, Field, read_fields
 from htk.parsers.xplane.space import (
     Plane,
     PlaneEvent,
@@ -38,7 +38,7 @@ def read_space(data: bytes, issues: Issues) -> Space:
     """Return all planes; what follows a break is left out and counted."""
     space = Space()
     try:
-        for k, field in enumerate(fields(data, 0, len(data))):
+        for k, field in enumerate(read_fields(data, 0, len(data))):
             if field.number == 1 and field.kind == BYTES and k < _MOST_PLANES:
                 _read_plane(data, field, space, issues)
             elif field.number == 4 and field.kind == BYTES:

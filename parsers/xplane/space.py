@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from htk.base.mappings import Fields
 from htk.parsers.common.span_tables import FARTHEST_NS
-from htk.parsers.common.wire import BYTES, EIGHT_BYTES, Field, fields, signed
+from htk.parsers.common.wire import BYTES, EIGHT_BYTES, Field, read_fields, read_signed
 
 _WANTED = frozenset(
     (
@@ -107,7 +107,7 @@ def open_plane(data: bytes, field: Field) -> Plane:
     events: dict[int, str] = {}
     descriptions: dict[int, Field] = {}
     facts: dict[int, str] = {}
-    for part in fields(data, field.start, field.end):
+    for part in read_fields(data, field.start, field.end):
         if part.kind != BYTES:
             continue
         if part.number == 2:
@@ -133,12 +133,12 @@ def _entry(data: bytes, entry: Field) -> tuple[int, Field | None, str]:
     described = None
     name = ""
     shown = ""
-    for part in fields(data, entry.start, entry.end):
+    for part in read_fields(data, entry.start, entry.end):
         if part.number == 1:
             key = part.value
         elif part.number == 2 and part.kind == BYTES:
             described = part
-            for of in fields(data, part.start, part.end):
+            for of in read_fields(data, part.start, part.end):
                 if of.number == 2 and of.kind == BYTES:
                     name = read_text(data, of)
                 elif of.number == 4 and of.kind == BYTES:
@@ -151,13 +151,13 @@ def open_line(data: bytes, line: Field) -> PlaneLine:
     shown = ""
     began = 0
     events = []
-    for part in fields(data, line.start, line.end):
+    for part in read_fields(data, line.start, line.end):
         if part.number == 2 and part.kind == BYTES:
             name = read_text(data, part)
         elif part.number == 11 and part.kind == BYTES:
             shown = read_text(data, part)
         elif part.number == 3:
-            began = signed(part.value)
+            began = read_signed(part.value)
         elif part.number == 4 and part.kind == BYTES:
             events.append(part)
     return PlaneLine(shown or name, began, events)
@@ -180,13 +180,13 @@ def _event(data: bytes, field: Field, plane: Plane, began: int) -> RawEvent | No
     offset = 0
     duration = 0
     stats = []
-    for part in fields(data, field.start, field.end):
+    for part in read_fields(data, field.start, field.end):
         if part.number == 1:
             kind = part.value
         elif part.number == 2:
-            offset = signed(part.value)
+            offset = read_signed(part.value)
         elif part.number == 3:
-            duration = signed(part.value)
+            duration = read_signed(part.value)
         elif part.number == 4 and part.kind == BYTES:
             stats.append(part)
     start = began + offset // 1000
@@ -209,7 +209,7 @@ def read_description(data: bytes, plane: Plane, number: int) -> tuple[str, Field
     facts = {}
     described = plane.descriptions.get(number)
     if described is not None:
-        for part in fields(data, described.start, described.end):
+        for part in read_fields(data, described.start, described.end):
             if part.number == 2 and part.kind == BYTES:
                 name = read_text(data, part)
             elif part.number == 5 and part.kind == BYTES:
@@ -222,7 +222,7 @@ def read_stat(data: bytes, field: Field, names: Mapping[int, str]) -> tuple[str,
     """Return a fact by its name: a number, a text, or a text that the table of names holds."""
     name = ""
     value = None
-    for part in fields(data, field.start, field.end):
+    for part in read_fields(data, field.start, field.end):
         if part.number == 1:
             name = names.get(part.value, "")
         elif part.number == 2 and part.kind == EIGHT_BYTES:
@@ -230,7 +230,7 @@ def read_stat(data: bytes, field: Field, names: Mapping[int, str]) -> tuple[str,
         elif part.number == 3:
             value = part.value
         elif part.number == 4:
-            value = signed(part.value)
+            value = read_signed(part.value)
         elif part.number == 5 and part.kind == BYTES:
             value = read_text(data, part)
         elif part.number == 7:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from htk.answers.ask import ask
-from htk.base.columns.arrow import valid
+from htk.answers.ask import ask_trace
+from htk.base.columns.arrow import mark_valid
 from htk.base.errors import HtkError, MissingTable
 from htk.base.names.kinds import kind_of
 from htk.traces.trace.opening import OpenOptions, open_trace
@@ -35,7 +35,7 @@ def opened(path: Path) -> Any:
 
 
 def rows(trace: Any, name: str, **options: Any) -> list[dict[str, Any]]:
-    return ask(trace, name, **options).to_pylist()
+    return ask_trace(trace, name, **options).to_pylist()
 
 
 @pytest.mark.parametrize("name", EXACT)
@@ -102,7 +102,7 @@ def test_kernels_of_one_name_keep_their_spread(shared: Path) -> None:
 
 def test_backward_is_linked_to_forward(shared: Path) -> None:
     links = opened(shared / "traces/hta/ns_resolution_trace").tables["op_links"]
-    assert int(valid(links["forward_row"]).sum()) >= 905  # 1810 ends of arrows
+    assert int(mark_valid(links["forward_row"]).sum()) >= 905  # 1810 ends of arrows
 
 
 def test_nanoseconds_are_not_rounded(shared: Path) -> None:
@@ -189,14 +189,14 @@ def test_stragglers_under_new_names_of_nccl(tmp_path: Path) -> None:
 def test_stragglers_of_a_single_rank(tmp_path: Path) -> None:
     two_ranks(tmp_path, "ncclDevKernel_AllReduce_Sum_f32_RING_LL")
     with pytest.raises(MissingTable, match="all ranks of the job"):
-        ask(open_trace(tmp_path / "rank0.json"), "stragglers")
+        ask_trace(open_trace(tmp_path / "rank0.json"), "stragglers")
 
 
 @pytest.mark.parametrize("name", ["rank_non_gpu", "cpu_only"])
 @pytest.mark.parametrize("asked", ["time_breakdown", "idle_breakdown", "comm_compute_overlap"])
 def test_without_gpu_work_the_reason_is_told(shared: Path, name: str, asked: str) -> None:
     with pytest.raises(MissingTable, match="ProfilerActivity"):
-        ask(opened(shared / "traces/hta" / name), asked)
+        ask_trace(opened(shared / "traces/hta" / name), asked)
 
 
 def test_malformed_files_beside_good_ones(tmp_path: Path) -> None:
@@ -210,10 +210,10 @@ def test_malformed_files_beside_good_ones(tmp_path: Path) -> None:
         (times,) = rows(open_trace(tmp_path / name), "time_breakdown")
         assert times["compute_ns"] == 1000
     with pytest.raises(HtkError):
-        ask(open_trace(tmp_path / "bare.json"), "time_breakdown")
+        ask_trace(open_trace(tmp_path / "bare.json"), "time_breakdown")
     (tmp_path / "empty.json").write_text('{"traceEvents": []}')
     with pytest.raises(HtkError):
-        ask(open_trace(tmp_path / "empty.json"), "time_breakdown")
+        ask_trace(open_trace(tmp_path / "empty.json"), "time_breakdown")
 
 
 def test_steps_of_an_amd_stream_zero(shared: Path) -> None:

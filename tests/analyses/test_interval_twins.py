@@ -80,7 +80,7 @@ def test_gpu_time_of_phases_ranges_and_iterations(rows: list[tuple[int, Span]]) 
         "launch_links": make("launch_links", [{} for _ in links]),
     }  # fmt: skip
     nothing = {name: make(name, []) for name in ("cpu_ops", "op_links", "op_passes")}
-    reads = registry.maker("kernel_passes").reads
+    reads = registry.find_maker("kernel_passes").reads
     tables["kernel_passes"] = kernel_passes(**{n: (tables | nothing)[n] for n in reads})
     expected = {name: len(ticks(chosen(rows, p))) for p, name in enumerate(PHASES)}
     found = {r["phase"]: r["device_busy_ns"] for r in answer_of(phase_breakdown, **tables)}

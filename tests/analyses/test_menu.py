@@ -5,7 +5,7 @@ import inspect
 from pathlib import Path
 
 import htk
-from htk.analyses import ANALYSES, find, menu
+from htk.analyses import ANALYSES, find_analysis, menu
 
 STUB = Path(htk.__file__).parent / "faces/notebook" / "questions.pyi"
 
@@ -24,6 +24,6 @@ def test_each_question_is_a_typed_method() -> None:
             for a, d in zip(method.args.kwonlyargs, method.args.kw_defaults, strict=True)
             if d is not None
         }
-        signature = inspect.signature(find(name).function)
-        assert given == {o: signature.parameters[o].default for o in find(name).options}
+        signature = inspect.signature(find_analysis(name).function)
+        assert given == {o: signature.parameters[o].default for o in find_analysis(name).options}
         assert all(a.annotation is not None for a in method.args.kwonlyargs)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.recording.simulate import truth
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import open_trace
 
 JOBS: dict[str, dict[str, Any]] = {
@@ -46,7 +46,7 @@ def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     folder = tmp_path_factory.mktemp("job")
     given = {"model": "gpt3-126m", "gpu": "a100-80gb", "nodes": 1, "gpus_per_node": 4,
              "micro_batch": 1, "seq": 256, "steps": 4, "seed": 3}  # fmt: skip
-    simulate(checked(Config(**(given | request.param))), folder)
+    simulate_job(check_config(Config(**(given | request.param))), folder)
     return folder
 
 
@@ -57,7 +57,7 @@ def told(job: Path) -> dict[tuple[int, int], dict[str, Any]]:
 
 def cut_off(job: Path) -> set[int]:
     """Steps that the end of the recording cut."""
-    rows = ask(open_trace(job), "step_times").to_pylist()
+    rows = ask_trace(open_trace(job), "step_times").to_pylist()
     return {r["step"] for r in rows if not r["complete"]}
 
 
@@ -67,7 +67,7 @@ def test_only_the_last_step_may_be_cut(job: Path) -> None:
 
 
 def test_times_of_every_step_are_exact(job: Path) -> None:
-    rows = ask(open_trace(job), "time_breakdown", per="step").to_pylist()
+    rows = ask_trace(open_trace(job), "time_breakdown", per="step").to_pylist()
     found = {(r["rank"], r["step"]): r for r in rows if r["step"] is not None}
     known = told(job)
     assert found.keys() == known.keys()
@@ -77,17 +77,17 @@ def test_times_of_every_step_are_exact(job: Path) -> None:
 
 def test_overlap_and_step_times_are_exact(job: Path) -> None:
     trace, known = open_trace(job), told(job)
-    for row in ask(trace, "comm_compute_overlap", per="step").to_pylist():
+    for row in ask_trace(trace, "comm_compute_overlap", per="step").to_pylist():
         if row["step"] is not None:
             assert row["overlap_ns"] == known[row["rank"], row["step"]]["overlap_ns"]
-    for row in ask(trace, "step_times").to_pylist():
+    for row in ask_trace(trace, "step_times").to_pylist():
         assert row["gpu_period_ns"] == known[row["rank"], row["step"]]["total_ns"]
 
 
 def test_idle_time_is_laid_at_the_right_door(job: Path) -> None:
     """By step and class; over 95 % must agree."""
     mine: dict[tuple[int, int], Counter[str]] = {}
-    for row in ask(open_trace(job), "idle_breakdown", per="step").to_pylist():
+    for row in ask_trace(open_trace(job), "idle_breakdown", per="step").to_pylist():
         kind = CLASSES.get(row["cause"], "host" if row["cause"].startswith("host") else "?")
         mine.setdefault((row["rank"], row["step"]), Counter())[kind] += row["idle_ns"]
     right = total = 0
@@ -108,7 +108,7 @@ def test_each_gap_has_the_cause_that_the_schedule_gave_it(
     for number, (strategy, switches) in enumerate(CONFUSED):
         given = {"model": "gpt3-126m", "gpu": "a100-80gb", "micro_batch": 1, "seq": 256,
                  "steps": 3, "seed": 5, "strategy": strategy} | switches  # fmt: skip
-        known = scheduled(checked(Config(**given)), tmp_path / str(number), monkeypatch)
+        known = scheduled(check_config(Config(**given)), tmp_path / str(number), monkeypatch)
         for row in open_trace(tmp_path / str(number)).tables["idle_causes"].to_pylist():
             if row["stream"] is None:
                 waited = known[row["rank"]][row["gap_end_ns"]]
@@ -156,14 +156,14 @@ def scheduled(
     with monkeypatch.context() as patch:
         patch.setattr(truth._Rank, "add", listening)
         patch.setattr(truth.Truth, "__init__", beginning)
-        simulate(config, folder)
+        simulate_job(config, folder)
     return {rank: heard[id(its)] for rank, its in ranks.items()}
 
 
 def test_a_planted_stall_of_the_data_is_found(job: Path) -> None:
     """And the pause of a host that a heavy tail holds too; transfers alone are left unexplained."""
     planned = json.loads((job / "truth.json").read_text())
-    rows = ask(open_trace(job), "recommendations", min_pct=0.0).to_pylist()  # every cause
+    rows = ask_trace(open_trace(job), "recommendations", min_pct=0.0).to_pylist()  # every cause
     assert rows, "something can always be won"
     stalls = [fault["ns"] for fault in planned["planted"] if fault["plant"] == "data_stall"]
     if stalls:
@@ -180,9 +180,9 @@ def test_a_planted_stall_of_the_data_is_found(job: Path) -> None:
 
 
 def test_the_verdict_adds_up(job: Path) -> None:
-    from htk.verdicts.overview.summary import verdict
+    from htk.verdicts.overview.summary import reach_verdict
 
-    found = verdict(open_trace(job))
+    found = reach_verdict(open_trace(job))
     assert sum(s.pct for s in found.shares) == pytest.approx(100)
     assert len(found.ranks) == 4
     assert found.steps == len({k for _, k in told(job)} - cut_off(job))

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from htk.analyses import ANALYSES, find
+from htk.analyses import ANALYSES, find_analysis
 from htk.analyses.comm.comm_progress import comm_progress
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.answers.table import table_of_answer, tables_read
 from htk.base.core.analysis import Analysis, coverage_of
 from htk.base.core.spread import ByKey, ByRank
@@ -48,7 +48,7 @@ ASKED = [
     (name, options)
     for name in ANALYSES
     for options in ({}, *CHOICES.get(name, ()))
-    if isinstance(find(name).spread(options), ByRank | ByKey)
+    if isinstance(find_analysis(name).spread(options), ByRank | ByKey)
 ]
 
 
@@ -104,7 +104,7 @@ def in_rank_order(tables: Sequence[pa.Table]) -> list[dict[str, Any]]:
 def test_any_partition_of_the_ranks_gives_the_same_answer(
     name: str, options: dict[str, Any], seed: int, job: Trace
 ) -> None:
-    analysis = find(name)
+    analysis = find_analysis(name)
     spread = analysis.spread(options)
     answer = table_of_answer(job, analysis, options)
     tables = answers(parts_of(job, seed), analysis, options)
@@ -139,9 +139,11 @@ def _without_gains(answer: pa.Table) -> list[dict[str, Any]]:
     return answer.drop_columns(gains).to_pylist()
 
 
-@pytest.mark.parametrize("name", [n for n in ANALYSES if find(n).spread().word == "two_rounds"])
+@pytest.mark.parametrize(
+    "name", [n for n in ANALYSES if find_analysis(n).spread().word == "two_rounds"]
+)
 def test_after_a_first_round_ranks_answer_by_themselves(name: str, job: Trace) -> None:
-    analysis = find(name)
+    analysis = find_analysis(name)
     answer = _without_gains(table_of_answer(job, analysis, {}))
     assert set(registry.OVER_RANKS) & tables_read(analysis)
     parts = parts_of(job, 1)
@@ -186,10 +188,10 @@ def test_little_memory_gives_the_same_answer(
     name: str, narrowed: dict[str, Any], job: Trace
 ) -> None:
     trace = job.sel(**narrowed)
-    answer = ask(trace, name)
+    answer = ask_trace(trace, name)
     little = Workplace(memory_bytes=1)
     assert little.mapper.shares_memory
-    again = ask(replace(trace, work=little), name)
+    again = ask_trace(replace(trace, work=little), name)
     assert again.to_pylist() == answer.to_pylist()
     assert again.table.schema == answer.table.schema
     assert dict(again.coverage) == dict(answer.coverage)
@@ -205,5 +207,5 @@ def test_the_docs_say_how_questions_spread() -> None:
         first = listed[word].partition(";")[0]
         spread = word.removeprefix("in_")
         assert [n.strip() for n in first.split(",")] == [
-            name for name in ANALYSES if find(name).spread().word == spread
+            name for name in ANALYSES if find_analysis(name).spread().word == spread
         ]

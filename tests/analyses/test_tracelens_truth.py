@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from htk.analyses.time.time_breakdown import time_breakdown
-from htk.answers.ask import ask
-from htk.base.columns.arrow import matching, numbers, text, valid
+from htk.answers.ask import ask_trace
+from htk.base.columns.arrow import decode_texts, mark_valid, match_texts, read_numbers
 from htk.quantities.derived.windows import rank_windows
 from htk.traces.trace.opening import open_trace
 from tests.tables import answer_of, make
@@ -59,14 +59,17 @@ def report(shared: Path, name: str, sheet: str) -> list[dict[str, str]]:
 
 def as_tracelens(trace: Any) -> dict[str, Any]:
     """Our breakdown of linked activities, sets taken for compute."""
-    kernels, linked = trace.tables["kernels"], valid(trace.tables["kernel_links"]["launch_row"])
-    is_set = matching(kernels["activity"], "set".__eq__)
+    kernels, linked = (
+        trace.tables["kernels"],
+        mark_valid(trace.tables["kernel_links"]["launch_row"]),
+    )
+    is_set = match_texts(kernels["activity"], "set".__eq__)
     names = ["compute", "comm", "memory"]
-    kind = np.select([matching(kernels["kind"], k.__eq__) for k in names], [0, 1, 2], 0)
+    kind = np.select([match_texts(kernels["kind"], k.__eq__) for k in names], [0, 1, 2], 0)
     kind[is_set] = 0
     rows = trace.tables["activities"]
     place = rows.schema.get_field_index("kind")
-    rows = rows.set_column(place, rows.schema.field(place), text(kind, pa.array(names)))
+    rows = rows.set_column(place, rows.schema.field(place), decode_texts(kind, pa.array(names)))
     rows = rows.filter(linked)
     window = make("rank_windows", rank_windows(rows, make("cut_windows", [])).to_pylist())
     window = window.set_column(0, "rank", rows["rank"].slice(0, window.num_rows))
@@ -86,10 +89,10 @@ def test_work_that_it_leaves_out_counts_here(shared: Path) -> None:
     """30 % of this trace's GPU work was launched before the recording: 34.9 ms there, 49.7 here."""
     name = "h100/Qwen_Qwen1.5-0.5B-Chat__1016005"
     trace = open_trace(shared / f"traces/tracelens/{name}.json.gz")
-    (row,) = ask(trace, "time_breakdown").to_pylist()
+    (row,) = ask_trace(trace, "time_breakdown").to_pylist()
     assert round(printed(shared, name)["total_time"], 1) == 34.9
     assert round(row["total_ns"] / 1e6, 1) == 49.7
-    carried = numbers(trace.tables["kernel_links"]["carry_in"].cast("int8")).sum()
+    carried = read_numbers(trace.tables["kernel_links"]["carry_in"].cast("int8")).sum()
     assert carried == 509
 
 
@@ -111,7 +114,7 @@ def test_its_collectives_of_one_rank(shared: Path) -> None:
     """Those with all metadata, to the microsecond; it drops 5 of 17 kernels that lack some."""
     rows = report(shared, RESNET, "coll_analysis")
     trace = open_trace(shared / f"traces/tracelens/{RESNET}.json.gz")
-    ours = ask(trace, "collective_times").to_pylist()
+    ours = ask_trace(trace, "collective_times").to_pylist()
     assert len(ours) == 17 and sum(int(r["operation_count"]) for r in rows) == 12
     for row in rows:
         size = {"BFloat16": 2, "Long": 8}[row["dtype"]] * float(row["In msg nelems"])

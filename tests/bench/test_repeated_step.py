@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from bench.repeated_step import repeated
-from htk.quantities.graph.build import build
-from htk.quantities.graph.fidelity import gated
+from htk.quantities.graph.build import build_graph
+from htk.quantities.graph.fidelity import judge_steadiest_step
 from htk.traces.trace.opening import OpenOptions, open_trace
 
 JOB = Path(__file__).parents[2] / "sample_traces/simulated/llama2-7b"
@@ -17,7 +17,7 @@ def test_a_step_of_three_is_three_times_as_long_and_replays() -> None:
     long = repeated(short, 3)
     steps = short.tables["step_windows"].group_by("rank").aggregate([([], "count_all")])
     each = min(steps["count_all"].to_pylist())  # of the recording, that become one
-    one, many = build(short.tables), gated(long.tables)
+    one, many = build_graph(short.tables), judge_steadiest_step(long.tables)
     ratio = len(many[0].activities.start) / len(one.activities.start)
     assert ratio == pytest.approx(each, rel=0.05)
     assert many[0].period_ns / one.period_ns == pytest.approx(each, rel=0.1)

@@ -31,7 +31,7 @@ from bench.scorecard.simulated import (
 )
 from htk.recording.simulate.instructions import Do
 from htk.recording.simulate.program import program
-from htk.whatif.calibration import stated
+from htk.whatif.calibration import state_sigma
 
 # Percent of the step that a prediction of the small cluster below may be off: what it is off now,
 # rounded up, and two more.
@@ -73,7 +73,7 @@ def test_the_error_is_logarithmic() -> None:
 
 def measured(source: str, said: float, edit: str = "batch") -> Prediction:
     """A row of a source; `said` in units of the uncertainty it states."""
-    sigma = stated(0.1, (edit,))
+    sigma = state_sigma(0.1, (edit,))
     made = row(source, 100 * exp(said * sigma))
     return replace(made, road="described", source=source, edits=(edit,))
 
@@ -100,7 +100,7 @@ def test_simulated_rows_teach_nothing_where_rows_are_measured() -> None:
 def test_widths_against_the_smallest_that_would_hold() -> None:
     rows = [measured(source, 0.1 * k) for source in "ab" for k in range(1, 11)]
     wide, least = Learned(rows).widths()
-    sigma = stated(0.1, ("batch",))
+    sigma = state_sigma(0.1, ("batch",))
     assert least == pytest.approx(100 * (exp(0.9 * sigma) - 1))  # the 18th of 20
     assert wide == pytest.approx(least)  # one source teaches the other the same
 

@@ -7,7 +7,7 @@ import pytest
 from bench.truth.compare import NOT_ASKED, QUESTIONS, differences, selected_differences
 from bench.truth.made import make_recording
 from htk.analyses import ANALYSES
-from htk.verdicts.verify.outcome import DIFFERS, outcomes
+from htk.verdicts.verify.outcome import DIFFERS, list_outcomes
 from htk.verdicts.verify.subject import Subject
 from tests.thinned import thinned
 
@@ -31,7 +31,7 @@ def test_the_second_reading_of_verify_agrees_with_them(
     """Two readings that share no code, where spans begin together and ranges overlap."""
     monkeypatch.setenv("HTK_CACHE_DIR", str(tmp_path / "cache"))
     make_recording(seed, path := tmp_path / "recording.json")
-    states = {outcome.state for outcome in outcomes(Subject(str(path)))}
+    states = {outcome.state for outcome in list_outcomes(Subject(str(path)))}
     assert "ok" in states and DIFFERS not in states
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from bench.whatif_pairs import BASE, JOBS, PAIRS, Row, read_pair, simulated_rows, sum_up, write_page
-from htk.recording.simulate.config import checked
+from htk.recording.simulate.config import check_config
 
 
 def test_every_pair_is_of_jobs_that_there_are() -> None:
@@ -20,7 +20,7 @@ def test_jobs_can_be() -> None:
     from dataclasses import replace
 
     for change in JOBS.values():
-        checked(replace(BASE, **change))
+        check_config(replace(BASE, **change))
 
 
 def test_a_row_is_held_to_the_job_after_the_edit() -> None:

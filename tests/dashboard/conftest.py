@@ -11,7 +11,7 @@ import pytest
 from htk.dashboard.app import create_app
 from htk.dashboard.runs import Runs
 from htk.recording.simulate.config import Config
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.conftest import PATIENCE_MS, new_tab
 from tests.kineto_file import Event, kernel, launch, of_rank, op, step, write
@@ -55,7 +55,7 @@ def serving(runs: Runs) -> Iterator[str]:
 @contextmanager
 def serving_simulated(config: Config, folder: Path) -> Iterator[str]:
     """Give the address of a real server of one simulated run."""
-    simulate(config, folder)
+    simulate_job(config, folder)
     with serving(Runs([folder], trace=open_trace(folder, OpenOptions(cache=False)))) as address:
         yield address
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from htk.recording.simulate.config import Config
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.analyses.comm import proxied_job
 from tests.kineto_file import Event, kernel, launch, of_rank, op, profiled, step, write
@@ -28,9 +28,9 @@ def write_recordings(folder: Path) -> None:
     """Write a folder for each kind of recording."""
     experts = {"gpus_per_node": 4, "strategy": "ddp", "experts": 8, "active_experts": 2}
     skewed = {"expert_parallel": 4, "expert_skew": 0.4}
-    simulate(Config(**_SMALL, **experts, **skewed), folder / "experts")
+    simulate_job(Config(**_SMALL, **experts, **skewed), folder / "experts")
     served = {"gpus_per_node": 1, "decode_requests": 8, "context": 128, "steps": 4}
-    simulate(Config(**{**_SMALL, **served}), folder / "server")
+    simulate_job(Config(**{**_SMALL, **served}), folder / "server")
     for name, fill in _MAKERS.items():
         (folder / name).mkdir()
         fill(folder / name)

@@ -32,7 +32,7 @@ def test_strips_hold_the_recorded_samples(shared: Path) -> None:
 def test_quantities_lie_below_each_other() -> None:
     line = plots.SampledLine("rank 0", [0, 1], [5, 6])
     other = plots.SampledLine("rank 1", [0, 1], [5, 7])
-    fig = plots.strips([plots.Strip("a", [line, other]), plots.Strip("b", [line])], dark=True)
+    fig = plots.draw_strips([plots.Strip("a", [line, other]), plots.Strip("b", [line])], dark=True)
     assert [(d.name, d.yaxis, d.showlegend) for d in fig.data] == [
         ("rank 0", "y", True),
         ("rank 1", "y", True),

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from plotly.utils import PlotlyJSONEncoder
 
-from htk.analyses import ANALYSES, find
+from htk.analyses import ANALYSES, find_analysis
 from htk.dashboard import derived, plots
-from htk.dashboard.components import safely
+from htk.dashboard.components import draw_part_safely
 from htk.dashboard.page import Visit
-from htk.dashboard.pages import composed
+from htk.dashboard.pages import load_pages
 from htk.dashboard.questions import WANTED, in_short, menu_of
 from htk.dashboard.runs import Runs
-from htk.dashboard.table_view import grouped
+from htk.dashboard.table_view import group_rows
 from htk.dashboard.url_state import UrlState
 from htk.traces.trace.opening import SAMPLE, OpenOptions, open_trace
 from tests.two_ranks import write_ranks
@@ -32,8 +32,8 @@ def drawn(component: object) -> str:
 
 def test_every_question_has_a_page(runs: Runs) -> None:
     for name in ANALYSES:
-        text = drawn(derived.page(Visit(runs, UrlState(name)), name))
-        assert json.dumps(find(name).question) in text
+        text = drawn(derived.draw_question_page(Visit(runs, UrlState(name)), name))
+        assert json.dumps(find_analysis(name).question) in text
 
 
 def test_the_menu_has_what_the_recording_can_answer(runs: Runs) -> None:
@@ -48,7 +48,7 @@ def test_the_menu_has_what_the_recording_can_answer(runs: Runs) -> None:
 
 
 def test_an_answer_begins_with_its_sentence(runs: Runs) -> None:
-    page = json.loads(drawn(derived.page(Visit(runs, UrlState("flops")), "flops")))
+    page = json.loads(drawn(derived.draw_question_page(Visit(runs, UrlState("flops")), "flops")))
     heading = page["props"]["children"][0]["props"]["children"]
     assert heading.startswith("Highest MFU: rank 0, 25.0 %; lowest: rank 1")
 
@@ -58,7 +58,7 @@ def test_communication_by_size_has_a_bar_for_each_size() -> None:
     folder = Path(__file__).parents[2] / "sample_traces/simulated/llama2-7b"
     visit = Visit(Runs(trace=open_trace(folder, OpenOptions(cache=False))), UrlState())
     table = visit.ask("comm_summary", by="size").to_pylist()
-    drawn_part = json.loads(drawn(composed()["communication"].parts["summary"](visit)))
+    drawn_part = json.loads(drawn(load_pages()["communication"].parts["summary"](visit)))
     exposed, shared = _figures(drawn_part)[0]["data"]
     assert {name.split(",")[0] for name in exposed["y"]} == {row["type"] for row in table}
     assert all("from 256 MiB" in name for name in exposed["y"])
@@ -77,44 +77,44 @@ def test_words_of_a_question_in_the_menu_leave_out_what_it_asks_besides() -> Non
 
 def test_every_part_of_every_page(runs: Runs) -> None:
     options = {"base": "0", "new": "1"}  # of the comparison
-    for path, page in composed().items():
+    for path, page in load_pages().items():
         visit = Visit(runs, UrlState(path, options=options if path == "compare" else {}), dark=True)
         assert drawn(page.layout(visit))
         for part in page.parts.values():
-            assert "Internal error" not in drawn(safely(part, visit))
+            assert "Internal error" not in drawn(draw_part_safely(part, visit))
 
 
 def test_kernels_and_operators_by_the_line_of_the_program(runs: Runs) -> None:
     for path, part in (("kernels", "top"), ("operators", "table")):
         visit = Visit(runs, UrlState(path, options={"by": "source"}))
-        assert "model.py(113): forward" in drawn(composed()[path].parts[part](visit))
+        assert "model.py(113): forward" in drawn(load_pages()[path].parts[part](visit))
 
 
 def test_records_without_a_profile_say_why_the_job_hangs() -> None:
     path = Path(__file__).parents[2] / "sample_traces/flight_recorder/hang_missing_rank_v2.10"
     visit = Visit(Runs(trace=open_trace(path, OpenOptions(cache=False))), UrlState())
-    overview = composed()[""]
+    overview = load_pages()[""]
     assert "records" in drawn(overview.layout(visit))
     assert "rank 3 never came" in drawn(overview.parts["records"](visit))
-    assert "rank 3 never came" in drawn(composed()["communication"].parts["hang"](visit))
+    assert "rank 3 never came" in drawn(load_pages()["communication"].parts["hang"](visit))
 
 
 def test_groups_add_up_what_adds_up(runs: Runs) -> None:
     table = runs.ask("", UrlState().selection, "kernel_top", n=1000).table
-    by_kind = {row["kind"]: row for row in grouped(table, "kind").to_pylist()}
+    by_kind = {row["kind"]: row for row in group_rows(table, "kind").to_pylist()}
     rows = table.to_pylist()
     for kind, row in by_kind.items():
         mine = [r for r in rows if r["kind"] == kind]
         assert row["rows"] == len(mine)
         assert row["total_ns"] == sum(r["total_ns"] for r in mine)
-    assert "duration_ns_max" not in grouped(table, "kind").column_names
+    assert "duration_ns_max" not in group_rows(table, "kind").column_names
 
 
 def test_rows_of_a_job_fill_the_page_of_its_stragglers() -> None:
     """The heat map has a cell for each worker, the steps a line for each kind of replay."""
     path = Path(__file__).parents[2] / "sample_traces/operation_rows/slow_worker.parquet"
     visit = Visit(Runs(trace=open_trace(path, OpenOptions(cache=False))), UrlState("job"))
-    page = composed()["job"]
+    page = load_pages()["job"]
     parts = {name: json.loads(drawn(part(visit))) for name, part in page.parts.items()}
     assert "likely cause" in drawn(parts["tiles"]) and '"worker"' in drawn(parts["tiles"])
     (cells,) = _figures(parts["workers"])[0]["data"]
@@ -141,7 +141,7 @@ def test_the_page_of_communication_shows_who_is_late_in_which_step(tmp_path: Pat
     visit = Visit(
         Runs(trace=open_trace(write_ranks(tmp_path), OpenOptions(cache=False))), UrlState()
     )
-    (figure,) = _figures(json.loads(drawn(composed()["communication"].parts["steps"](visit))))
+    (figure,) = _figures(json.loads(drawn(load_pages()["communication"].parts["steps"](visit))))
     (cells,) = figure["data"]
     assert cells["type"] == "heatmap"
     late = {
@@ -158,7 +158,7 @@ def test_the_page_of_communication_shows_who_is_late_in_which_step(tmp_path: Pat
 def test_a_rank_without_a_file_has_a_bar_of_its_own_look(tmp_path: Path) -> None:
     (write_ranks(tmp_path) / "rank0.json").unlink()
     visit = Visit(Runs(trace=open_trace(tmp_path, OpenOptions(cache=False))), UrlState())
-    bars = _of_class(json.loads(drawn(composed()[""].parts["bars"](visit))), "rank-bar")
+    bars = _of_class(json.loads(drawn(load_pages()[""].parts["bars"](visit))), "rank-bar")
     kinds = [
         [(piece["className"], piece["style"]["width"]) for piece in _of_class(bar, r"k-\w+")]
         for bar in bars
@@ -190,7 +190,7 @@ def test_a_flame_chart_has_rows_of_a_line_and_names_that_read() -> None:
     ]
     assert plots.tree_height(rows) == 60 + 4 * 28
     for dark in (False, True):
-        chart = plots.tree(rows, "device_total_ns", dark).data[0]
+        chart = plots.draw_call_tree(rows, "device_total_ns", dark).data[0]
         inks, fills = chart.textfont.color, chart.marker.colors
         assert len(inks) == len(fills) == 6
         for ink, fill in zip(inks, fills, strict=True):
@@ -213,7 +213,7 @@ def contrast(one: str, other: str) -> float:
 def test_panels_that_a_name_filter_leaves_whole_say_so(part: str) -> None:
     """Families have no names: their panels count all kernels, beside a table of some."""
     runs = Runs(trace=open_trace(SAMPLE, OpenOptions(cache=False)))
-    make = composed()["kernels"].parts[part]
+    make = load_pages()["kernels"].parts[part]
     for filters, said in (({"name": "gemm"}, True), ({}, False)):
         drawn = str(make(Visit(runs, UrlState("kernels", filters))))
         assert ("All kernels: the name filter does not apply." in drawn) is said

@@ -13,13 +13,13 @@ import pytest
 from werkzeug.serving import make_server
 
 from htk.answers.export.merged import write_merged
-from htk.answers.export.perfetto import application, ui_folder
+from htk.answers.export.perfetto import build_perfetto_app, ui_folder
 from htk.answers.export.rewrite import sources_of
-from htk.dashboard.pages import composed
+from htk.dashboard.pages import load_pages
 from htk.dashboard.runs import Runs
 from htk.faces.notebook.session import Session
-from htk.faces.report.content import gathered
-from htk.faces.report.page import page as report_page
+from htk.faces.report.content import gather_report
+from htk.faces.report.page import render_report_page as report_page
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.conftest import new_tab
 from tests.dashboard.conftest import go, idle, serving, shows, until, visiting, watch
@@ -104,7 +104,7 @@ def visitor(browser: Any, server: str) -> Iterator[tuple[Any, list[str]]]:
 
 def test_every_page_of_the_dashboard_shows_them_as_text(page: Any, server: str) -> None:
     shown = ""
-    composed_pages = (path for path in composed() if path not in WITHOUT_NAMES)
+    composed_pages = (path for path in load_pages() if path not in WITHOUT_NAMES)
     for path in (*composed_pages, "compare?o.base=0&o.new=1", *DETAILS):
         go(page, f"/{path}")
         idle(page)
@@ -135,7 +135,9 @@ def test_a_report_shows_them_as_text(browser: Any, runs: Runs, tmp_path: Path) -
     trace = runs.trace("")  # its tables are made already
     assert trace is not None
     file = tmp_path / "report.html"
-    file.write_text(report_page(gathered(trace, title=FILE, command=MARKUP[0])), encoding="utf-8")
+    file.write_text(
+        report_page(gather_report(trace, title=FILE, command=MARKUP[0])), encoding="utf-8"
+    )
     tab, wrong = new_tab(browser), list[str]()
     watch(tab, wrong)
     tab.goto(file.as_uri())
@@ -186,7 +188,9 @@ def test_the_viewer_of_perfetto_runs_none_of_them(browser: Any, runs: Runs, tmp_
     trace = runs.trace("")
     assert trace is not None
     merged = write_merged(trace, sources_of(str(runs.path_of(run.key))), tmp_path)
-    server = make_server("127.0.0.1", 0, application(ui_folder(), merged.file), threaded=True)
+    server = make_server(
+        "127.0.0.1", 0, build_perfetto_app(ui_folder(), merged.file), threaded=True
+    )
     threading.Thread(target=server.serve_forever, daemon=True).start()
     tab, dialogs = new_tab(browser), list[str]()
     tab.on("dialog", lambda dialog: dialogs.append(dialog.message))

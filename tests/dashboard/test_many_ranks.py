@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from htk.answers.output.figures import figure
+from htk.answers.output.figures import draw_figure
 from htk.answers.output.plotting_library import packed_library
 from htk.base.core.chart import Bar, Chart, Heatmap
 from htk.dashboard.runs import Runs
@@ -74,7 +74,7 @@ def pictures_of(ranks: int) -> list[tuple[pa.Table, Chart]]:
 @pytest.mark.parametrize(("width", "ranks"), thinned(product(WIDTHS, RANKS), 3))
 def test_no_words_of_a_picture_lie_over_each_other(paper: Any, width: int, ranks: int) -> None:
     for table, chart in pictures_of(ranks):
-        drawn = json.loads(figure(table, chart).to_json())
+        drawn = json.loads(draw_figure(table, chart).to_json())
         paper.evaluate(_DRAW, [drawn, width])
         boxes = paper.evaluate(_BOXES, _WORDS)
         assert boxes, chart

@@ -8,7 +8,7 @@ import dash_mantine_components as dmc
 import pytest
 from dash import dcc, html
 
-from htk.dashboard.markup import Markup, compact
+from htk.dashboard.markup import Markup, compact_components
 from tests.dashboard.conftest import go, idle, settled, until
 
 _THERE = """() => ({
@@ -32,7 +32,7 @@ def test_elements_are_data_and_components_keep_their_places() -> None:
     button = html.Button("press", id="press")
     group = dmc.Group([html.B("bold"), dmc.Select(id="choice")])
     page = html.Div([html.P(["a", 1]), button, dcc.Link("go", href="/x"), group], className="c")
-    made = compact(page)
+    made = compact_components(page)
     assert isinstance(made, Markup)
     paragraph = {"tag": "p", "props": {}, "inside": ["a", 1]}
     link = {"tag": "link", "props": {"href": "/x"}, "inside": "go"}
@@ -43,12 +43,16 @@ def test_elements_are_data_and_components_keep_their_places() -> None:
     bold = {"tag": "b", "props": {}, "inside": "bold"}
     assert own.children.tree == [bold, {"live": 0}] and own.children.children[0].id == "choice"
     assert group.children[0].children == "bold", "what was given may be kept for another visit"
-    assert compact(made).children == made.children, "twice is as once"
+    assert compact_components(made).children == made.children, "twice is as once"
 
 
 def test_what_needs_no_markup_stays_as_it_is() -> None:
     button = html.Button("press", id="press")
-    assert compact("text") == "text" and compact(None) is None and compact(button) is button
+    assert (
+        compact_components("text") == "text"
+        and compact_components(None) is None
+        and compact_components(button) is button
+    )
 
 
 def test_charts_and_tables_are_made_when_they_come_near(low: Any, address: str) -> None:

@@ -9,13 +9,13 @@ from urllib.parse import quote
 
 import pytest
 
-from htk.analyses import find
-from htk.answers.ask import ask
+from htk.analyses import find_analysis
+from htk.answers.ask import ask_trace
 from htk.answers.output.figure_colours import colour_of, meaning_of, place_of
 from htk.answers.output.tokens import LIGHT
-from htk.base.core.humanize import format_duration, shorten
+from htk.base.core.humanize import format_duration, shorten_text
 from htk.dashboard.runs import Runs
-from htk.traces.compare.runs import compare
+from htk.traces.compare.runs import compare_runs
 from htk.traces.trace.opening import SAMPLE, OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 from htk.verdicts.overview.summary import IDLE_WORDS
@@ -111,7 +111,7 @@ def test_kernels(page: Any, sample: Trace) -> None:
     """Top kernels, what tensor cores run, and each under the roofline."""
     go(page, "/kernels")
     settled(page)
-    rows = ask(sample, "kernel_top", n=20).to_pylist()
+    rows = ask_trace(sample, "kernel_top", n=20).to_pylist()
     bars = drawn(page, "top kernels")
     found = {
         int(y): (x, t) for b in bars for x, y, t in zip(b["x"], b["y"], b["text"], strict=True)
@@ -120,10 +120,12 @@ def test_kernels(page: Any, sample: Trace) -> None:
     for number, row in enumerate(rows):
         length, text = found[number]
         assert length == pytest.approx(row["total_ns"] / 1e6)
-        assert text.replace("&lt;", "<") == shorten(row["name"], 56)
+        assert text.replace("&lt;", "<") == shorten_text(row["name"], 56)
     for bar in bars:
         assert bar["lengths"] == pytest.approx([x * bar["pixels"] for x in bar["x"]], abs=2)
-    families = [r for r in ask(sample, "kernel_families").to_pylist() if r["kind"] == "compute"]
+    families = [
+        r for r in ask_trace(sample, "kernel_families").to_pylist() if r["kind"] == "compute"
+    ]
     columns = ("tensor_core_ns", "no_tensor_core_ns", "tensor_core_unknown_ns")
     for bar, column in zip(drawn(page, "tensor cores"), columns, strict=True):
         times = {row["family"]: (row[column] or 0) / 1e6 for row in families}
@@ -139,7 +141,7 @@ def test_kernels(page: Any, sample: Trace) -> None:
     )
     expected = sorted(
         (r["family"] or "several", r["flops_per_byte"], r["achieved_tflops"])
-        for r in ask(sample, "roofline", by="kernel", n=100).to_pylist()
+        for r in ask_trace(sample, "roofline", by="kernel", n=100).to_pylist()
         if r["flops_per_byte"] and r["achieved_tflops"]
     )
     assert expected and [p[0] for p in found_points] == [p[0] for p in expected]
@@ -159,7 +161,7 @@ def test_communication(page: Any, sample: Trace) -> None:
     go(page, "/communication")
     settled(page)
     (cells,) = drawn(page, "Who waits in which collective?")
-    rows = ask(sample, "collective_times").to_pylist()
+    rows = ask_trace(sample, "collective_times").to_pylist()
     expected = {
         (f"{r['type']} {r['match']}", f"rank {r['rank']}"): r["wait_ns"] / 1e6
         for r in rows
@@ -180,7 +182,7 @@ def test_communication(page: Any, sample: Trace) -> None:
         if "markers" in line["mode"]
         for x, y in zip(line["x"], line["y"], strict=True)
     ]
-    study = ask(sample, "bucket_study").to_pylist()
+    study = ask_trace(sample, "bucket_study").to_pylist()
     assert sorted(points) == [
         pytest.approx(p) for p in sorted((r["size_from_bytes"], r["busbw_gbps_p50"]) for r in study)
     ]
@@ -188,7 +190,9 @@ def test_communication(page: Any, sample: Trace) -> None:
 
 def test_a_limit_of_bandwidth_needs_three_sizes(page: Any, sizes: Path) -> None:
     """It stands where the table says, over all sizes; of two sizes none is drawn."""
-    rows = ask(open_trace(sizes / "three", OpenOptions(cache=False)), "bucket_study").to_pylist()
+    rows = ask_trace(
+        open_trace(sizes / "three", OpenOptions(cache=False)), "bucket_study"
+    ).to_pylist()
     assert len({row["size_from_bytes"] for row in rows}) == 3
     peak = max(row["peak_busbw_gbps"] for row in rows)
     for run, levels in (("three", [peak, peak]), ("two", [])):
@@ -205,8 +209,8 @@ def test_the_overview_has_no_part_for_what_was_not_recorded(page: Any, sizes: Pa
     settled(page)
     parts = page.locator("main .halves section h2").all_inner_texts()
     lacking = ("memory_peaks", "step_variance", "op_breakdown")
-    assert not {find(name).question for name in lacking} & set(parts)
-    assert find("comm_compute_overlap").question in parts
+    assert not {find_analysis(name).question for name in lacking} & set(parts)
+    assert find_analysis("comm_compute_overlap").question in parts
     assert "memory" in page.inner_text("main .mark.missing")
 
 
@@ -252,7 +256,7 @@ def test_flame_chart(page: Any, sample: Trace) -> None:
     settled(page)
     (tree,) = drawn(page, "Call tree by GPU time")
     widths = dict(tree["cells"])
-    rows = {str(r["id"]): r for r in ask(sample, "op_tree").to_pylist()}
+    rows = {str(r["id"]): r for r in ask_trace(sample, "op_tree").to_pylist()}
     roots = [r for r in rows.values() if r["parent"] is None and r["device_total_ns"]]
     total = sum(r["device_total_ns"] for r in roots)
     assert {i for i, r in rows.items() if r["device_total_ns"]} == widths.keys() - {"all"}
@@ -266,7 +270,7 @@ def test_waterfall_of_two_sides(page: Any, sample: Trace) -> None:
     go(page, "/compare?o.base=0&o.new=1")
     settled(page)
     base, new = (sample.sel(ranks=[rank]).tables for rank in (0, 1))
-    rows = {r["name"]: r for r in compare(base, new, ("time",), 200).to_pylist()}
+    rows = {r["name"]: r for r in compare_runs(base, new, ("time",), 200).to_pylist()}
     total = rows.pop("total")
     (falls,) = drawn(page, "From base to new, a step")
     parts = {name: r["diff_ns"] / 1e6 for name, r in rows.items() if r["diff_ns"]}

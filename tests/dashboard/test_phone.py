@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from htk.analyses import find
-from htk.dashboard.pages import composed
+from htk.analyses import find_analysis
+from htk.dashboard.pages import load_pages
 from htk.dashboard.runs import Runs
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.conftest import ROOT, new_tab
@@ -77,7 +77,7 @@ def test_a_map_keeps_its_cells(phone: tuple[Any, str]) -> None:
     assert within, "nothing is wider than the phone"
 
 
-PAGES = sorted({*composed()} - {"job"})  # which this recording has nothing of
+PAGES = sorted({*load_pages()} - {"job"})  # which this recording has nothing of
 MORE = ("runs", "kernel_top", "compare?o.base=0&o.new=4", "whatif?o.batch=2x", "nowhere")
 WIDER = """() => [...document.querySelectorAll('body *')].filter(element => {
   const { width, right } = element.getBoundingClientRect();
@@ -119,7 +119,7 @@ def test_words_below_bars_stand_in_two_rows(phone: tuple[Any, str]) -> None:
     page, address = phone
     page.goto(f"{address}/operators")
     settled(page)
-    figure = find("phase_breakdown").question
+    figure = find_analysis("phase_breakdown").question
     drawn = texts(page, figure, "xtick")
     assert len(drawn) > 3
     for row in (drawn[::2], drawn[1::2]):

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from htk.analyses import ANALYSES, find
-from htk.answers.ask import ask
+from htk.analyses import ANALYSES, find_analysis
+from htk.answers.ask import ask_trace
 from htk.base.core.chart import Bar, Heatmap, Line, Scatter, TimelineChart
-from htk.base.core.humanize import parse_int_ranges, shorten
+from htk.base.core.humanize import parse_int_ranges, shorten_text
 from htk.base.schema import ABSOLUTE_TIMES
 from htk.base.schema.columns import heading_of, unit_of
 from htk.dashboard.runs import Runs
@@ -82,7 +82,7 @@ def visitor(browser: Any, more: Path, traces: dict[str, Trace]) -> Iterator[tupl
         yield from visiting(browser, address)
 
 
-CHARTED = sorted(name for name in ANALYSES if find(name).chart is not None)
+CHARTED = sorted(name for name in ANALYSES if find_analysis(name).chart is not None)
 RUNS = ("", *dict.fromkeys(ELSEWHERE.values()))
 Rows = list[dict[str, Any]]
 
@@ -92,8 +92,8 @@ def test_a_picture_of_the_registry_is_its_table(
     page: Any, traces: dict[str, Trace], name: str
 ) -> None:
     """Each mark is where a row says, at its length; nothing is missing, hidden or added."""
-    analysis, run = find(name), ELSEWHERE.get(name, "")
-    rows = ask(traces[run], name).to_pylist()
+    analysis, run = find_analysis(name), ELSEWHERE.get(name, "")
+    rows = ask_trace(traces[run], name).to_pylist()
     assert rows
     go(page, f"/{name}?run={run}" if run else f"/{name}")
     picture = drawn(page, analysis.question)
@@ -282,7 +282,7 @@ def place(name: str, value: Any) -> str:
         return "–"
     if name in ("rank", "step", "device", "stage"):
         return f"{name} {value}"
-    return shorten(value, 50) if isinstance(value, str) else str(value)
+    return shorten_text(value, 50) if isinstance(value, str) else str(value)
 
 
 def word(column: str, row: dict[str, Any]) -> str:

@@ -9,13 +9,13 @@ from urllib.parse import parse_qs, quote, urlparse
 
 import pytest
 
-from htk.dashboard.plan_answer import key_of, searched
+from htk.dashboard.plan_answer import key_of, search_layouts
 from htk.dashboard.plan_fields import FIELDS, FieldErrors, errors_of, read_request
 from htk.dashboard.runs import Runs
 from htk.physics.hardware import gpu
 from htk.physics.presets import decoder
 from htk.planning.plan.job import PlannedJob
-from htk.planning.plan.search import SearchAnswer, layout_words, search
+from htk.planning.plan.search import SearchAnswer, layout_words, search_plans
 from htk.planning.sites.site import GpuAtSite, PlanAtSite, Rate, Site
 from htk.planning.sites.site_file import write_site
 from tests.dashboard.conftest import serving, settled, shows, until, visiting
@@ -45,7 +45,7 @@ def visitor(browser: Any, bare: str) -> Iterator[tuple[Any, list[str]]]:
 
 @pytest.fixture(scope="module")
 def truth() -> SearchAnswer:
-    return search(JOB, 32)
+    return search_plans(JOB, 32)
 
 
 _TRACES = """() => [...document.querySelectorAll('main .js-plotly-plot')][0].data.map(
@@ -189,7 +189,7 @@ def test_what_is_wrong_is_said_at_its_field_and_spoils_nothing_else(page: Any, b
 def test_cost_stands_against_the_step_where_there_is_a_price(page: Any, bare: str) -> None:
     _opened(page, bare, f"{PAGE}&o.against=cost")
     _, _, _, front, _ = page.evaluate(_TRACES)
-    best = search(JOB, 32).plans[0]
+    best = search_plans(JOB, 32).plans[0]
     assert front["y"] == pytest.approx([best.cost_per_million_tokens])
     page.goto(f"{bare}{PAGE.replace('o.price=2', 'o.price=0')}&o.against=cost")
     shows(page, "a positive number was expected")
@@ -262,15 +262,15 @@ def test_the_fields_make_the_job() -> None:
 
 
 def test_a_memory_limit_leaves_out_what_is_larger() -> None:
-    limited = searched({**FILLED, "memory": "24"})
-    held = search(replace(JOB, gpu=gpu("a100-80gb").limited_to(24)), 32)
-    assert limited.fitting == len(held.plans) < len(search(JOB, 32).plans)
+    limited = search_layouts({**FILLED, "memory": "24"})
+    held = search_plans(replace(JOB, gpu=gpu("a100-80gb").limited_to(24)), 32)
+    assert limited.fitting == len(held.plans) < len(search_plans(JOB, 32).plans)
     assert all(p.memory.total < 24 * 2**30 for p in limited.answer.plans)
 
 
 def test_several_numbers_of_gpus_are_searched_with_one_batch() -> None:
-    plan = searched({**FILLED, "gpus": "8,16"})
-    both = [search(JOB, 32), search(replace(JOB, nodes=2), 32)]
+    plan = search_layouts({**FILLED, "gpus": "8,16"})
+    both = [search_plans(JOB, 32), search_plans(replace(JOB, nodes=2), 32)]
     assert plan.fitting == sum(len(a.plans) for a in both)
     assert plan.answer.tried == sum(a.tried for a in both)
     assert {p.job.global_batch for p in plan.answer.plans} == {32}
@@ -283,20 +283,20 @@ def test_a_sites_own_figures_are_used_as_on_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Matrix products at half of the usual rate; a file that is written anew counts at once."""
-    usual, file = searched(FILLED), tmp_path / "site.toml"
+    usual, file = search_layouts(FILLED), tmp_path / "site.toml"
     for ratio in (0.5, 0.8):
         site = Site({"a100-80gb": GpuAtSite(products=Rate(ratio, 3))})
         write_site(site, file)
         os.utime(file, (1, 1000 * ratio))
         monkeypatch.setenv("HTK_SITE", str(file))
-        plan = searched(FILLED)
-        best = search(JOB, 32, lambda job, site=site: PlanAtSite(job, site)).plans[0]
+        plan = search_layouts(FILLED)
+        best = search_plans(JOB, 32, lambda job, site=site: PlanAtSite(job, site)).plans[0]
         assert plan.site == file
         assert plan.answer.plans[0].step_ns == best.step_ns > 1.1 * usual.answer.plans[0].step_ns
     monkeypatch.setenv("HTK_SITE", "none")
-    assert searched(FILLED).site is None
+    assert search_layouts(FILLED).site is None
 
 
 def test_where_nothing_fits_it_is_said() -> None:
-    assert not searched({**FILLED, "model": "llama3-405b"}).answer.plans
-    assert searched({**FILLED, "gpus": "65536", "batch": "1"}).answer.tried == 0
+    assert not search_layouts({**FILLED, "model": "llama3-405b"}).answer.plans
+    assert search_layouts({**FILLED, "gpus": "65536", "batch": "1"}).answer.tried == 0

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from htk.dashboard.edits import chosen
+from htk.dashboard.edits import read_chosen_edits
 from htk.dashboard.served_parts import parted_headline
 from htk.recording.simulate.config import Config
 from tests.dashboard.conftest import serving_simulated, settled, until, visiting
@@ -58,7 +58,7 @@ def test_sliders_are_those_of_a_server_and_live_in_one_edit(page: Any, served: s
     ],
 )
 def test_controls_of_a_server_are_one_edit(controls: dict[str, Any], edits: str) -> None:
-    said = chosen([{"name": name} for name in controls], [*controls.values()])
+    said = read_chosen_edits([{"name": name} for name in controls], [*controls.values()])
     assert said.get("serving", "") == edits
     assert not [name for name in said if name.startswith("serving.")]
 

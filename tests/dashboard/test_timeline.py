@@ -10,8 +10,8 @@ import pytest
 
 from htk.faces.notebook.widget import WidgetServer
 from htk.traces.timeline.answers import TraceTimeline
-from htk.traces.timeline.page import COMPONENT, script, style
-from htk.traces.timeline.page import page as as_page
+from htk.traces.timeline.page import COMPONENT, read_script, read_style
+from htk.traces.timeline.page import render_timeline_page as as_page
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.conftest import new_tab
 from tests.dashboard.conftest import until, watch
@@ -347,8 +347,8 @@ def test_the_cell_of_a_notebook(browser: Any, timeline: TraceTimeline) -> None:
     wrong: list[str] = []
     watch(page, wrong)
     page.expose_function("kernel", answer)
-    page.set_content(f"<style>{style()}</style><div id='cell'></div>")
-    page.add_script_tag(content=script(*COMPONENT, "widget"))
+    page.set_content(f"<style>{read_style()}</style><div id='cell'></div>")
+    page.add_script_tag(content=read_script(*COMPONENT, "widget"))
     page.evaluate(
         """() => {
           let hear = null;

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.dashboard.runs import Runs
 from htk.traces.timeline.answers import TraceTimeline
-from htk.traces.timeline.page import page as as_page
+from htk.traces.timeline.page import render_timeline_page as as_page
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 from tests.conftest import ROOT, new_tab
@@ -80,7 +80,7 @@ def test_counters_are_what_the_tables_say(page: Any, job: Trace) -> None:
     rows = counter_rows(page)
     lengths = {
         (r["rank"], r["stream"]): r["length_max"]
-        for r in ask(job, "queue_length").to_pylist() if r["stream"] is not None
+        for r in ask_trace(job, "queue_length").to_pylist() if r["stream"] is not None
     }  # fmt: skip
     memory = job.tables["memory"].to_pylist()
     assert len(lengths) >= 6

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.answers.output.tokens import DARK, LIGHT
 from htk.base.core.humanize import format_duration, shorten_apart
 from htk.dashboard.plots import marks_in_seconds
@@ -97,7 +97,7 @@ def test_a_rank_s_strip_says_what_the_overview_says(page: Any, job: Trace) -> No
     go(page, "/timeline")
     until(page, TIMELINE_DRAWN)
     view = page.evaluate("window.htkHandle.view()")
-    rows = ask(job, "time_breakdown").to_pylist()
+    rows = ask_trace(job, "time_breakdown").to_pylist()
     assert any(r["exposed_comm_ns"] < 0.8 * r["comm_ns"] for r in rows), "some of it is hidden"
     for row in rows:
         drawn = strip_shares(page, row["rank"])
@@ -189,8 +189,8 @@ def test_idle_time_is_drawn_by_causes_in_words(page: Any, job: Trace) -> None:
     """Each bar is the time of its cause, of the window; nothing stands under an internal name."""
     go(page, "/idle")
     settled(page)
-    rows = ask(job, "idle_breakdown").to_pylist()
-    windows = ask(job, "time_breakdown").to_pylist()
+    rows = ask_trace(job, "idle_breakdown").to_pylist()
+    windows = ask_trace(job, "time_breakdown").to_pylist()
     words = {row["cause"]: IDLE_WORDS[row["cause"]].removeprefix("idle: ") for row in rows}
     bars = {d["name"]: dict(zip(d["y"], d["x"], strict=True)) for d in figure_of(page, CAUSES)}
     compared = 0
@@ -232,16 +232,16 @@ def test_headings_say_what_the_tables_say(page: Any, job: Trace) -> None:
     """The rank that waits longest, the share that is exposed, the idlest cause."""
     go(page, "/communication")
     settled(page)
-    times = ask(job, "time_breakdown").to_pylist()
+    times = ask_trace(job, "time_breakdown").to_pylist()
     total = sum(r["total_ns"] for r in times)
     exposed = 100 * sum(r["exposed_comm_ns"] for r in times) / total
     assert f"{exposed:.1f} % of the GPUs' time" in page.inner_text("main h1").replace(
         "\N{NO-BREAK SPACE}", " "
     )
-    late = max(ask(job, "stragglers").to_pylist(), key=lambda r: r["cost_to_others_ns"])
+    late = max(ask_trace(job, "stragglers").to_pylist(), key=lambda r: r["cost_to_others_ns"])
     assert late["rank"] == 1, "planted"
     assert "Rank 1 is waited for most" in page.inner_text("main .lead")
-    waits = {r["rank"]: r["wait_ns"] for r in ask(job, "comm_wait").to_pylist()}
+    waits = {r["rank"]: r["wait_ns"] for r in ask_trace(job, "comm_wait").to_pylist()}
     longest = max(waits, key=lambda rank: waits[rank])
     heading = f"Rank {longest} waits longest, {format_duration(waits[longest])}"
     assert any(heading in text for text in page.locator("main h2").all_inner_texts())
@@ -287,11 +287,13 @@ def test_long_names_are_told_apart_in_tables(page: Any, job: Trace) -> None:
     """A long name is shortened to its telling parts; hovering shows it as recorded."""
     go(page, "/kernel_top")
     page.wait_for_selector(".ag-pinned-left-cols-container .ag-cell-value")
-    rows = ask(job, "kernel_top", n=20).to_pylist()[:5]  # the grid holds those in sight
+    rows = ask_trace(job, "kernel_top", n=20).to_pylist()[:5]  # the grid holds those in sight
     names = [row["name"] for row in rows if len(row["name"]) > 60]
     assert names
     shown = page.locator(".ag-pinned-left-cols-container .ag-cell").all_inner_texts()
-    short = shorten_apart([row["name"] for row in ask(job, "kernel_top", n=20).to_pylist()], 42)
+    short = shorten_apart(
+        [row["name"] for row in ask_trace(job, "kernel_top", n=20).to_pylist()], 42
+    )
     for name in names:
         assert short[name] in shown and name not in shown
 

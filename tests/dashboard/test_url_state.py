@@ -5,7 +5,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.dashboard.filters import changed, cleared, pills
+from htk.dashboard.filters import change_filter, clear_filter, draw_filter_pills
 from htk.dashboard.page import Visit
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import FILTERS, UrlState
@@ -42,12 +42,12 @@ def test_a_picker_of_times_that_rounds_is_no_choice() -> None:
     """A browser rounds the ends of a long recording to the picker's steps; a person moves them."""
     long_ms = 121_795.531
     view = UrlState("timeline")
-    assert changed(view, "time", [0, 121_673.734], long_ms) == view
-    narrowed = changed(view, "time", [1000.0, 50_000.0], long_ms)
+    assert change_filter(view, "time", [0, 121_673.734], long_ms) == view
+    narrowed = change_filter(view, "time", [1000.0, 50_000.0], long_ms)
     assert narrowed.filters == {"from": "1000ms", "to": "50000ms"}
-    assert changed(narrowed, "time", [1000.1, 49_990.0], long_ms) == narrowed
-    assert changed(view, "ranks", ["0", "2", "3"]).filters == {"ranks": "0,2..3"}
-    assert cleared(narrowed, "time") == view
+    assert change_filter(narrowed, "time", [1000.1, 49_990.0], long_ms) == narrowed
+    assert change_filter(view, "ranks", ["0", "2", "3"]).filters == {"ranks": "0,2..3"}
+    assert clear_filter(narrowed, "time") == view
 
 
 def test_cycles_are_chosen_as_on_the_command_line(tmp_path: Path) -> None:
@@ -64,9 +64,9 @@ def test_cycles_are_chosen_as_on_the_command_line(tmp_path: Path) -> None:
         for chosen in (UrlState().selection, view.selection)
     ]
     assert counts == [3, 2]
-    assert changed(UrlState("kernels"), "cycles", ["1"]).filters == {"cycles": "1"}
-    assert any("Cycles" in str(pill) for pill in pills(Visit(runs, view)))
+    assert change_filter(UrlState("kernels"), "cycles", ["1"]).filters == {"cycles": "1"}
+    assert any("Cycles" in str(pill) for pill in draw_filter_pills(Visit(runs, view)))
     whole = runs.trace("")
     assert whole is not None
     alone = Runs(trace=whole.part(whole.files[:1]))
-    assert not any("Cycles" in str(pill) for pill in pills(Visit(alone, UrlState())))
+    assert not any("Cycles" in str(pill) for pill in draw_filter_pills(Visit(alone, UrlState())))

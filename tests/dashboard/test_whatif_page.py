@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from htk.dashboard import whatif_plots
-from htk.dashboard.edits import PRESETS, saved_of, written
+from htk.dashboard.edits import PRESETS, saved_of, write_scenarios
 from htk.recording.simulate.config import Config
 from tests.dashboard.conftest import (
     made,
@@ -116,7 +116,9 @@ def test_a_wrong_field_is_its_own(page: Any, job: str) -> None:
 def test_presets_can_be_saved_as_scenarios() -> None:
     """The signs that part scenarios stand in no preset."""
     for _, name, value in PRESETS:
-        assert saved_of(written([("kept", ((name, value),))])) == [("kept", ((name, value),))]
+        assert saved_of(write_scenarios([("kept", ((name, value),))])) == [
+            ("kept", ((name, value),))
+        ]
 
 
 def test_a_query_is_answered_and_lives_in_the_address(page: Any, job: str) -> None:
@@ -144,7 +146,7 @@ def test_intervals_are_drawn_where_they_lie() -> None:
         {"whatif": "no fit", **dict.fromkeys(row)},
         {"whatif": "big: batch 2x", **larger},
     ]
-    fig = whatif_plots.intervals(rows, False)
+    fig = whatif_plots.draw_intervals(rows, False)
     wide, narrow, dots = fig.data
     assert list(wide.y) == list(narrow.y) == list(dots.y) == ["hybrid", "big"]
     assert list(wide.base) == [280, 560] and list(wide.x) == [80, 160]

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from htk.base.core.parser import Parsed, ParseOptions, Parser, Source
-from htk.base.io.sources import head, resolve
-from htk.parsers import parsers
+from htk.base.io.sources import read_head, resolve_inputs
+from htk.parsers import list_parsers
 
 SAMPLES = Path(__file__).parents[2] / "sample_traces"
 Row = Mapping[str, Any]
@@ -21,8 +21,8 @@ def parsed(parser: Parser, text: str | bytes, name: str = "a.log") -> Parsed:
 
 def sample(name: str) -> Parsed:
     """Return a sample as the parser reads it that its first bytes call for."""
-    (source,) = resolve(SAMPLES / name)
-    parser = next(p for p in parsers() if p.sniff(head(source)))
+    (source,) = resolve_inputs(SAMPLES / name)
+    parser = next(p for p in list_parsers() if p.sniff(read_head(source)))
     return parser.parse(source, ParseOptions())
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from htk.base.errors import MalformedTrace, UnknownFormat
-from htk.parsers import parsers
+from htk.parsers import list_parsers
 from tests.parsers.log_files import SAMPLES, parsed
 from tests.thinned import thinned
 
-BY_FOLDER = {p.NAME: p for p in parsers()}
+BY_FOLDER = {p.NAME: p for p in list_parsers()}
 FILES = sorted(
     p
     for name in BY_FOLDER

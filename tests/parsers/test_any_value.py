@@ -14,14 +14,14 @@ import pytest
 
 from htk.base.core.parser import ParseOptions, Source
 from htk.base.errors import TraceError
-from htk.parsers import parsers
+from htk.parsers import list_parsers
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.kineto_file import kernel, launch, of_rank, op, step, write
 from tests.parsers.hostile_values import WRONG, outcome, variants
 from tests.thinned import thinned
 
 SAMPLES = Path(__file__).parents[2] / "sample_traces"
-PARSERS = {parser.NAME: parser for parser in parsers()}
+PARSERS = {parser.NAME: parser for parser in list_parsers()}
 TEXTS = {
     "ascend": ["trace_view.json"],
     "execution_trace": ["rank0_et.json.gz"],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.core.parser import Head, ParseOptions, Source
 from htk.base.errors import MalformedTrace
 from htk.parsers import ascend
@@ -50,7 +50,7 @@ def test_arrows_tell_the_launch_and_the_operator(sample: Trace) -> None:
 
 
 def test_busy_time_is_that_of_its_own_overlap_analysis(sample: Trace) -> None:
-    row = ask(sample, "time_breakdown").to_pylist()[0]
+    row = ask_trace(sample, "time_breakdown").to_pylist()[0]
     assert (row["compute_ns"], row["comm_ns"], row["exposed_memory_ns"]) == (34_750, 40_000, 6_000)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import MalformedTrace
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
@@ -30,7 +30,7 @@ def test_time_is_what_its_own_table_sums_up(folder: Path) -> None:
     assert (trace.ranks, trace.unread, trace.failed) == ([RANKS[0]], (), ())
     with (folder / "ASCEND_PROFILER_OUTPUT/step_trace_time.csv").open() as file:
         table = {name: 1000 * int(us or 0) for name, us in next(csv.DictReader(file)).items()}
-    row = ask(trace, "time_breakdown").to_pylist()[0]
+    row = ask_trace(trace, "time_breakdown").to_pylist()[0]
     assert row["compute_ns"] == table["Computing"]
     assert row["comm_ns"] == table["Communication"]
     assert row["exposed_comm_ns"] == table["Communication(Not Overlapped)"]
@@ -51,7 +51,7 @@ def test_operators_launches_and_steps_are_told(folder: Path) -> None:
     assert {at["launch_start_ns"] for at in links} == {
         1000 * (1_760_000_000_000_000 + task.start - 10) for task in TASKS
     }
-    steps = {row["step"]: row["cpu_ns"] for row in ask(trace, "step_times").to_pylist()}
+    steps = {row["step"]: row["cpu_ns"] for row in ask_trace(trace, "step_times").to_pylist()}
     assert steps == {step: 1000 * (end - start) for step, start, end in STEPS}
 
 
@@ -60,7 +60,7 @@ def test_the_database_tells_sizes_and_groups(tmp_path: Path) -> None:
     rows = trace.tables["collectives"].sort_by("start_ns").to_pylist()
     found = [(row["type"], row["in_bytes"], row["out_bytes"], row["group_size"]) for row in rows]
     assert found == [("all_reduce", 2048, 2048, 2), ("all_gather", 4096, 8192, 2)]
-    copies = ask(trace, "memory_bandwidth").to_pylist()
+    copies = ask_trace(trace, "memory_bandwidth").to_pylist()
     assert [(row["direction"], row["size_bytes"]) for row in copies] == [("HtoD", 4096)]
     assert not trace.tables["parse_issues"].num_rows
 

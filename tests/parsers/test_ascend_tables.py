@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.core.parser import Head, ParseOptions, Source
 from htk.base.errors import MalformedTrace
 from htk.parsers import ascend_tables
@@ -35,11 +35,14 @@ def test_rows_are_kernels_in_steps() -> None:
     assert (kernels[0]["start_ns"], kernels[0]["end_ns"]) == (FIRST_NS, FIRST_NS + 30_250)
     steps = [link["step"] for link in trace.tables["kernel_links"].to_pylist()]
     assert steps == [3] * 4 + [4] * 4
-    (row,) = ask(trace, "time_breakdown").to_pylist()
+    (row,) = ask_trace(trace, "time_breakdown").to_pylist()
     compute = 2 * (30_250 + 4_500 + 10_250)
     assert (row["compute_ns"], row["comm_ns"]) == (compute, 2 * 40_000)
     assert row["exposed_comm_ns"] == 2 * (40_000 - 10_250)  # under which the cast runs
-    assert [s["gpu_period_ns"] for s in ask(trace, "step_times").to_pylist()] == [99_875, 200_000]
+    assert [s["gpu_period_ns"] for s in ask_trace(trace, "step_times").to_pylist()] == [
+        99_875,
+        200_000,
+    ]
 
 
 def test_groups_are_those_of_the_collectives_beside(tmp_path: Path) -> None:

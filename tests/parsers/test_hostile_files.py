@@ -17,7 +17,7 @@ import zstandard
 
 from htk.base.core.parser import Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
-from htk.faces.cli.main import run
+from htk.faces.cli.main import run_command_line
 from htk.parsers import flight_recorder, kineto, memory_snapshot, profiler_plugin
 from htk.parsers.common.safe_pickle import RefusedPickle, load_plain
 from htk.traces.trace.opening import OpenOptions, open_trace
@@ -214,13 +214,13 @@ def test_names_do_not_steer_a_terminal(
     write(tmp_path / "rank0.json", kernel(name, 1, 2), **of_rank(0))
     (tmp_path / "comm_\x1b[31m_rank_1").write_bytes(b"\x80\x02}X\x09\x00\x00\x00pg_config.")
     for form in ("table", "md"):
-        assert run(["kernel_top", str(tmp_path), "--format", form, "--no-cache"]) == 0
+        assert run_command_line(["kernel_top", str(tmp_path), "--format", form, "--no-cache"]) == 0
         printed = capsys.readouterr()
         assert "a\\x1b[2J\\x1b]0;owned\\x07b\\u202ec\\x9b31md e" in printed.out
         assert "left out" in printed.err
         for text_ in (printed.out, printed.err):
             assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(text_)
-    assert run(["kernel_top", "/nowhere/\x1b[2J"]) == 3
+    assert run_command_line(["kernel_top", "/nowhere/\x1b[2J"]) == 3
     assert "\x1b" not in capsys.readouterr().err
 
 
@@ -238,11 +238,11 @@ def test_changed_bytes_are_said_in_words(
     packer = zstandard.ZstdCompressor(write_checksum=True)
     of_one = text_.replace(b'"rank": 0', b'"rank": 1')
     (tmp_path / "rank1.json.zst").write_bytes(packer.compress(of_one)[:-1] + b"?")
-    assert run(["kernel_top", str(tmp_path), "--no-cache"]) == 0
+    assert run_command_line(["kernel_top", str(tmp_path), "--no-cache"]) == 0
     printed = capsys.readouterr()
     assert "gemm" in printed.out and "1 file with a wrong checksum" in printed.out
     assert "rank1.json.zst: the checksum is wrong" in printed.err  # nothing of it could be read
-    assert run(["doctor", str(tmp_path), "--no-cache"]) == 0
+    assert run_command_line(["doctor", str(tmp_path), "--no-cache"]) == 0
     assert "the checksum is wrong" in " ".join(capsys.readouterr().out.split())
 
 

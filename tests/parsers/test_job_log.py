@@ -6,14 +6,14 @@ import pytest
 
 from htk.base.core.parser import ParseOptions, Source
 from htk.base.errors import MalformedTrace, UnknownFormat
-from htk.base.io.sources import head, resolve
-from htk.parsers import job_log, nccl_debug, parsers
+from htk.base.io.sources import read_head, resolve_inputs
+from htk.parsers import job_log, list_parsers, nccl_debug
 from tests.parsers.log_files import SAMPLES, parsed, readings, rows, sample
 
 
 def test_what_a_job_says_last_is_found() -> None:
-    (source,) = resolve(SAMPLES / "job_log/slurm-4711.out.gz")
-    assert [p.NAME for p in parsers() if p.sniff(head(source))] == ["job_log"]
+    (source,) = resolve_inputs(SAMPLES / "job_log/slurm-4711.out.gz")
+    assert [p.NAME for p in list_parsers() if p.sniff(read_head(source))] == ["job_log"]
     end = sample("job_log/slurm-4711.out.gz")
     assert [c["seq"] for c in rows(end, "collectives")] == [78, 78, 78]
     assert readings(end)[None, "unknown"] >= 1200

@@ -10,7 +10,7 @@ import pytest
 
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
-from htk.base.io.sources import head, resolve
+from htk.base.io.sources import read_head, resolve_inputs
 from htk.parsers import kernel_stacks
 
 SAMPLES = Path(__file__).parents[2] / "sample_traces/kernel_stacks"
@@ -22,8 +22,8 @@ def parsed(data: bytes) -> Parsed:
 
 
 def rows(name: str) -> list[dict[str, Any]]:
-    (source,) = resolve(SAMPLES / name)
-    assert kernel_stacks.sniff(head(source))
+    (source,) = resolve_inputs(SAMPLES / name)
+    assert kernel_stacks.sniff(read_head(source))
     listed: Any = kernel_stacks.parse(source, ParseOptions()).tables["kernel_stacks"]
     return [{k: v for k, v in row.items() if v is not None} for row in listed.to_pylist()]
 

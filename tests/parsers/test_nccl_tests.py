@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from htk.base.core.parser import Head, ParseOptions, Source
-from htk.parsers import nccl_tests, parsers
+from htk.parsers import list_parsers, nccl_tests
 from tests.parsers.log_files import SAMPLES, parsed, rows, sample, values
 from tests.thinned import thinned
 
@@ -237,7 +237,7 @@ def test_a_log_behind_tags_is_that_without(tag: str, sample_name: str, table: st
     text = (SAMPLES / sample_name).read_text()
     tagged = "".join(f"{tag}{line}\n" for line in text.splitlines())
     parser, of_tagged = (
-        next(p for p in parsers() if p.sniff(Head("slurm-7.out", content.encode())))
+        next(p for p in list_parsers() if p.sniff(Head("slurm-7.out", content.encode())))
         for content in (text, tagged)
     )
     assert of_tagged is parser

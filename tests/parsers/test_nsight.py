@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import HtkError, MalformedTrace, UnknownFormat
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
@@ -104,7 +104,7 @@ def test_busy_time_is_the_union_over_the_streams_of_each_device(report: Path) ->
             f"SELECT deviceId, start, end FROM CUPTI_ACTIVITY_KIND_{t}" for t in GPU_WORK
         ),
     )
-    for row in ask(kept(report), "time_breakdown").to_pylist():
+    for row in ask_trace(kept(report), "time_breakdown").to_pylist():
         mine = sorted((s, e) for device, s, e in spans if device == row["device"])
         busy, reach = 0, 0
         for start, end in mine:  # by brute force
@@ -170,9 +170,9 @@ def test_the_diff_of_two_reports_says_what_changed(shared: Path) -> None:
 
 
 def ask_diff(before: Path, after: Path) -> list[dict[str, Any]]:
-    from htk.traces.compare.runs import compare
+    from htk.traces.compare.runs import compare_runs
 
-    return list(compare(kept(before).tables, kept(after).tables).to_pylist())
+    return list(compare_runs(kept(before).tables, kept(after).tables).to_pylist())
 
 
 @pytest.mark.parametrize("year", YEARS)
@@ -215,7 +215,7 @@ def _check_collectives(trace: Trace) -> None:
     reduced, sent = ("all_reduce", 1 << 20, 1 << 20, 2, 1), ("send_recv", 3_000, 5_000, 2, 1)
     assert found == [reduced, sent, reduced, sent]
     assert {c["comm_hash"] for c in rows(trace, "collectives")} == {COMMUNICATOR}
-    timed = ask(trace, "collective_times").to_pylist()
+    timed = ask_trace(trace, "collective_times").to_pylist()
     waits = {(r["rank"], r["wait_ns"]) for r in timed if r["type"] == "all_reduce"}
     assert waits == {(0, 3_000), (1, 0)}  # rank 1 begins 3 us later
 
@@ -335,7 +335,7 @@ def test_a_graph_that_was_traced_as_a_whole_keeps_the_gpu_busy(tmp_path: Path) -
     process.kernel(SUM, 90, 100, 6)
     process.export.close()
     trace = opened(tmp_path / "t.sqlite")
-    (row,) = ask(trace, "time_breakdown").to_pylist()
+    (row,) = ask_trace(trace, "time_breakdown").to_pylist()
     assert (row["busy_ns"], row["idle_ns"]) == (70, 10)
     assert (row["compute_ns"], row["other_ns"]) == (10, 60)
     (graph,) = rows(trace, "kernels", name="CUDA Graph 3")
@@ -487,7 +487,9 @@ def test_steps_need_no_second_process(tmp_path: Path) -> None:
     process = one_process(tmp_path / "t.sqlite")
     steps(process, 0)
     process.export.close()
-    assert [r["step"] for r in ask(opened(tmp_path / "t.sqlite"), "step_times").to_pylist()] == [
+    assert [
+        r["step"] for r in ask_trace(opened(tmp_path / "t.sqlite"), "step_times").to_pylist()
+    ] == [
         4,
         5,
     ]
@@ -505,7 +507,7 @@ def test_a_report_that_was_not_exported_says_how_to(tmp_path: Path) -> None:
 def test_each_step_owns_what_it_launched_whatever_its_range_is_called() -> None:
     found = {
         (r["rank"], r["name"]): (r["kernels"], r["device_ns"])
-        for r in ask(kept(SAMPLE), "annotation_breakdown").to_pylist()
+        for r in ask_trace(kept(SAMPLE), "annotation_breakdown").to_pylist()
         if r["name"].startswith("step ")
     }
     by_step = {

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.core.parser import ParseOptions, Source
 from htk.base.errors import MalformedTrace
 from htk.parsers import proton
@@ -41,13 +41,13 @@ def test_sums_of_kernels_add_up_again() -> None:
 def test_scopes_and_lines_of_kernels(name: str, total_ns: int) -> None:
     trace = opened(name)
     for by, row in (("module", "layers.0"), ("source", LINE)):
-        rows = ask(trace, "kernel_top", by=by).to_pylist()
+        rows = ask_trace(trace, "kernel_top", by=by).to_pylist()
         assert [(r["name"], r["total_ns"]) for r in rows] == [(row, total_ns)]
 
 
 def test_a_timeline_keeps_its_times_and_gpus() -> None:
     trace = opened("timeline/trace.chrome_trace")
-    times = ask(trace, "time_breakdown").to_pylist()
+    times = ask_trace(trace, "time_breakdown").to_pylist()
     assert [(t["device"], t["compute_ns"]) for t in times] == [(0, 5_500), (1, 5_500)]
     ranges = trace.tables["annotations"].to_pylist()
     assert [(r["name"], r["thread"], r["end_ns"] - r["start_ns"]) for r in ranges] == [

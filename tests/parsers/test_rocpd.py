@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import MalformedTrace
 from htk.traces.trace.trace import Trace
 from sample_traces.rocprof_export import BOOT_NS, GPU_0, GPU_1, Database, as_database
@@ -31,7 +31,7 @@ def test_calls_of_threads_without_a_number_are_answered(tmp_path: Path) -> None:
         database.execute("update rocpd_info_thread_0a1b set tid = -1")
     trace = opened(copied)
     assert {row["thread"] for row in rows(trace, "launches")} == {None}
-    assert ask(trace, "recommendations").to_pylist()
+    assert ask_trace(trace, "recommendations").to_pylist()
 
 
 def test_the_environment_names_the_rank() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import MalformedTrace, UnknownRank
 from sample_traces.rocprof_export import BOOT_NS, Perfetto, as_database, as_json
 from tests.parsers.opened_files import kept, opened, rows
@@ -68,7 +68,7 @@ def test_busy_time_is_the_union_over_all_streams(file: Path) -> None:
     for start, end in spans:  # by brute force
         busy += max(end, reach) - max(start, reach)
         reach = max(end, reach)
-    (row,) = ask(kept(file), "time_breakdown").to_pylist()
+    (row,) = ask_trace(kept(file), "time_breakdown").to_pylist()
     assert (row["busy_ns"], row["total_ns"]) == (busy, reach - spans[0][0])
 
 

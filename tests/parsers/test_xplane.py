@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import HtkError, MalformedTrace
 from sample_traces.xplane_export import BEGAN_NS, LINE_NS, Plane, profile
 from tests.parsers.opened_files import kept, opened, rows
@@ -91,7 +91,7 @@ def test_activities_are_those_of_the_file(file: Path) -> None:
 
 def test_busy_time_is_the_union_over_the_streams_of_each_device(file: Path) -> None:
     spans = [(d, s // 1000, e // 1000) for d, _, _, s, e in on_gpu(file.read_bytes())]
-    for row in ask(kept(file), "time_breakdown").to_pylist():
+    for row in ask_trace(kept(file), "time_breakdown").to_pylist():
         busy = reach = 0
         for _, start, end in sorted(s for s in spans if s[0] == row["device"]):
             busy += max(end, reach) - max(start, reach)

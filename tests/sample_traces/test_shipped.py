@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import TraceError
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.whatif.api import whatif
@@ -119,5 +119,5 @@ def test_the_eight_ranks_answer_what_ifs_and_say_what_was_planted() -> None:
     steps = [s["end_ns"] - s["start_ns"] for rank in truth["ranks"] for s in rank["steps"]]
     assert min(steps) < row["measured_step_time_ns"] < max(steps)
     assert 1.5 < row["step_time_ns"] / row["measured_step_time_ns"] < 2  # collectives do not grow
-    late = ask(trace, "stragglers").to_pylist()[0]
+    late = ask_trace(trace, "stragglers").to_pylist()[0]
     assert late["rank"] in [p["rank"] for p in truth["planted"] if "rank" in p]

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.core.engine import core, engine
+from htk.base.core.engine import choose_engine, load_core
 
 _QUOTE, _BACKSLASH, _COLON, _CLOSING, _SPACE = b'"\\:} '
 _COMMA, _BRACKET, _MINUS, _ZERO, _NINE = b",]-09"
@@ -46,7 +46,7 @@ class JsonStrings:
 
 def json_strings(text: bytes) -> JsonStrings:
     """Return the strings of a text, which does not end within one."""
-    compiled: Any = core() if engine() == "compiled" else None
+    compiled: Any = load_core() if choose_engine() == "compiled" else None
     if compiled is None:
         return json_strings_pure(text)
     *columns, flags, starts, ends = compiled.json_strings(text)
@@ -65,7 +65,7 @@ def json_strings_pure(text: bytes) -> JsonStrings:
     cuts[0], cuts[-1] = 0, len(text)
     cuts[1:-1] = quotes
     cuts[1:-1:2] += 1  # an opening quote belongs to what is before it
-    pieces = between(text, cuts)
+    pieces = take_between_cuts(text, cuts)
     inside = np.arange(1, len(pieces), 2, dtype=np.int32)
     codes = pieces.take(pa.array(inside)).dictionary_encode().indices.to_numpy()
     is_key = _before_colon(letters, quotes[1::2], pieces)
@@ -93,16 +93,16 @@ def json_strings_pure(text: bytes) -> JsonStrings:
     )
 
 
-def between(text: bytes, cuts: Codes) -> pa.BinaryArray:
+def take_between_cuts(text: bytes, cuts: Codes) -> pa.BinaryArray:
     """Return what stands from each cut to the next."""
     buffers = [None, pa.py_buffer(np.ascontiguousarray(cuts)), pa.py_buffer(text)]
     return pa.BinaryArray.from_buffers(pa.binary(), len(cuts) - 1, buffers)
 
 
-def joined(text: bytes, cuts: Codes, added: pa.BinaryArray, numbers: Codes) -> bytes:
+def join_text_pieces(text: bytes, cuts: Codes, added: pa.BinaryArray, numbers: Codes) -> bytes:
     """Return pieces put together: number n is what stands from cut n to the next, numbers behind
     the last of them are those of what is added."""
-    compiled: Any = core() if engine() == "compiled" else None
+    compiled: Any = load_core() if choose_engine() == "compiled" else None
     if compiled is not None:
         offsets, data = added.buffers()[1:]
         begin = added.offset
@@ -110,7 +110,7 @@ def joined(text: bytes, cuts: Codes, added: pa.BinaryArray, numbers: Codes) -> b
         within = np.frombuffer(offsets, np.int32)[begin:end] if offsets else np.zeros(1, np.int32)
         new: bytes = compiled.join(text, cuts, data or b"", within, numbers)
         return new
-    chosen = pa.concat_arrays([between(text, cuts), added]).take(pa.array(numbers))
+    chosen = pa.concat_arrays([take_between_cuts(text, cuts), added]).take(pa.array(numbers))
     ends = np.frombuffer(chosen.buffers()[1], np.int32)[: len(chosen) + 1]
     return bytes(memoryview(chosen.buffers()[2])[: ends[-1]])
 

@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from htk.answers.export.microseconds import as_microseconds, as_nanoseconds
-from htk.answers.export.overlay import drawn
-from htk.answers.export.pieces import EventPieces, cut, spliced
+from htk.answers.export.overlay import draw_path_slices
+from htk.answers.export.pieces import EventPieces, cut_pieces, splice_text
 from htk.answers.export.rewrite import kineto_parts, part_of, quickly_packed
-from htk.base.columns.arrow import number, numbers, with_column
+from htk.base.columns.arrow import build_numbers, read_numbers, with_column
 from htk.base.columns.types import Ints, Mask
 from htk.base.core.parser import Source
 from htk.base.errors import HtkError
@@ -31,7 +31,7 @@ from htk.base.schema import INT64, STRING
 from htk.parsers.kineto import scan
 from htk.parsers.kineto.processes import KEY
 from htk.parsers.kineto.text import copy_runs
-from htk.quantities.derived.clocks import corrections
+from htk.quantities.derived.clocks import compute_corrections
 from htk.quantities.graph.fidelity import draw_path
 from htk.quantities.measures.counter_series import counter_series
 from htk.traces.trace.file import TraceFile
@@ -68,7 +68,7 @@ def write_merged(trace: Trace, sources: dict[str, Source], folder: Path) -> Merg
         write = _listing(out.write)
         out.write(b'{"displayTimeUnit": "ms", "traceEvents": [')
         for number, part in enumerate(parts):
-            bases = numbers(part.table("ranks")["base_time_ns"])
+            bases = read_numbers(part.table("ranks")["base_time_ns"])
             base = int(bases[0]) if len(bases) else 0
             clock = clocks.get(part.rank or 0, _AS_IS)
             rank = _Rank(number, _next_process(ranks), part, base, trace.origin_ns, clock)
@@ -147,7 +147,7 @@ class _Rank:
         for events, pieces in self._without_names(text):
             own = pieces.is_own_key
             spans = {key: pieces.values(own & pieces.equal(key)) for key in _CHANGED}
-            recorded = {key: cut(events, *span) for key, span in spans.items()}
+            recorded = {key: cut_pieces(events, *span) for key, span in spans.items()}
             self.events += len(pieces.events()[0])
             starts_ns = _in_nanoseconds(recorded["ts"])
             start_of_event = np.zeros(len(pieces.events()[0]), np.int64)
@@ -163,7 +163,7 @@ class _Rank:
                 self._durations(recorded["dur"], begun),
             ]
             starts, ends = map(np.concatenate, zip(*spans.values(), strict=True))
-            yield spliced(events, starts, ends, pa.concat_arrays(replaced))
+            yield splice_text(events, starts, ends, pa.concat_arrays(replaced))
 
     def _without_names(self, text: bytes) -> Iterator[tuple[bytes, EventPieces]]:
         """Yield the events, except the names of processes, which are written anew."""
@@ -176,8 +176,8 @@ class _Rank:
         begin = 0
         for index in metadata.tolist():  # some ten a file
             event = text[starts[index] : ends[index]]
-            members = scan.members(event, 0)[0]
-            if self._named({scan.plain(member.key): member.value for member in members}):
+            members = scan.scan_members(event, 0)[0]
+            if self._named({scan.unquote_string(member.key): member.value for member in members}):
                 before = text[begin : starts[index]].strip(_BORDER)
                 begin = int(ends[index])
                 if before:
@@ -236,13 +236,16 @@ class _Rank:
 
     def _named(self, value_of: dict[str, bytes]) -> bool:
         """Keep what a process is called for later; return true for what is written anew then."""
-        what = scan.plain(value_of.get("name", b'""'))
+        what = scan.unquote_string(value_of.get("name", b'""'))
         key = {"process_name": "name", "process_labels": "labels"}.get(what)
         if key and value_of.get("args", b"").startswith(b"{"):
-            inner = {scan.plain(m.key): m.value for m in scan.members(value_of["args"], 0)[0]}
+            inner = {
+                scan.unquote_string(m.key): m.value
+                for m in scan.scan_members(value_of["args"], 0)[0]
+            }
             names = [
                 self.names.get(value_of.get("pid", b""), ""),
-                scan.plain(inner.get(key, b'""')),
+                scan.unquote_string(inner.get(key, b'""')),
             ]
             self.names[value_of.get("pid", b"")] = " ".join(filter(None, names))
         return what in _DROPPED
@@ -274,7 +277,7 @@ def _in_nanoseconds(recorded: pa.Array) -> NDArray[np.int64]:
         return as_nanoseconds(recorded)
     except pa.ArrowInvalid:
         literals = (value.strip(b'"').decode("utf8", "replace") for value in recorded.to_pylist())
-        return np.array([scan.scaled(literal, 3) or 0 for literal in literals], np.int64)
+        return np.array([scan.scale_decimal(literal, 3) or 0 for literal in literals], np.int64)
 
 
 def _each(values: pa.Array, to: Callable[[bytes], bytes]) -> pa.Array:
@@ -315,12 +318,12 @@ def describe_rank(part: TraceFile) -> Fields:
 def _path(trace: Trace) -> Iterator[bytes]:
     """Yield the critical path of the steadiest step, on the common clock."""
     path = draw_path(trace.tables).pieces
-    ranks = numbers(path["rank"])
+    ranks = read_numbers(path["rank"])
     for name in ("start_ns", "end_ns"):
-        times = numbers(path[name])
-        times = times + corrections(trace.tables["rank_clocks"], ranks, times)
-        path = with_column(path, name, number(times, INT64))
-    yield ",\n".join(drawn(path, trace, trace.origin_ns, _PATH_PROCESS)).encode()
+        times = read_numbers(path[name])
+        times = times + compute_corrections(trace.tables["rank_clocks"], ranks, times)
+        path = with_column(path, name, build_numbers(times, INT64))
+    yield ",\n".join(draw_path_slices(path, trace, trace.origin_ns, _PATH_PROCESS)).encode()
     named = {"name": "critical path"}
     yield _json(ph="M", name="process_name", pid=_PATH_PROCESS, args=named)
 

@@ -18,16 +18,23 @@ import pyarrow as pa
 from htk.answers.export.pipeline_rows import CUTTING, pipeline_rows
 from htk.answers.export.reductions import reductions_of_gradients, types_of_reductions
 from htk.answers.export.worker_groups import WorkerGroups
-from htk.base.columns.arrow import matching, number, number_or_null, numbers, read_times, text
+from htk.base.columns.arrow import (
+    build_numbers,
+    decode_texts,
+    match_texts,
+    number_or_null,
+    read_numbers,
+    read_times,
+)
 from htk.base.columns.groups import Groups, event_keys, row_of
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 from htk.base.core.humanize import format_int_ranges
 from htk.base.errors import MissingTable
 from htk.base.names.phases import BACKWARD, FORWARD, OPTIMIZER
 from htk.base.schema import INT32, INT64, JOB_OPERATIONS
 from htk.base.schema.operation_types import CODES, ROW_TYPES
-from htk.quantities.derived.clocks import corrections
+from htk.quantities.derived.clocks import compute_corrections
 from htk.quantities.derived.messages import one_row_a_message
 from htk.quantities.measures.passes import phase_codes
 from htk.traces.trace.trace import Trace
@@ -61,14 +68,14 @@ def cut_operations(trace: Trace) -> pa.Table:
     kernels = trace.need("kernels")
     links = trace.tables["kernel_links"]
     _refuse_repeated_steps(trace)
-    rank = numbers(kernels["rank"], NONE)
-    step = numbers(links["step"], NONE)
+    rank = read_numbers(kernels["rank"], NONE)
+    step = read_numbers(links["step"], NONE)
     phase = phase_codes(trace.tables["kernel_passes"])
     comm = _Collectives.of(trace, phase, step)
     inside = (rank >= 0) & (step >= 0) & np.isin(rank, comm.groups.workers)
     inside[comm.within] = False
-    compute = matching(kernels["kind"], "compute".__eq__) & np.isin(phase, list(_TYPE)) & inside
-    reduction = matching(kernels["kind"], "comm".__eq__) & inside
+    compute = match_texts(kernels["kind"], "compute".__eq__) & np.isin(phase, list(_TYPE)) & inside
+    reduction = match_texts(kernels["kind"], "comm".__eq__) & inside
     if not (compute & (phase == BACKWARD)).any():
         raise MissingTable(
             "no step has forward and backward kernels; record CPU and GPU activities and call "
@@ -77,12 +84,12 @@ def cut_operations(trace: Trace) -> pa.Table:
     start, end = read_times(kernels)
     if comm.is_sharded:
         compute &= _on_main_stream(kernels, compute, end - start)
-    shift = corrections(trace.tables["rank_clocks"], rank, start)
+    shift = compute_corrections(trace.tables["rank_clocks"], rank, start)
     start = start + shift
     end = end + shift
-    launched = numbers(links["launch_start_ns"], _NEVER)
+    launched = read_numbers(links["launch_start_ns"], _NEVER)
     cuts = np.unique(comm.kernel[np.isin(comm.type, comm.cutting) & reduction[comm.kernel]])
-    copies = comm.by_unit & matching(kernels["name"], lambda n: bool(_OF_SHARDING.search(n)))
+    copies = comm.by_unit & match_texts(kernels["name"], lambda n: bool(_OF_SHARDING.search(n)))
     runs = _runs(rank, step, phase, launched, compute, cuts, copies, by_unit=comm.by_unit)
     single = comm.kernel[reduction[comm.kernel]]
     type_ = comm.type[reduction[comm.kernel]]
@@ -150,10 +157,10 @@ class _Collectives:
 def _behind_backward(trace: Trace, phase: Ints, step: Ints) -> Mask:
     """Return which kernels were launched behind a computation of a backward, not of a forward."""
     kernels = trace.tables["kernels"]
-    rank = numbers(kernels["rank"], NONE)
-    launched = numbers(trace.tables["kernel_links"]["launch_start_ns"], _NEVER)
-    passes = matching(kernels["kind"], "compute".__eq__) & np.isin(phase, [FORWARD, BACKWARD])
-    order = ordered(rank, step, launched)
+    rank = read_numbers(kernels["rank"], NONE)
+    launched = read_numbers(trace.tables["kernel_links"]["launch_start_ns"], _NEVER)
+    passes = match_texts(kernels["kind"], "compute".__eq__) & np.isin(phase, [FORWARD, BACKWARD])
+    order = order_by(rank, step, launched)
     last = np.maximum.accumulate(np.where(passes[order], np.arange(len(order)), 0))
     before = order[last]
     behind = np.empty(len(order), bool)
@@ -165,11 +172,11 @@ def _behind_backward(trace: Trace, phase: Ints, step: Ints) -> Mask:
 def _on_main_stream(kernels: pa.Table, compute: Mask, duration: Ints) -> Mask:
     """Return which kernels are on the stream of their rank that computes most."""
     streams = Groups.by_keys(
-        [numbers(kernels[name], NONE) for name in ("rank", "device", "stream")]
+        [read_numbers(kernels[name], NONE) for name in ("rank", "device", "stream")]
     )
     time = streams.sum(np.where(compute, duration, 0))
     rank = streams.keys[:, 0]
-    order = ordered(rank, -time)
+    order = order_by(rank, -time)
     main = order[np.append(True, np.diff(rank[order]) != 0)]
     return np.isin(streams.group_ids, main)
 
@@ -177,7 +184,7 @@ def _on_main_stream(kernels: pa.Table, compute: Mask, duration: Ints) -> Mask:
 def _refuse_repeated_steps(trace: Trace) -> None:
     """Refuse steps of equal number in several cycles: rows have no cycle to tell them apart."""
     windows = trace.tables["step_windows"]
-    keys = np.column_stack([numbers(windows[c], NONE) for c in ("rank", "step", "cycle")])
+    keys = np.column_stack([read_numbers(windows[c], NONE) for c in ("rank", "step", "cycle")])
     distinct = np.unique(keys[keys[:, 1] >= 0], axis=0)
     if len(distinct) > len(np.unique(distinct[:, :2], axis=0)):
         raise MissingTable(
@@ -218,7 +225,7 @@ def _runs(
     others passes."""
     rows = np.append(np.flatnonzero(chosen), cuts)
     is_cut = np.append(np.zeros(len(rows) - len(cuts), bool), np.ones(len(cuts), bool))
-    merged = ordered(rank[rows], step[rows], launched[rows])
+    merged = order_by(rank[rows], step[rows], launched[rows])
     order = rows[merged]
     passed = np.cumsum(is_cut[merged])
     order = order[~is_cut[merged]]
@@ -245,16 +252,16 @@ def _runs(
 def _table(columns: dict[str, Ints]) -> pa.Table:
     length = len(columns["rank"])
     filled = {
-        "rank": number(columns["rank"], INT32),
-        "cycle": number(np.zeros(length, np.int64), INT32),
-        "dp_rank": number(columns["dp_rank"], INT32),
-        "stage": number(columns["stage"], INT32),
+        "rank": build_numbers(columns["rank"], INT32),
+        "cycle": build_numbers(np.zeros(length, np.int64), INT32),
+        "dp_rank": build_numbers(columns["dp_rank"], INT32),
+        "stage": build_numbers(columns["stage"], INT32),
         "chunk": number_or_null(columns["chunk"], INT32),
         "micro_batch": number_or_null(columns["micro_batch"], INT32),
-        "step": number(columns["step"], INT32),
+        "step": build_numbers(columns["step"], INT32),
         "index_in_type": pa.nulls(length, INT32),
-        "type": text(columns["type"], pa.array(ROW_TYPES)),
-        "start_ns": number(columns["start_ns"], INT64),
-        "end_ns": number(columns["end_ns"], INT64),
+        "type": decode_texts(columns["type"], pa.array(ROW_TYPES)),
+        "start_ns": build_numbers(columns["start_ns"], INT64),
+        "end_ns": build_numbers(columns["end_ns"], INT64),
     }
     return pa.table([filled[field.name] for field in JOB_OPERATIONS], schema=JOB_OPERATIONS)

@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 
 from htk.answers.export.microseconds import as_microseconds
 from htk.answers.export.rewrite import quickly_packed
-from htk.base.columns.arrow import codes_of, matching, numbers, read_lengths
+from htk.base.columns.arrow import codes_of, match_texts, read_lengths, read_numbers
 from htk.base.errors import TraceError
 from htk.base.io.decompress import open_stream
-from htk.base.io.sources import resolve
+from htk.base.io.sources import resolve_inputs
 from htk.base.schema import STRING
 from htk.quantities.graph.fidelity import draw_path
 from htk.traces.trace.trace import Trace
@@ -46,7 +46,7 @@ def write_overlays(trace: Trace, folder: Path, step: int | None = None) -> dict[
         pieces = _of(path, whose["rank"], whose["cycle"])
         if pieces.num_rows:
             target = folder / f"critical_path_{Path(whose['file']).name}"
-            added = drawn(pieces, trace, whose["base_time_ns"] or 0)
+            added = draw_path_slices(pieces, trace, whose["base_time_ns"] or 0)
             copy_with(whose["file"], target, added)
             written[target] = pieces.num_rows
     return written
@@ -58,14 +58,16 @@ def _of(path: pa.Table, rank: int | None, cycle: int) -> pa.Table:
     return path.filter(pc.and_(pc.equal(path["rank"], rank), pc.equal(path["cycle"], cycle)))
 
 
-def drawn(path: pa.Table, trace: Trace, base_ns: int, process: str | int = PROCESS) -> list[str]:
+def draw_path_slices(
+    path: pa.Table, trace: Trace, base_ns: int, process: str | int = PROCESS
+) -> list[str]:
     """Return a slice for each piece that takes time, and an arrow to it from the one before."""
     order = {"ph": "M", "name": "process_sort_index", "pid": process, "args": _FIRST}
     lengths = read_lengths(path)
     pieces = np.flatnonzero(lengths)
     path = path.take(pa.array(pieces))
     lengths = lengths[pieces]
-    starts = as_microseconds(numbers(path["start_ns"]) - base_ns)
+    starts = as_microseconds(read_numbers(path["start_ns"]) - base_ns)
     inside = path["inside"].combine_chunks()
     track = pc.if_else(inside, _quoted(path["table"], _TRACKS), json.dumps(_BETWEEN))
     where = _each(f', "pid": {json.dumps(process)}, "tid": ', track, "}")
@@ -103,10 +105,10 @@ def _quoted(column: pa.ChunkedArray, to: Mapping[str, str] | None = None) -> pa.
 
 def _names(path: pa.Table, trace: Trace) -> pa.Array:
     """Return what the event of each piece is called, as JSON."""
-    rows = numbers(path["row"])
+    rows = read_numbers(path["row"])
     names = pa.array(["null"] * len(rows))
     for table in _TRACKS:
-        of_table = matching(path["table"], table.__eq__)
+        of_table = match_texts(path["table"], table.__eq__)
         recorded = trace.tables[table]["name"].take(pa.array(rows[of_table]))
         names = pc.replace_with_mask(names, pa.array(of_table), _quoted(recorded))
     return names
@@ -114,7 +116,7 @@ def _names(path: pa.Table, trace: Trace) -> pa.Array:
 
 def copy_with(file: str, target: Path, added: list[str]) -> None:
     """The file's bytes, with these events first among its own; packed if its name says so."""
-    (source,) = resolve(file)
+    (source,) = resolve_inputs(file)
     target.parent.mkdir(parents=True, exist_ok=True)
     with source.open() as stored, open_stream(stored) as stream, _create(target) as out:
         head = stream.read(_BLOCK)

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from htk.base.core.extras import install
+from htk.base.core.extras import spell_install
 from htk.base.errors import MissingPackage, UsageError
 from htk.base.mappings import Fields
 
@@ -46,12 +46,12 @@ def ui_folder() -> Path:
         if (folder / "index.html").is_file():
             return folder
     raise MissingPackage(
-        f"no Perfetto UI here: {install('perfetto')}, or unpack a release of it and set "
+        f"no Perfetto UI here: {spell_install('perfetto')}, or unpack a release of it and set "
         "HTK_PERFETTO_UI to the folder; `htk convert --format chrome` writes a trace for any other"
     )
 
 
-def application(ui: Path, trace: Path) -> Callable[[Fields, Start], Iterable[bytes]]:
+def build_perfetto_app(ui: Path, trace: Path) -> Callable[[Fields, Start], Iterable[bytes]]:
     """A WSGI application that serves the UI and the trace, to this machine's browser alone."""
     root = ui.resolve()
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers, truths
+from htk.base.columns.arrow import read_booleans, read_numbers
 from htk.base.columns.types import NONE, Ints
 from htk.base.mappings import Fields, NamedTables
 from htk.base.schema.profile import ALLOCATION
@@ -150,14 +150,14 @@ def gather_tracks(tables: NamedTables, moments: _Moments, flow: int) -> dict[Tra
     A launch begins an arrow for each activity that it started; they are numbered from `flow` on.
     """
     tracks: dict[Track, Slices] = defaultdict(Slices)
-    launched = numbers(tables["kernel_links"]["launch_row"], NONE)
+    launched = read_numbers(tables["kernel_links"]["launch_row"], NONE)
     arrows: dict[int, list[int]] = defaultdict(list)
     for activity, call in enumerate(launched.tolist()):  # a packet each: see the writer
         if call != NONE:
             arrows[call].append(flow + activity)
     ends = {int(k): [flow + int(k)] for k in np.flatnonzero(launched != NONE)}
     annotations = tables["annotations"]
-    on_gpu = truths(annotations["on_gpu"])
+    on_gpu = read_booleans(annotations["on_gpu"])
     of_calls = _read_collectives(tables)
     for name in HOST:
         table = annotations.filter(pa.array(~on_gpu)) if name == "annotations" else tables[name]
@@ -230,7 +230,7 @@ def _name_categories(table_name: str, table: pa.Table) -> list[str]:
         return [_ACTIVITIES.get(kind, "kernel") for kind in table["activity"].to_pylist()]
     if table_name == "launches":
         return [api or "cuda_runtime" for api in table["api"].to_pylist()]
-    if table_name == "annotations" and table.num_rows and truths(table["on_gpu"]).all():
+    if table_name == "annotations" and table.num_rows and read_booleans(table["on_gpu"]).all():
         return ["gpu_user_annotation"] * table.num_rows
     return [_CATEGORIES[table_name]] * table.num_rows
 
@@ -257,7 +257,7 @@ def _read_collectives(tables: NamedTables) -> dict[int, Fields]:
     What was inferred is left out: it was not recorded, and is inferred again.
     """
     calls = tables["collectives"]
-    recorded = calls.filter(pa.array(numbers(calls["event"], NONE) != NONE))
+    recorded = calls.filter(pa.array(read_numbers(calls["event"], NONE) != NONE))
     arguments: dict[int, Fields] = {}
     events = zip(recorded["event"].to_pylist(), recorded["op_event"].to_pylist(), strict=True)
     rows = zip(events, _read_arguments("collectives", recorded), strict=True)

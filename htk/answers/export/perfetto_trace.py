@@ -27,12 +27,12 @@ from htk.answers.export.perfetto_slices import (
     gather_tracks,
 )
 from htk.answers.export.rewrite import part_of
-from htk.base.columns.arrow import numbers, read_times
+from htk.base.columns.arrow import read_numbers, read_times
 from htk.base.columns.types import Ints
 from htk.base.errors import HtkError, MissingTable
 from htk.base.mappings import Fields
 from htk.parsers.kineto_perfetto import DRAWN, HEADER
-from htk.quantities.derived.clocks import corrections
+from htk.quantities.derived.clocks import compute_corrections
 from htk.quantities.graph.fidelity import draw_path
 from htk.quantities.measures.counter_series import CounterSeries, counter_series, recorded_series
 from htk.traces.trace.trace import Trace
@@ -57,12 +57,12 @@ def write_perfetto(trace: Trace, folder: Path, *, align: bool = True) -> tuple[P
         raise MissingTable("no operator, range, call or GPU activity to draw")
     clocks = trace.tables["rank_clocks"]
     clocks = clocks if align else clocks.slice(0, 0)
-    earliest = min(int(numbers(c).min()) for c in starts if len(c))
-    shifts = corrections(clocks, np.array(trace.ranks), np.full(len(trace.ranks), earliest))
+    earliest = min(int(read_numbers(c).min()) for c in starts if len(c))
+    shifts = compute_corrections(clocks, np.array(trace.ranks), np.full(len(trace.ranks), earliest))
     origin = earliest + min(int(shifts.min(initial=0)), 0)
 
     def on_common_clock(ranks: Ints, times: Ints) -> Ints:
-        return np.asarray(np.maximum(times + corrections(clocks, ranks, times) - origin, 0))
+        return np.asarray(np.maximum(times + compute_corrections(clocks, ranks, times) - origin, 0))
 
     with part_of(target) as out:
         writer = _Writer(out.write)
@@ -82,7 +82,7 @@ def _write_rank(
     (rank,) = trace.ranks
 
     def moments(table: pa.Table, column: str) -> Ints:
-        times = numbers(table[column])
+        times = read_numbers(table[column])
         return align(np.full(len(times), rank), times)
 
     flow = writer.reserve_flows(trace.tables["kernels"].num_rows)
@@ -112,7 +112,7 @@ def _write_path(
     except HtkError:
         return
     start, end = read_times(path)
-    ranks = numbers(path["rank"])
+    ranks = read_numbers(path["rank"])
     slices = Slices()
     slices.name.extend(str(kind) for kind in path["kind"].to_pylist())
     slices.start.extend(align(ranks, start).tolist())

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.answers.export.json_strings import Codes, between, joined, json_strings
+from htk.answers.export.json_strings import Codes, join_text_pieces, json_strings, take_between_cuts
 
 _QUOTE, _COLON, _SPACE = b'": '
 _MOST_LETTERS = 64  # of a number, or of white space before one; more are passed over otherwise
@@ -34,7 +34,7 @@ class EventPieces:
         self._text = text
         self._letters = np.frombuffer(text, np.uint8)
         self._strings = strings = json_strings(text)
-        self._pieces = between(text, strings.cuts)
+        self._pieces = take_between_cuts(text, strings.cuts)
         self._order = np.arange(len(self._pieces), dtype=np.int32)
         self._added: list[bytes] = []
         self.codes = strings.codes
@@ -109,7 +109,7 @@ class EventPieces:
     def joined(self) -> bytes:
         """Return the text with what was replaced."""
         added = pa.array(self._added, pa.binary())
-        return joined(self._text, self._strings.cuts, added, self._order)
+        return join_text_pieces(self._text, self._strings.cuts, added, self._order)
 
     def _code(self, piece: bytes, replacement: bytes) -> int:
         """Return the code of a replacement, -1 where there is none."""
@@ -134,7 +134,7 @@ class EventPieces:
         return texts
 
 
-def spliced(text: bytes, starts: Positions, ends: Positions, replacements: pa.Array) -> bytes:
+def splice_text(text: bytes, starts: Positions, ends: Positions, replacements: pa.Array) -> bytes:
     """Return a text with other bytes from each start to its end; the spans do not overlap."""
     order = np.argsort(starts)
     cuts = np.empty(2 * len(starts) + 2, np.int32)
@@ -143,16 +143,16 @@ def spliced(text: bytes, starts: Positions, ends: Positions, replacements: pa.Ar
     cuts[2:-1:2] = ends[order]
     numbers = np.arange(len(cuts) - 1, dtype=np.int32)
     numbers[1::2] = len(numbers) + order
-    return joined(text, cuts, replacements.cast(pa.binary()), numbers)
+    return join_text_pieces(text, cuts, replacements.cast(pa.binary()), numbers)
 
 
-def cut(text: bytes, starts: Positions, ends: Positions) -> pa.Array:
+def cut_pieces(text: bytes, starts: Positions, ends: Positions) -> pa.Array:
     """Return what stands from each start to its end; the spans are in order."""
     cuts = np.empty(2 * len(starts) + 2, np.int32)
     cuts[0], cuts[-1] = 0, len(text)
     cuts[1:-1:2] = starts
     cuts[2:-1:2] = ends
-    pieces = between(text, cuts)
+    pieces = take_between_cuts(text, cuts)
     return pieces.take(pa.array(np.arange(1, len(pieces), 2, dtype=np.int32)))
 
 

@@ -9,7 +9,7 @@ is refused.
 import numpy as np
 
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.errors import MissingTable
 from htk.base.schema.operation_types import CALLS, CODES, ROW_TYPES
@@ -33,7 +33,7 @@ Columns = dict[str, Ints]
 def pipeline_rows(columns: Columns, stages: int, *, is_interleaved: bool) -> Columns:
     """Return the rows that a pipeline's schedule has, or refuse them; `launched` says when the
     host launched each."""
-    order = ordered(columns["rank"], columns["step"], columns["launched"])
+    order = order_by(columns["rank"], columns["step"], columns["launched"])
     rows = {name: values[order] for name, values in columns.items()}
     steps = Groups.by_keys([rows["rank"], rows["step"]])
     _refuse_between_micro_batches(rows, steps)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from htk.answers.export.reductions import FEW_ELEMENTS
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.errors import MissingTable
@@ -161,7 +161,7 @@ class Pipelines:
                 type_[messages.row[chosen]] = CODES[f"{way}_{side}"]
         spoken = np.isin(rows.rank, self.ranks) & (rows.group_size != 1)
         codes, listed = rows.group_ranks
-        elements = numbers(rows.table["in_elements"], NONE)
+        elements = read_numbers(rows.table["in_elements"], NONE)
         chosen = spoken & ~ignored & rows.is_type("all_to_all", *_OF_REPLICAS)
         for code in np.unique(codes[chosen]).tolist():  # few groups beside the collectives
             members = listed[code] if code >= 0 else ()

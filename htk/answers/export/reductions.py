@@ -9,7 +9,7 @@ few numbers reduced between backward and optimizer are the norm of the gradients
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers
+from htk.base.columns.arrow import codes_of, read_numbers
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.names.phases import ENGINE
@@ -31,7 +31,7 @@ def types_of_reductions(
 ) -> Ints:
     """Return the type of operation of each collective, of which all reductions were taken to be of
     gradients; NONE: it is none."""
-    elements = numbers(collectives["in_elements"], NONE)
+    elements = read_numbers(collectives["in_elements"], NONE)
     few = (elements >= 0) & (elements <= FEW_ELEMENTS)
     node = np.zeros(len(kernel), np.int64)
     launched = kernel != NONE
@@ -51,8 +51,8 @@ def _nodes(trace: Trace, kernel: Ints) -> Ints:
         0 if not name.startswith(ENGINE) else 2 if "AccumulateGrad" in name else 1 for name in names
     ]
     sort_of = np.array([*sorts, 0], np.int64)[codes]
-    parent = numbers(trace.tables["op_links"]["parent_row"], NONE)
-    op = numbers(trace.tables["kernel_links"]["op_row"], NONE)[kernel]
+    parent = read_numbers(trace.tables["op_links"]["parent_row"], NONE)
+    op = read_numbers(trace.tables["kernel_links"]["op_row"], NONE)[kernel]
     sort_of = np.append(sort_of, 0)
     parent = np.append(parent, NONE)
     sort = sort_of[op]

@@ -15,7 +15,7 @@ from htk.answers.export.trim import Trimmed, trimmed_file
 from htk.base.core.parser import Source
 from htk.base.errors import TraceError, UsageError
 from htk.base.io.decompress import open_stream
-from htk.base.io.sources import resolve
+from htk.base.io.sources import resolve_inputs
 from htk.parsers import kineto
 from htk.parsers.kineto import text
 from htk.parsers.kineto.text import Copied, Entry, Event, Run
@@ -51,7 +51,7 @@ def refuse_filled(folder: Path) -> None:
 
 def sources_of(inputs: Inputs) -> dict[str, Source]:
     """Return the files that were opened, by name."""
-    return {source.name: source for source in resolve(with_sample(inputs))}
+    return {source.name: source for source in resolve_inputs(with_sample(inputs))}
 
 
 def _of_rank(trace: Trace, part: TraceFile) -> Trimmed:
@@ -79,11 +79,11 @@ def write_for_hta(trace: Trace, sources: Mapping[str, Source], folder: Path) -> 
 
         target = folder / f"rank-{rank}.json.gz"
         own = _of_rank(trace, part)
-        written.append(write(sources[part.file], target, entry, own.event, own.header))
+        written.append(write_changed_copy(sources[part.file], target, entry, own.event, own.header))
     return written
 
 
-def write(
+def write_changed_copy(
     source: Source,
     target: Path,
     entry: Entry,
@@ -97,7 +97,7 @@ def write(
         part_of(target) as raw,
         gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed,
     ):
-        copied = text.copy(stream, packed.write, entry, event, added)
+        copied = text.copy_changed(stream, packed.write, entry, event, added)
     return Written(target, copied, target.stat().st_size)
 
 

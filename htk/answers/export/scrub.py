@@ -22,8 +22,8 @@ from htk.answers.export.scrub_kernels import COMM_STEMS, STEMS, is_stem, kernel_
 from htk.base.names.phases import phase_of_range
 from htk.base.names.public import is_public, listed_names
 from htk.parsers.kineto.columns import COLUMNS
-from htk.physics.detected import detected
-from htk.physics.hardware import catalogue
+from htk.physics.detected import detect_gpu
+from htk.physics.hardware import load_catalogue
 from htk.quantities.derived.host_states import span_state
 
 
@@ -219,7 +219,7 @@ class Replacements:
         """Return events, valid JSON with commas between, with what stands for their texts."""
         pieces = EventPieces(text)
         pieces.replace_strings(pieces.is_key, self._once(None, self.key))
-        holds = held(pieces)
+        holds = find_value_keys(pieces)
         for kind in Holds:
             chosen = holds == kind
             if chosen.any():
@@ -239,7 +239,7 @@ class Replacements:
         def rewrite(piece: bytes) -> bytes:
             new = rewritten.get(piece)
             if new is None:
-                new = rewritten[piece] = _quoted(to(unescaped(piece)), piece)
+                new = rewritten[piece] = _quoted(to(unescape_json(piece)), piece)
             return new
 
         return rewrite
@@ -287,7 +287,7 @@ class Replacements:
             return content
         if key in _HEADER_VERSIONS and _VERSION.fullmatch(content):
             return content
-        if key == "name" and not is_device(content) and (gpu := detected(content)) is not None:
+        if key == "name" and not is_device(content) and (gpu := detect_gpu(content)) is not None:
             self.name(content)
             return gpu.device_name
         return self.name(content)
@@ -316,14 +316,14 @@ def _stem(name: str, sort: str) -> str:
     return next(stems, sort)
 
 
-def held(pieces: EventPieces) -> NDArray[np.int8]:
+def find_value_keys(pieces: EventPieces) -> NDArray[np.int8]:
     """Return what stands behind the key that each string of some events belongs to."""
     keys = pieces.keys
     holds = np.full(len(pieces.distinct) + 1, Holds.ANYTHING, np.int8)  # the last: no key
     flags = np.zeros(len(holds), bool)
     flags[keys] = True
     for code in np.flatnonzero(flags[:-1]).tolist():
-        holds[code] = known_keys().get(unescaped(pieces.text(code)), Holds.ANYTHING)
+        holds[code] = known_keys().get(unescape_json(pieces.text(code)), Holds.ANYTHING)
     return np.asarray(holds[keys])
 
 
@@ -348,7 +348,7 @@ def number_as_text(text: str) -> bool:
 
 
 @cache
-def vocabulary() -> str:
+def list_vocabulary() -> str:
     """Return all that replacements and public names are made of: a text that is a part of it tells
     nothing."""
     return "\n".join(
@@ -363,12 +363,12 @@ def is_device(name: str) -> bool:
 
 @cache
 def _device_words() -> frozenset[str]:
-    models = (name for gpu in catalogue().values() for name in (gpu.device_name, *gpu.also))
+    models = (name for gpu in load_catalogue().values() for name in (gpu.device_name, *gpu.also))
     words = {word for name in models for word in re.split(r"[ -]", name)}
     return frozenset(words | set(_OTHER_DEVICE_WORDS.split()))
 
 
-def unescaped(piece: bytes) -> str:
+def unescape_json(piece: bytes) -> str:
     """Return what the inside of a JSON string says."""
     if b"\\" in piece:
         return str(msgspec.json.decode(b'"' + piece + b'"'))

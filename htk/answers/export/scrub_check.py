@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from htk.answers.export.pieces import EventPieces
 from htk.answers.export.scrub import (
     Holds,
-    held,
+    find_value_keys,
     is_replacement,
+    list_vocabulary,
     number_as_text,
-    unescaped,
-    vocabulary,
+    unescape_json,
 )
 from htk.base.errors import HtkError
 from htk.base.io.decompress import Stream, open_stream
@@ -31,7 +31,7 @@ class Leak(HtkError):
     """A text that should be gone is in what was written."""
 
 
-def check(files: Iterable[Path], removed: Collection[str]) -> None:
+def check_removed_texts(files: Iterable[Path], removed: Collection[str]) -> None:
     """Raise Leak if any file holds a text that should be gone."""
     strings = set[str]()
     numbers = set[str]()
@@ -51,9 +51,9 @@ def _collect(file: Path, strings: set[str], numbers: set[str]) -> None:
     with file.open("rb") as stored, open_stream(stored) as stream:
         for text in _lines(stream):
             pieces = EventPieces(text)
-            behind_numeric = (held(pieces) == Holds.NUMBERS) & ~pieces.is_key
-            numbers.update(map(unescaped, pieces.strings(behind_numeric)))
-            strings.update(map(unescaped, pieces.strings(~behind_numeric)))
+            behind_numeric = (find_value_keys(pieces) == Holds.NUMBERS) & ~pieces.is_key
+            numbers.update(map(unescape_json, pieces.strings(behind_numeric)))
+            strings.update(map(unescape_json, pieces.strings(~behind_numeric)))
     strings.update(number for number in numbers if not number_as_text(number))
 
 
@@ -84,7 +84,7 @@ def _part(strings: Collection[str], gone: Collection[str]) -> str | None:
     ends = b"".join(text[:PART_LENGTH] + text[-PART_LENGTH:] for text in encoded)
     there = np.isin(np.frombuffer(ends, np.uint64), windows, assume_unique=False)
     suspects = np.flatnonzero(there[0::2] & there[1::2])
-    public = vocabulary()
+    public = list_vocabulary()
     for index in suspects.tolist():
         if texts[index] in written and texts[index] not in public:
             return texts[index]

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from htk.answers.export.rewrite import Written, kineto_parts, write_runs
 from htk.answers.export.scrub import Replacements
-from htk.answers.export.scrub_check import check
+from htk.answers.export.scrub_check import check_removed_texts
 from htk.base.core.humanize import parse_pattern
 from htk.base.core.parser import Source
 from htk.traces.trace.trace import Trace
@@ -38,7 +38,7 @@ def scrub_files(
             target = folder / f"{name}{again}.pt.trace.json.gz"
             source = sources[file.file]
             written.append(write_runs(source, target, replacements.header, replacements.events))
-        check([each.file for each in written], replacements.removed)
+        check_removed_texts([each.file for each in written], replacements.removed)
     except BaseException:
         for each in written:
             each.file.unlink(missing_ok=True)

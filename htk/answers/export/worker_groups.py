@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from htk.answers.export.pipelines import MESSAGES, Messages, Pipelines
 from htk.answers.export.reductions import FEW_ELEMENTS
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.errors import MissingTable
 from htk.base.schema.operation_types import CODES
@@ -50,7 +50,7 @@ class WorkerGroups:
         none)."""
         rows = CollectiveRows(collectives)
         codes, listed = rows.group_ranks
-        elements = numbers(collectives["in_elements"], NONE)
+        elements = read_numbers(collectives["in_elements"], NONE)
         few = (elements >= 0) & (elements <= FEW_ELEMENTS)  # a loss is no activation
         sharing = rows.is_type(*_IN_LAYERS) & in_forward & (codes >= 0) & ~few
         size = np.array([*(len(members) for members in listed), 0])[codes]

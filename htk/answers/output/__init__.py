@@ -23,15 +23,15 @@ def _html() -> Callable[..., Any]:
 
 
 def _figure() -> Callable[..., Any]:
-    from htk.answers.output.figures import figure
+    from htk.answers.output.figures import draw_figure
 
-    return figure
+    return draw_figure
 
 
 def _file() -> Callable[..., None]:
-    from htk.answers.output.saved import save
+    from htk.answers.output.saved import save_result
 
-    return save
+    return save_result
 
 
 register_face("file", _file)

@@ -7,8 +7,8 @@ from htk.base.core.humanize import (
     format_duration,
     format_int_ranges,
     format_value,
-    pluralize,
-    visible,
+    make_visible,
+    pluralize_count,
 )
 from htk.base.mappings import Facts
 from htk.base.schema.columns import heading_of, unit_of
@@ -42,10 +42,10 @@ def coverage_lines(coverage: Facts) -> list[str]:
         parts.append(f"{coverage['unlinked_activities']:,} unlinked")
     parts += _losses(coverage)
     if changed := (coverage.get("issues") or {}).get("wrong_checksum"):
-        parts.append(f"{pluralize(changed, 'file')} with a wrong checksum")
+        parts.append(f"{pluralize_count(changed, 'file')} with a wrong checksum")
     for name in ("failed", "unread"):
         if coverage.get(f"files_{name}"):
-            parts.append(f"{pluralize(coverage[f'files_{name}'], 'file')} {name}")
+            parts.append(f"{pluralize_count(coverage[f'files_{name}'], 'file')} {name}")
     parts += _clocks(coverage)
     lines = ["coverage: " + ", ".join(parts)] if parts else []
     generic = _GENERIC | (_SAID_FIRST if "in_short" in coverage else set())
@@ -75,7 +75,7 @@ def _in_words(name: str) -> str:
 
 def _part_name(name: str) -> str:
     """Return how a part of a fact is called: a figure in words, a kernel as it is."""
-    return _in_words(name) if unit_of(name) else visible(name)
+    return _in_words(name) if unit_of(name) else make_visible(name)
 
 
 def _losses(coverage: Facts) -> list[str]:
@@ -84,7 +84,7 @@ def _losses(coverage: Facts) -> list[str]:
     parts = _in_their_words(issues, _NAMED_LOSSES)
     others = coverage.get("dropped", 0) - sum(issues.get(kind, 0) for kind in _NAMED_LOSSES)
     if others:
-        parts.append(pluralize(others, "parse issue"))
+        parts.append(pluralize_count(others, "parse issue"))
     if parts:
         parts[-1] += " (htk doctor shows them)"
     return parts
@@ -97,7 +97,7 @@ def damage_words(coverage: Facts, kinds: Iterable[str] | None = None) -> str:
 
 def _in_their_words(issues: Mapping[str, int], kinds: Iterable[str]) -> list[str]:
     losses = [(issues[kind], *_NAMED_LOSSES[kind]) for kind in kinds if kind in issues]
-    return [f"{pluralize(count, what)} {fate}" for count, what, fate in losses]
+    return [f"{pluralize_count(count, what)} {fate}" for count, what, fate in losses]
 
 
 def _clocks(coverage: Facts) -> list[str]:
@@ -191,11 +191,11 @@ def _own(name: str, value: object, unit: str = "") -> str:
         return ", ".join(f"{_part_name(k)} {_own(k, part, unit)}" for k, part in named.items())
     if isinstance(value, list):
         return _few(value)
-    return visible(format_value(value, unit)).removesuffix(".")  # other facts follow it
+    return make_visible(format_value(value, unit)).removesuffix(".")  # other facts follow it
 
 
 def _few(values: list[Any]) -> str:
     if values and isinstance(values[0], dict):  # a table of its own, which JSON has whole
-        return pluralize(len(values), "row")
-    text = visible(", ".join(map(str, values[:8])))
+        return pluralize_count(len(values), "row")
+    text = make_visible(", ".join(map(str, values[:8])))
     return text + (f", … ({len(values)})" if len(values) > 8 else "")

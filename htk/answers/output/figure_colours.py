@@ -4,15 +4,15 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from htk.answers.output.tokens import DARK, LIGHT, PALEST, blended, palette_of, series_colour
+from htk.answers.output.tokens import DARK, LIGHT, PALEST, blend_colour, palette_of, series_colour
 from htk.base.mappings import Fields
 
 
 def heat_scale(*, dark: bool) -> list[list[Any]]:
     """Return a scale from the paper to the accent: more is stronger, in light and in dark."""
     own = palette_of(dark)
-    weak = blended(own["accent"], own["panel"], 0.08)
-    strong = blended(own["accent"], own["ink"], 0.75)
+    weak = blend_colour(own["accent"], own["panel"], 0.08)
+    strong = blend_colour(own["accent"], own["ink"], 0.75)
     return [[0, weak], [0.6, own["accent"]], [1, strong]]
 
 
@@ -127,10 +127,10 @@ def marker_of(name: str, colour: str, palette: dict[str, str], again: int = 0) -
     """
     if "unrecorded" in name:
         line = {"width": 1, "color": palette["idle"]}
-        return {"color": palette["unrecorded"], "pattern": hatch(palette), "line": line}
+        return {"color": palette["unrecorded"], "pattern": build_hatch(palette), "line": line}
     keep = max(1 - _SHADE * again, _LEAST_COLOUR)
     marker: Fields = {
-        "color": blended(colour, palette["panel"], keep),
+        "color": blend_colour(colour, palette["panel"], keep),
         "line": {"width": 0},
     }
     if is_waiting(name):
@@ -138,7 +138,7 @@ def marker_of(name: str, colour: str, palette: dict[str, str], again: int = 0) -
     return marker
 
 
-def hatch(palette: dict[str, str]) -> Fields:
+def build_hatch(palette: dict[str, str]) -> Fields:
     """Return the pattern of what was not recorded."""
     return {"shape": "/", "fgcolor": palette["idle"], "size": 6, "solidity": 0.3}
 
@@ -154,7 +154,7 @@ def dark_of_light() -> dict[str, str]:
     pairs = [(LIGHT[name], DARK[name]) for name in LIGHT]
     pairs += [(series_colour(k, dark=False), series_colour(k, dark=True)) for k in range(16)]
     pairs += [
-        (blended(light, LIGHT["panel"], share), blended(dark, DARK["panel"], share))
+        (blend_colour(light, LIGHT["panel"], share), blend_colour(dark, DARK["panel"], share))
         for light, dark in list(pairs)
         for share in _BLENDS
     ]

@@ -58,7 +58,7 @@ def _named(column: str, value: Any) -> str:
     return f"{word} {value}" if word in WITH_NUMBER else str(value)
 
 
-def categories(table: pa.Table, name: str) -> list[Any]:
+def label_categories(table: pa.Table, name: str) -> list[Any]:
     values: list[Any] = table[name].to_pylist()
     if name in WITH_NUMBER:
         return [f"{name} {v}" if v is not None else "–" for v in values]
@@ -68,7 +68,7 @@ def categories(table: pa.Table, name: str) -> list[Any]:
     return values
 
 
-def scaled(table: pa.Table, name: str, rows: Sequence[int]) -> list[Any]:
+def scale_column(table: pa.Table, name: str, rows: Sequence[int]) -> list[Any]:
     factor, _ = scale_of(table, name)
     values = table[name].to_pylist()
     if name in ABSOLUTE_TIMES:  # since the first of them

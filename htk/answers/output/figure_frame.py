@@ -11,7 +11,7 @@ from htk.base.mappings import Fields
 _OTHER_SPACES = ("polar", "ternary", "scene", "geo", "mapbox")
 
 
-def framed(data: Sequence[Any], *, dark: bool, **layout: Any) -> Any:
+def frame_figure(data: Sequence[Any], *, dark: bool, **layout: Any) -> Any:
     """Return traces as a figure in these colours; `layout` stands in place of the usual one.
 
     The layout is given at once, with the template that these traces read: plotly takes twenty times

@@ -11,15 +11,15 @@ from htk.answers.output.figure_colours import colour_of, heat_scale, is_waiting,
 from htk.answers.output.figure_columns import (
     NO_NAME,
     WITH_NUMBER,
-    categories,
+    label_categories,
+    scale_column,
     scale_of,
-    scaled,
     series_of,
     title_of,
     words_of,
 )
 from htk.answers.output.step_bands import curves_of, step_bands
-from htk.answers.output.tokens import DARK, blended, series_colour
+from htk.answers.output.tokens import DARK, blend_colour, series_colour
 from htk.base.core.chart import Bar, Chart, Heatmap, Line, Scatter, TimelineChart
 
 _MOST_LINES = 4  # of ranks; of more the median and the range are drawn
@@ -45,11 +45,11 @@ def _bars(table: pa.Table, chart: Bar, palette: dict[str, str]) -> list[Any]:
 
     traces = []
     used: list[object] = []
-    x = categories(table, chart.x)
+    x = label_categories(table, chart.x)
     series = series_of(table, chart.y, chart.color)
     for number, (name, rows, y) in enumerate(series):
         along = [x[k] for k in rows]
-        values = scaled(table, y, rows)
+        values = scale_column(table, y, rows)
         by_kind = _by_kind(table, chart, palette)
         nobody = name == NO_NAME and len(series) > 1
         colour = palette["undetermined"] if nobody else colour_of(name, palette, number)
@@ -83,12 +83,12 @@ def _lines(table: pa.Table, chart: Line, palette: dict[str, str]) -> list[Any]:
         curves = curves_of(
             table,
             _series_names(table, chart),
-            *(scaled(table, name, range(table.num_rows)) for name in (chart.x, str(chart.y))),
+            *(scale_column(table, name, range(table.num_rows)) for name in (chart.x, str(chart.y))),
         )
         return step_bands(curves, palette, scale_of(table, str(chart.y))[1])
     every = _split_by_owner(table, chart)
     series = [
-        line for line in every if any(v is not None for v in scaled(table, line.y, line.rows))
+        line for line in every if any(v is not None for v in scale_column(table, line.y, line.rows))
     ]
     if chart.x in WITH_NUMBER and len({line.owner for line in series}) > _MOST_LINES:
         return _bands(table, chart, series, palette)
@@ -105,8 +105,8 @@ def _lines(table: pa.Table, chart: Line, palette: dict[str, str]) -> list[Any]:
         mode = "lines+markers" if min(map(len, pieces), default=0) < 3 else "lines"
         traces.append(
             go.Scatter(
-                x=_apart(pieces, partial(scaled, table, chart.x)),
-                y=_apart(pieces, partial(scaled, table, line.y)),
+                x=_apart(pieces, partial(scale_column, table, chart.x)),
+                y=_apart(pieces, partial(scale_column, table, line.y)),
                 mode=mode,
                 name=_line_name(line, len(names)),
                 line={
@@ -160,7 +160,9 @@ def _bands(
         lines = [line for line in series if line.name == name]
         for line in lines:
             points = zip(
-                scaled(table, chart.x, line.rows), scaled(table, line.y, line.rows), strict=True
+                scale_column(table, chart.x, line.rows),
+                scale_column(table, line.y, line.rows),
+                strict=True,
             )
             for x, y in points:
                 if x is not None and y is not None:
@@ -169,8 +171,8 @@ def _bands(
         colour = series_colour(number, dark=palette is DARK)
         most = [max(values[k], key=lambda point: point[0]) for k in x]
         shared = {"x": x, "mode": "lines", "hoverinfo": "skip", "showlegend": False}
-        edge = {"width": 0.5, "color": blended(colour, palette["panel"], 0.5)}
-        fill = blended(colour, palette["panel"], 0.22)
+        edge = {"width": 0.5, "color": blend_colour(colour, palette["panel"], 0.5)}
+        fill = blend_colour(colour, palette["panel"], 0.22)
         traces += [
             go.Scatter(y=[y for y, _ in most], line=edge, **shared),
             go.Scatter(
@@ -242,13 +244,13 @@ def _owners(table: pa.Table, chart: Line) -> Sequence[str | None]:
 def _points(table: pa.Table, chart: Scatter, palette: dict[str, str]) -> list[Any]:
     import plotly.graph_objects as go
 
-    names = categories(table, "name") if "name" in table.column_names else None
+    names = label_categories(table, "name") if "name" in table.column_names else None
     traces = []
     for number, (name, rows, y) in enumerate(series_of(table, chart.y, chart.color)):
         traces.append(
             go.Scatter(
-                x=scaled(table, chart.x, rows),
-                y=scaled(table, y, rows),
+                x=scale_column(table, chart.x, rows),
+                y=scale_column(table, y, rows),
                 mode="markers",
                 name=name,
                 text=[names[k] for k in rows] if names else None,
@@ -261,9 +263,9 @@ def _points(table: pa.Table, chart: Scatter, palette: dict[str, str]) -> list[An
 def _heat(table: pa.Table, chart: Heatmap, palette: dict[str, str]) -> list[Any]:
     import plotly.graph_objects as go
 
-    cells = scaled(table, chart.value, range(table.num_rows))
-    x = categories(table, chart.x)
-    y = categories(table, chart.y)
+    cells = scale_column(table, chart.value, range(table.num_rows))
+    x = label_categories(table, chart.x)
+    y = label_categories(table, chart.y)
     zmin = 0 if min((v for v in cells if v is not None), default=0) >= 0 else None
     return [
         go.Heatmap(
@@ -312,7 +314,7 @@ def _spans(table: pa.Table, chart: TimelineChart, palette: dict[str, str]) -> li
     end = table[chart.end].to_pylist()
     factor = scale_of(table, chart.start)[0] or 1
     origin = min((s for s in start if s is not None), default=0)  # of both: ends have no other
-    lanes = categories(table, chart.lane)
+    lanes = label_categories(table, chart.lane)
     traces = []
     for number, (name, every, _) in enumerate(series_of(table, chart.start, chart.color)):
         rows = [k for k in every if start[k] is not None and end[k] is not None]

@@ -11,12 +11,12 @@ from htk.answers.output.figure_columns import (
     NO_NAME,
     WITH_NUMBER,
     axis_title,
-    categories,
+    label_categories,
     plain_type,
     scale_of,
     title_of,
 )
-from htk.answers.output.figure_frame import framed
+from htk.answers.output.figure_frame import frame_figure
 from htk.answers.output.figure_marks import marks_of
 from htk.answers.output.figure_text import with_plain_names
 from htk.answers.output.population import MOST_BARS, draw_population, is_population
@@ -24,7 +24,7 @@ from htk.answers.output.rank_groups import MOST_ROWS
 from htk.answers.output.rank_tables import add_up_blocks, condense_rows, tabulate_ends
 from htk.answers.output.tokens import palette_of
 from htk.base.core.chart import Bar, Chart, Heatmap, Line, Scatter, TimelineChart
-from htk.base.core.extras import require
+from htk.base.core.extras import require_extra
 from htk.base.mappings import Fields
 from htk.base.schema import FLOAT64
 
@@ -37,9 +37,9 @@ _MOST_ACROSS = 6  # columns of a map that are named
 _MOST_WORDS = 5  # marks that say "rank 3" and not 3
 
 
-def figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
+def draw_figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
     """Return the picture of an answer."""
-    require("plot", "a picture")
+    require_extra("plot", "a picture")
     chart = recorded_chart(chart, table)
     table = _single_ranks(table, chart)
     if isinstance(chart, Bar) and is_population(table, chart):
@@ -52,7 +52,7 @@ def figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
     drawn = marks_of(shown, chart, palette_of(dark))
     # Each sign on its own side of zero: what saves does not hide what costs.
     mode = "relative" if isinstance(chart, Bar) and chart.stacked else "group"
-    fig = framed(drawn, dark=dark, barmode=mode)
+    fig = frame_figure(drawn, dark=dark, barmode=mode)
     note = " (mean over ranks)" if mean else ""
     _label(fig, shown, chart, note)
     if isinstance(chart, Line) and chart.x in WITH_NUMBER:
@@ -146,7 +146,7 @@ def _over_ranks(table: pa.Table, chart: Chart) -> tuple[pa.Table, bool]:
 
 def _arrange(fig: Any, table: pa.Table, chart: Bar) -> None:
     """Bars in the order of the table, whatever series they belong to."""
-    order = list(dict.fromkeys(categories(table, chart.x)))
+    order = list(dict.fromkeys(label_categories(table, chart.x)))
     axis = fig.update_yaxes if chart.horizontal else fig.update_xaxes
     if not all(isinstance(name, str) for name in order):
         numbers = sorted(n for n in order if isinstance(n, int))
@@ -165,7 +165,7 @@ def _arrange(fig: Any, table: pa.Table, chart: Bar) -> None:
 
 def _cells(table: pa.Table, column: str, most: int) -> Fields:
     """Return how cells stand along an axis: each value once, numbers in their order."""
-    names = categories(table, column)
+    names = label_categories(table, column)
     if pa.types.is_integer(table.schema.field(column).type):
         values = table[column].to_pylist()
         pairs = {v: n for v, n in zip(values, names, strict=True) if v is not None}

@@ -11,7 +11,7 @@ from htk.answers.output.coverage_text import coverage_lines
 from htk.answers.output.figure_colours import colour_of, is_waiting, meaning_of
 from htk.answers.output.render import PROSE, RenderedColumn, left_out, text_columns
 from htk.answers.output.result import Result
-from htk.answers.output.tokens import LIGHT, blended, css_variables
+from htk.answers.output.tokens import LIGHT, blend_colour, css_variables
 
 ROWS = 500  # of a table; the machine formats hold all
 _PAGE = 12
@@ -20,17 +20,17 @@ _PLAIN = "font:13px/1.5 system-ui,sans-serif;max-width:900px"  # of a card witho
 
 def to_html(result: Result) -> str:
     """For a notebook: the question, the table, what it rests on. Every text is escaped."""
-    style = asset("table.css")
-    script = asset("table.js")
+    style = read_asset("table.css")
+    script = read_asset("table.js")
     return (
         f"<style>{style}</style><p><b>{escape(result.analysis.question)}</b></p>"
-        + table(result)
+        + render_table(result)
         + f"<script>(() => {{{script}\n"
         + 'document.querySelectorAll(".htk-t").forEach(htkTable)})()</script>'
     )
 
 
-def table(result: Result, *, rows: int = ROWS, page: int = _PAGE) -> str:
+def render_table(result: Result, *, rows: int = ROWS, page: int = _PAGE) -> str:
     """The table and its notes; sorts and pages where its script and style are on the page."""
     columns = text_columns(result, rows)
     head = "".join(
@@ -58,11 +58,11 @@ def look(name: str, number: int) -> str:
     colour = colour_of(name, LIGHT, number)
     if name.startswith("idle") or "between" in name:
         share = 1 - 0.2 * (number % 4)
-        plain = blended(LIGHT["idle"], LIGHT["panel"], share)
+        plain = blend_colour(LIGHT["idle"], LIGHT["panel"], share)
         mixed = f"color-mix(in srgb,var(--idle,{LIGHT['idle']}) {100 * share:.0f}%,"
         return f"background-color:{plain};background:{mixed}var(--panel,{LIGHT['panel']}))"
     if is_waiting(name):
-        plain = blended(colour, LIGHT["panel"], 0.5)
+        plain = blend_colour(colour, LIGHT["panel"], 0.5)
         stripes = f"var(--comm,{colour}) 0 3px,var(--wait,{LIGHT['wait']}) 3px 7px"
         return f"background-color:{plain};background:repeating-linear-gradient(135deg,{stripes})"
     meaning = meaning_of(name)
@@ -71,7 +71,7 @@ def look(name: str, number: int) -> str:
     )
 
 
-def card(inside: str) -> str:
+def wrap_in_card(inside: str) -> str:
     """Return a card of a notebook: in the colours of its theme where it says it (JupyterLab, VS
     Code, Colab), else in those that the reader's system asks for."""
     theme_marks = ('[data-jp-theme-light="{}"]', ".vscode-{}", '[theme="{}"]')
@@ -117,12 +117,12 @@ def share_bar(shares: Sequence[tuple[str, float]]) -> str:
 
 
 @cache
-def asset(name: str, package: str = "htk.answers.output") -> str:
+def read_asset(name: str, package: str = "htk.answers.output") -> str:
     """Return a style sheet or script that comes with htk."""
     return (files(package) / "assets" / name).read_text(encoding="utf-8")
 
 
-def embedded(value: Any) -> str:
+def embed_json(value: Any) -> str:
     """JSON that may stand inside a script element."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
 

@@ -19,7 +19,7 @@ from htk.answers.output.figure_columns import (
 from htk.answers.output.figures import recorded_chart
 from htk.answers.output.result import Result
 from htk.base.core.chart import Bar, Heatmap, Line, Scatter, TimelineChart
-from htk.base.core.humanize import format_value, pluralize, sentence, shorten_apart
+from htk.base.core.humanize import format_value, make_sentence, pluralize_count, shorten_apart
 from htk.base.mappings import Fields
 from htk.base.schema import STRING
 from htk.base.schema.columns import unit_of
@@ -48,13 +48,13 @@ def _stated(result: Result) -> str:
     verdict = result.coverage.get("verdict")
     chart, table = result.analysis.chart, result.table
     if isinstance(verdict, str) and verdict and chart is None:
-        return sentence(verdict)
+        return make_sentence(verdict)
     if not table.num_rows:
         return ""
     if chart is None:
         rows = table.slice(0, 1).to_pylist()
         finding = next((str(rows[0][c]) for c in _SAID if rows[0].get(c)), "")
-        return sentence(finding) if finding else ""
+        return make_sentence(finding) if finding else ""
     match recorded_chart(chart, table):
         case Bar(stacked=True, y=tuple(ys)) if len(ys) > 1 and _are_parts(table, ys):
             return _state_shares([(words_of(y), _sum(table, [y])) for y in ys], ys[0])
@@ -195,7 +195,7 @@ def _state_longest(table: pa.Table, start: str, end: str, named_by: Sequence[str
     longest = max(rows, key=lambda r: r["length"])
     name = _names([longest], named_by)[0]
     length = _amount(longest["length"], start)
-    return f"The longest of {pluralize(len(rows), 'row')}: {name}, {length}."
+    return f"The longest of {pluralize_count(len(rows), 'row')}: {name}, {length}."
 
 
 def _plain(table: pa.Table, columns: Sequence[str]) -> list[Fields]:

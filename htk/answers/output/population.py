@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from htk.answers.output.figure_colours import colour_of, marker_of
 from htk.answers.output.figure_columns import scale_of
-from htk.answers.output.figure_frame import framed
+from htk.answers.output.figure_frame import frame_figure
 from htk.answers.output.rank_figures import (
     RankFigure,
     amounts_in,
@@ -21,7 +21,7 @@ from htk.answers.output.rank_figures import (
 from htk.answers.output.rank_groups import NodePlaces, describe_groups, find_nodes
 from htk.answers.output.rank_map import META, draw_rank_map
 from htk.answers.output.tokens import palette_of
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 from htk.base.columns.types import Ints
 from htk.base.core.chart import Bar, Chart
 
@@ -40,7 +40,7 @@ def is_population(table: pa.Table, chart: Chart) -> bool:
 
 def draw_population(table: pa.Table, chart: Bar, *, dark: bool) -> Any:
     """Return the picture of a figure of each rank."""
-    ranks = np.unique(numbers(table["rank"]))
+    ranks = np.unique(read_numbers(table["rank"]))
     ys = chart.y if isinstance(chart.y, str) else chart.y[0]
     series = figures_of_ranks(table, chart, ranks)
     nodes = find_nodes(ranks.tolist(), _devices(table, ranks))
@@ -95,7 +95,7 @@ def _draw_stacks(
     ends = [-_ROOM * len(ranks), len(ranks) - 0.5]
     xaxis = {"title": title, "tickvals": marks, "ticktext": names, "range": ends}
     words = name_figure(leading.name, describe_groups(groups, nodes, amounts_in(unit)), len(series))
-    return framed(
+    return frame_figure(
         bars,
         dark=dark,
         barmode="relative",

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.answers.output.figure_columns import scaled, series_of
+from htk.answers.output.figure_columns import scale_column, series_of
 from htk.answers.output.rank_groups import AlikeRanks, group_ranks
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 from htk.base.columns.types import Floats, Ints
 from htk.base.core.chart import Bar
 from htk.base.core.humanize import format_number
@@ -31,10 +31,10 @@ class RankFigure(NamedTuple):
 
 def figures_of_ranks(table: pa.Table, chart: Bar, ranks: Ints) -> list[RankFigure]:
     """Return the figures of each rank: its rows' sum, of shares their mean."""
-    of_row = numbers(table["rank"])
+    of_row = read_numbers(table["rank"])
     series = []
     for name, rows, y in series_of(table, chart.y, chart.color):
-        amounts = np.array(scaled(table, y, rows), float)
+        amounts = np.array(scale_column(table, y, rows), float)
         column = np.searchsorted(ranks, of_row[rows])
         is_there = ~np.isnan(amounts)
         count = np.bincount(column[is_there], minlength=len(ranks))

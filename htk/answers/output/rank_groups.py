@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from htk.base.columns.types import Floats, Ints
-from htk.base.core.humanize import format_int_ranges, pluralize
+from htk.base.core.humanize import format_int_ranges, pluralize_count
 
 _WIDE = 0.25  # of the range: a gap this wide parts groups, and in none of many equal ranks is one
 _ALIKE = 0.03  # of the median of all: figures closer than this are of one group
@@ -102,7 +102,7 @@ def describe_groups(
     """Return a line: how alike most ranks are, and which are unlike them, by how much."""
     most, *others = groups
     far = max(most.most - most.middle, most.middle - most.least)
-    words = f"{pluralize(len(most.ranks), 'rank')} "
+    words = f"{pluralize_count(len(most.ranks), 'rank')} "
     if not far:
         words += f"at {say(most.middle)}"
     elif far <= _NEAR * abs(most.middle):

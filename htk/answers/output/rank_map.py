@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from htk.answers.output.figure_colours import colour_of, heat_scale
-from htk.answers.output.figure_frame import framed
+from htk.answers.output.figure_frame import frame_figure
 from htk.answers.output.rank_figures import (
     RankFigure,
     amounts_in,
@@ -18,7 +18,7 @@ from htk.answers.output.rank_figures import (
     wrap_words,
 )
 from htk.answers.output.rank_groups import AlikeRanks, NodePlaces, describe_groups
-from htk.answers.output.tokens import blended, palette_of
+from htk.answers.output.tokens import blend_colour, palette_of
 from htk.base.columns.types import Ints
 from htk.base.mappings import Fields
 
@@ -59,7 +59,7 @@ def draw_rank_map(
     for part in maps:
         part.colorbar.update(len=1 - map_from, y=(1 + map_from) / 2)
     updatemenus = _menu(series, shown, words, height) if len(series) > 1 else []
-    return framed(
+    return frame_figure(
         [*maps, *_spread(series, groups, unit, dark)],
         dark=dark,
         meta=META,
@@ -183,10 +183,10 @@ def _spread(
         colour = colour_of(part.name, palette, row)
         shared: Fields = {"xaxis": "x2", "yaxis": "y2", "hoverinfo": "skip", "name": part.name}
         usual = np.percentile(there, _USUAL_PCT).tolist()
-        pale = blended(colour, palette["panel"], 0.5)
+        pale = blend_colour(colour, palette["panel"], 0.5)
         for ends, width, line in (
             ([there.min(), there.max()], 1.5, pale),
-            (usual, 9, blended(colour, palette["panel"], 0.7)),
+            (usual, 9, blend_colour(colour, palette["panel"], 0.7)),
         ):
             drawn.append(
                 go.Scatter(

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.answers.output.rank_groups import condense_ranks
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 
 _MOST_BLOCKS = 64  # along a side of a map of pairs
 
@@ -25,7 +25,7 @@ def tabulate_ends(table: pa.Table, x: str, y: str, names: tuple[str, str]) -> pa
 
 def condense_rows(table: pa.Table, x: str, value: str) -> pa.Table:
     """Return a row for each x and each rank that is unlike the others, and the others' median."""
-    ranks, row = np.unique(numbers(table["rank"]), return_inverse=True)
+    ranks, row = np.unique(read_numbers(table["rank"]), return_inverse=True)
     keys = list(dict.fromkeys(table[x].to_pylist()))
     column_of = {key: column for column, key in enumerate(keys)}
     cells = np.full((len(ranks), len(keys)), np.nan)
@@ -46,7 +46,7 @@ def condense_rows(table: pa.Table, x: str, value: str) -> pa.Table:
 def add_up_blocks(table: pa.Table, x: str, y: str, value: str) -> tuple[pa.Table, str, str]:
     """Return what ranks send to one another and the names of its columns: added up by blocks of
     ranks, each called by its first rank, where they are many."""
-    pair = [numbers(table[name]) for name in (x, y)]
+    pair = [read_numbers(table[name]) for name in (x, y)]
     most = max((int(side.max(initial=0)) for side in pair), default=0) + 1
     if most <= _MOST_BLOCKS:
         return table, x, y
@@ -55,7 +55,7 @@ def add_up_blocks(table: pa.Table, x: str, y: str, value: str) -> tuple[pa.Table
         size *= 2
     blocks = [side // size for side in pair]
     key, whose = np.unique(blocks[0] * most + blocks[1], return_inverse=True)
-    sums = np.bincount(whose, numbers(table[value]).astype(float), len(key))
+    sums = np.bincount(whose, read_numbers(table[value]).astype(float), len(key))
     ends = np.divmod(key, most)
     names = [f"{name}s_by_{size}" for name in (x, y)]
     columns = {name: pa.array(size * end) for name, end in zip(names, ends, strict=True)}

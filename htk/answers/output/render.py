@@ -16,16 +16,16 @@ from htk.base.core.humanize import (
     command_name,
     format_change,
     format_value,
+    make_visible,
     shorten_apart,
     terminal_width,
-    visible,
 )
 from htk.base.core.label import Label
 from htk.base.core.markdown import escape_markdown, quote_markdown
 from htk.base.core.whole_file import write_whole
 from htk.base.errors import UsageError
 from htk.base.schema import doc_of
-from htk.base.schema.columns import headings, unit_of
+from htk.base.schema.columns import build_headings, unit_of
 
 FORMATS = ("table", "json", "json-relative", "csv", "md", "parquet", "arrow", "xlsx")
 RAW_CSV = "csv, raw"  # with texts that a spreadsheet takes for formulas as they are
@@ -39,7 +39,7 @@ CHANGES = {"diff_pct", "change_pct", "time_per_sample_change_pct"}  # of what wa
 PROSE = {"finding", "advice", "text", "reason", "evidence", "verdict", "assumption", "question"}
 
 
-def write(
+def write_result(
     result: Result,
     form: str,
     output: str | None,
@@ -72,7 +72,7 @@ def _write_printed(printer: Callable[[IO[str]], None], output: str | None) -> No
 
 def _for_screen(text: str) -> str:
     """Return text as it is for a pipe, for a terminal without what steers it."""
-    lines = map(visible, text.split("\n"))
+    lines = map(make_visible, text.split("\n"))
     return "\n".join(lines) if sys.stdout.isatty() else text
 
 
@@ -121,7 +121,7 @@ def _plain_lines(result: Result, limit: int, columns: "list[RenderedColumn]") ->
 
 def _in_short(result: Result) -> list[str]:
     """Return the verdict in sentences, where a result has one, and an empty line."""
-    lines = [visible(line) for line in result.coverage.get("in_short", ())]
+    lines = [make_visible(line) for line in result.coverage.get("in_short", ())]
     return [*lines, ""] if lines else []
 
 
@@ -206,7 +206,7 @@ class RenderedColumn:
 def text_columns(result: Result, limit: int) -> list[RenderedColumn]:
     """Return the columns as people read them; a time and its share stand in one cell."""
     names = _shown_columns(result)
-    words = headings(names)
+    words = build_headings(names)
     rows = result.table.slice(0, limit).to_pylist()
     columns: list[RenderedColumn] = []
     for name in names:
@@ -312,7 +312,7 @@ def _is_text(result: Result, name: str) -> bool:
 
 def _cell(value: object, name: str) -> str:
     if isinstance(value, str):
-        return command_name(value) if name == "analysis" else visible(value)
+        return command_name(value) if name == "analysis" else make_visible(value)
     return format_value(value, unit_of(name)).removesuffix(" %")  # the heading has it
 
 
@@ -366,9 +366,9 @@ def to_bytes(result: Result, form: str) -> bytes:
     if form not in BINARY:
         return to_text(result, form).encode()
     if form == "xlsx":
-        from htk.answers.output.workbook import workbook
+        from htk.answers.output.workbook import build_workbook
 
-        return workbook([result])
+        return build_workbook([result])
     import pyarrow as pa
     from pyarrow import parquet
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from htk.base.columns.arrow import plain_text
-from htk.base.core.extras import require
+from htk.base.core.extras import require_extra
 from htk.base.core.label import Label
 from htk.base.errors import UsageError
 from htk.base.mappings import Facts, Fields
@@ -130,7 +130,7 @@ class Result:
         >>> str(frame["total_ns"].dtype)
         'Int64'
         """
-        require("pandas", "to_pandas()")
+        require_extra("pandas", "to_pandas()")
         import pandas
 
         nullable = {
@@ -146,7 +146,7 @@ class Result:
 
     def to_polars(self) -> Any:
         """Return a Polars DataFrame; it needs `pip install polars`."""
-        require("polars", "to_polars()")
+        require_extra("polars", "to_polars()")
         import polars
 
         return polars.from_arrow(plain_text(self.table))  # no text function takes a categorical

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 _BARS = "▁▂▃▄▅▆▇█"
 
 
-def sparkline(values: Sequence[float]) -> str:
+def draw_sparkline(values: Sequence[float]) -> str:
     """Return a bar for each value, from the least to the largest of them."""
     low = min(values, default=0.0)
     high = max(values, default=0.0)

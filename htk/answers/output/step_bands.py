@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from htk.answers.output.figure_colours import colour_of
-from htk.answers.output.tokens import DARK, blended, series_colour
-from htk.base.core.humanize import format_int_ranges, pluralize
+from htk.answers.output.tokens import DARK, blend_colour, series_colour
+from htk.base.core.humanize import format_int_ranges, pluralize_count
 
 _ALIKE = 0.02  # of the highest: ranks whose highest and mean values differ by less are one line
 _MOST_GROUPS = 4  # of ranks; those of further ones share the last
@@ -64,7 +64,7 @@ class RankGroup:
         ranks = self.ranks
         numbers = format_int_ranges(ranks)
         words = f"rank{'s' * (len(ranks) > 1)} {numbers}"
-        words = pluralize(len(ranks), "rank") if numbers.endswith("…") else words
+        words = pluralize_count(len(ranks), "rank") if numbers.endswith("…") else words
         return words if alone else f"{self.series}, {words}"
 
 
@@ -216,8 +216,8 @@ def _drawn(
         hovertemplate=f"%{{y:.4g}} {unit}, from %{{customdata[0]:.4g}} to"
         f" %{{customdata[1]:.4g}}<extra>{name}</extra>",
     )
-    edge = {"width": 0.5, "color": blended(colour, palette["panel"], 0.5), "shape": "hv"}
-    fill = {"fill": "tonexty", "fillcolor": blended(colour, palette["panel"], 0.25)}
+    edge = {"width": 0.5, "color": blend_colour(colour, palette["panel"], 0.5), "shape": "hv"}
+    fill = {"fill": "tonexty", "fillcolor": blend_colour(colour, palette["panel"], 0.25)}
     band = []
     for number, piece in enumerate(pieces):  # apart: a fill runs on over holes
         shared = {"x": piece[0].tolist(), "mode": "lines", "hoverinfo": "skip", "line": edge}

@@ -72,10 +72,10 @@ def series_colour(number: int, *, dark: bool) -> str:
     colours = SERIES_DARK if dark else SERIES
     colour = colours[number % len(colours)]
     pale = number // len(colours) % 2
-    return blended(colour, palette_of(dark)["panel"], 0.5) if pale else colour
+    return blend_colour(colour, palette_of(dark)["panel"], 0.5) if pale else colour
 
 
-def blended(colour: str, paper: str, share: float) -> str:
+def blend_colour(colour: str, paper: str, share: float) -> str:
     """Return so much of a colour on a paper."""
     pairs = [(int(colour[k : k + 2], 16), int(paper[k : k + 2], 16)) for k in (1, 3, 5)]
     return "#" + "".join(f"{round(c * share + p * (1 - share)):02X}" for c, p in pairs)

@@ -6,8 +6,8 @@ from typing import Any
 
 from htk.answers.output.coverage_text import coverage_lines
 from htk.answers.output.result import Result
-from htk.base.core.extras import require
-from htk.base.core.humanize import visible
+from htk.base.core.extras import require_extra
+from htk.base.core.humanize import make_visible
 from htk.base.errors import UsageError
 from htk.base.schema import doc_of, unit_of
 
@@ -18,14 +18,14 @@ _NAME_LENGTH = 31  # of a sheet
 _WIDEST = 60  # characters of a column
 
 
-def workbook(answers: Sequence[Result]) -> bytes:
+def build_workbook(answers: Sequence[Result]) -> bytes:
     """Return an .xlsx file: a sheet for each answer, and one of what the columns mean; of several
     answers it comes first.
 
     Columns keep their names and numbers their units (times in ns); integers beyond 2^53, such as
     times since the epoch, are texts, for a spreadsheet would round them.
     """
-    require("xlsx", "a spreadsheet file")
+    require_extra("xlsx", "a spreadsheet file")
     import xlsxwriter  # type: ignore[import-untyped]
 
     _check_sizes(answers)
@@ -107,7 +107,7 @@ def _write(sheet: Any, line: int, column: int, value: Any, formats: Any) -> int:
 
 
 def _text(text: str) -> str:
-    return visible(text)[:_MOST_CHARACTERS]
+    return make_visible(text)[:_MOST_CHARACTERS]
 
 
 def _sheet_names(names: Sequence[str]) -> list[str]:

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, Mask, take_or
 from htk.base.mappings import Facts
 from htk.base.schema import BOOL, FLOAT64, INT32, INT64, STRING, TEXT
@@ -21,7 +21,7 @@ NUMPY_OF = {
 }
 
 
-def number(values: NDArray[Any], kind: pa.DataType, valid: Mask | None = None) -> pa.Array:
+def build_numbers(values: NDArray[Any], kind: pa.DataType, valid: Mask | None = None) -> pa.Array:
     """Return a column of numbers; rows that are not valid are null."""
     data = np.ascontiguousarray(values, NUMPY_OF[kind])
     return pa.Array.from_buffers(kind, len(data), [_bits(valid), pa.py_buffer(data)])
@@ -29,15 +29,15 @@ def number(values: NDArray[Any], kind: pa.DataType, valid: Mask | None = None) -
 
 def number_or_null(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
     """Return a column of numbers that are none below zero; such a row is null."""
-    return number(values, kind, values >= 0)
+    return build_numbers(values, kind, values >= 0)
 
 
-def boolean(values: Mask, valid: Mask | None = None) -> pa.Array:
+def build_booleans(values: Mask, valid: Mask | None = None) -> pa.Array:
     """Return a column of truth values."""
     return pa.Array.from_buffers(BOOL, len(values), [_bits(valid), _bits(values)])
 
 
-def text(codes: NDArray[Any], dictionary: pa.Array, *, compact: bool = True) -> pa.Array:
+def decode_texts(codes: NDArray[Any], dictionary: pa.Array, *, compact: bool = True) -> pa.Array:
     """Return a column of texts from their codes (-1: null), holding only the texts that occur."""
     codes = np.ascontiguousarray(codes, np.int32)
     valid = codes >= 0 if len(codes) and codes.min() < 0 else None  # None: all
@@ -49,7 +49,7 @@ def text(codes: NDArray[Any], dictionary: pa.Array, *, compact: bool = True) -> 
             renumber = np.append(np.cumsum(used, dtype=np.int32) - 1, np.int32(-1))
             codes = renumber[codes]
             dictionary = dictionary.take(pa.array(np.flatnonzero(used)))
-    indices = number(codes, INT32, valid)
+    indices = build_numbers(codes, INT32, valid)
     return pa.DictionaryArray.from_arrays(indices, dictionary)
 
 
@@ -57,15 +57,15 @@ def constant_text(value: str | None, length: int) -> pa.Array:
     """Return one text, for every row."""
     codes = np.full(length, -1 if value is None else 0, np.int32)
     values = [] if value is None else [value]
-    return text(codes, pa.array(values, STRING), compact=False)
+    return decode_texts(codes, pa.array(values, STRING), compact=False)
 
 
-def texts(values: Sequence[str | None]) -> pa.Array:
+def build_texts(values: Sequence[str | None]) -> pa.Array:
     """Return a column of texts from Python strings."""
     return pa.array(values, STRING).dictionary_encode()  # int32 codes, as TEXT has
 
 
-def nulls(kind: pa.DataType, length: int) -> pa.Array:
+def build_nulls(kind: pa.DataType, length: int) -> pa.Array:
     """Return a column without any value."""
     if kind == TEXT:
         return constant_text(None, length)
@@ -79,11 +79,11 @@ def codes_of(column: pa.Array | pa.ChunkedArray) -> tuple[NDArray[np.int32], pa.
     if isinstance(column, pa.ChunkedArray):
         column = column.unify_dictionaries().combine_chunks()
         if isinstance(column, pa.ChunkedArray):  # no chunk, or too long for one
-            column = pa.concat_arrays(column.chunks) if column.num_chunks else nulls(TEXT, 0)
-    return numbers(column.indices, -1), column.dictionary
+            column = pa.concat_arrays(column.chunks) if column.num_chunks else build_nulls(TEXT, 0)
+    return read_numbers(column.indices, -1), column.dictionary
 
 
-def numbers(column: pa.Array | pa.ChunkedArray, null: int | float = 0) -> NDArray[Any]:
+def read_numbers(column: pa.Array | pa.ChunkedArray, null: int | float = 0) -> NDArray[Any]:
     """Return a column of numbers as NumPy, nulls replaced."""
     if not column.null_count:
         return column.to_numpy() if isinstance(column, pa.ChunkedArray) else _to_numpy(column)
@@ -100,25 +100,25 @@ def numbers(column: pa.Array | pa.ChunkedArray, null: int | float = 0) -> NDArra
 
 def read_keys(column: pa.Array | pa.ChunkedArray) -> Ints:
     """Return a column of numbers that tell rows apart (rank, device, step); NONE where null."""
-    return numbers(column, NONE).astype(np.int64)
+    return read_numbers(column, NONE).astype(np.int64)
 
 
 def read_times(
     table: pa.Table, rows: Ints | Mask | None = None
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return when each row of a table begins and ends; of some rows, if they are given."""
-    start = numbers(table["start_ns"])
-    end = numbers(table["end_ns"])
+    start = read_numbers(table["start_ns"])
+    end = read_numbers(table["end_ns"])
     return (start, end) if rows is None else (start[rows], end[rows])
 
 
 def read_lengths(table: pa.Table) -> NDArray[Any]:
     """Return how long each row of a table takes."""
-    length: NDArray[Any] = numbers(table["end_ns"]) - numbers(table["start_ns"])
+    length: NDArray[Any] = read_numbers(table["end_ns"]) - read_numbers(table["start_ns"])
     return length
 
 
-def valid(column: pa.Array | pa.ChunkedArray) -> Mask:
+def mark_valid(column: pa.Array | pa.ChunkedArray) -> Mask:
     """Return which rows hold a value."""
     if not column.null_count:
         return np.ones(len(column), bool)
@@ -128,7 +128,7 @@ def valid(column: pa.Array | pa.ChunkedArray) -> Mask:
     return np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
 
 
-def truths(column: pa.Array | pa.ChunkedArray) -> Mask:
+def read_booleans(column: pa.Array | pa.ChunkedArray) -> Mask:
     """Return a column of truth values as NumPy, null being false."""
     if column.null_count:
         column = column.fill_null(False)
@@ -137,27 +137,27 @@ def truths(column: pa.Array | pa.ChunkedArray) -> Mask:
     return np.asarray(column.to_numpy(zero_copy_only=False), bool)
 
 
-def matching(column: pa.Array | pa.ChunkedArray, wanted: Callable[[str], bool]) -> Mask:
+def match_texts(column: pa.Array | pa.ChunkedArray, wanted: Callable[[str], bool]) -> Mask:
     """Return which rows hold a text that is wanted; asked once for each distinct text."""
     codes, dictionary = codes_of(column)
     answers = np.array([wanted(value) for value in dictionary.to_pylist()] + [False], bool)
     return answers[codes]
 
 
-def mapped(column: pa.Array | pa.ChunkedArray, to: Callable[[str], str | None]) -> pa.Array:
+def map_texts(column: pa.Array | pa.ChunkedArray, to: Callable[[str], str | None]) -> pa.Array:
     """Another text for each row; asked once for each distinct text."""
     if column.null_count == len(column):
-        return nulls(TEXT, len(column))
+        return build_nulls(TEXT, len(column))
     codes, dictionary = codes_of(column)
-    mapped_texts = texts([to(value) for value in dictionary.to_pylist()])
+    mapped_texts = build_texts([to(value) for value in dictionary.to_pylist()])
     new, values = codes_of(mapped_texts)
-    return text(take_or(new, codes, np.int32(-1)), values)
+    return decode_texts(take_or(new, codes, np.int32(-1)), values)
 
 
-def build(schema: pa.Schema, columns: Facts, length: int) -> pa.Table:
+def build_table(schema: pa.Schema, columns: Facts, length: int) -> pa.Table:
     """Return a table of the schema from the given columns; the others are null."""
     arrays = [
-        columns[field.name] if field.name in columns else nulls(field.type, length)
+        columns[field.name] if field.name in columns else build_nulls(field.type, length)
         for field in schema
     ]
     return pa.table(arrays, schema=schema)
@@ -169,7 +169,7 @@ def with_column(table: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) 
     return table.set_column(index, table.schema.field(index), column)
 
 
-def without(schema: pa.Schema, *names: str) -> pa.Schema:
+def drop_fields(schema: pa.Schema, *names: str) -> pa.Schema:
     """Return the schema without some of its columns."""
     return pa.schema([field for field in schema if field.name not in names])
 
@@ -202,10 +202,10 @@ def _bits(flags: Mask | None) -> pa.Buffer | None:
     return None if flags is None else pa.py_buffer(np.packbits(flags, bitorder="little"))
 
 
-def alphabetical(codes: Ints | NDArray[np.int32], names: pa.Array) -> Ints:
+def rank_alphabetically(codes: Ints | NDArray[np.int32], names: pa.Array) -> Ints:
     """Return the place of each text among all in alphabetical order, whatever was read first; -1
     without one."""
-    order = ordered(np.array(names.to_pylist(), object))
+    order = order_by(np.array(names.to_pylist(), object))
     places = np.empty(len(order) + 1, np.int64)
     places[order] = np.arange(len(order))
     places[-1] = -1

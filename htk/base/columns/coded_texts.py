@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.base.columns.arrow import codes_of
-from htk.base.columns.groups import Groups, numbered
+from htk.base.columns.groups import Groups, number_values
 from htk.base.columns.types import Ints, Mask, take_or
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
@@ -34,7 +34,7 @@ class CodedTexts(Sequence[str | None]):
         """Return the texts of these rows of a column; of row -1 none."""
         codes, dictionary = codes_of(column)
         chosen = take_or(codes, rows).astype(np.int64)
-        used, new = numbered(chosen)
+        used, new = number_values(chosen)
         texts = [*dictionary.take(pa.array(used[used >= 0])).to_pylist()]
         return cls(new, tuple([None] * (len(used) - len(texts)) + texts))
 

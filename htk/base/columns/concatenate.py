@@ -8,12 +8,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import NUMPY_OF, boolean, codes_of, number, numbers, truths, valid
+from htk.base.columns.arrow import (
+    NUMPY_OF,
+    build_booleans,
+    build_numbers,
+    codes_of,
+    mark_valid,
+    read_booleans,
+    read_numbers,
+)
 from htk.base.columns.types import Mask
 from htk.base.schema import BOOL, INT32, TEXT
 
 
-def concatenated(
+def concatenate_tables(
     schema: pa.Schema,
     tables: Sequence[pa.Table],
     added: Mapping[str, Sequence[int]],
@@ -47,7 +55,11 @@ def _by_numpy(
         if field.type == TEXT:
             columns.append(_texts(parts))
         elif field.type == BOOL:
-            columns.append(boolean(_joined([truths(part) for part in parts], bool), _valid(parts)))
+            columns.append(
+                build_booleans(
+                    _joined([read_booleans(part) for part in parts], bool), _valid(parts)
+                )
+            )
         else:
             columns.append(_numbers(parts, field.type, added.get(field.name)))
     return pa.table(columns, schema=schema)
@@ -60,11 +72,11 @@ def _numbers(
     first = 0
     for k, part in enumerate(parts):
         piece = values[first : first + len(part)]
-        piece[:] = numbers(part)
+        piece[:] = read_numbers(part)
         if added is not None and added[k]:
             piece += added[k]
         first += len(part)
-    return number(values, kind, _valid(parts))
+    return build_numbers(values, kind, _valid(parts))
 
 
 def _texts(parts: Sequence[pa.ChunkedArray]) -> pa.Array:
@@ -77,10 +89,12 @@ def _texts(parts: Sequence[pa.ChunkedArray]) -> pa.Array:
     for own, texts in coded:
         if before is None or not texts.equals(before):  # those of neighbours are mostly the same
             before = texts
-            code_in_all = np.append(numbers(pc.index_in(texts, dictionary)), -1).astype(np.int32)
+            code_in_all = np.append(read_numbers(pc.index_in(texts, dictionary)), -1).astype(
+                np.int32
+            )
         np.take(code_in_all, own, out=codes[first : first + len(own)], mode="wrap")  # -1: the last
         first += len(own)
-    indices = number(codes, INT32, _valid(parts))
+    indices = build_numbers(codes, INT32, _valid(parts))
     return pa.DictionaryArray.from_arrays(indices, dictionary)
 
 
@@ -96,7 +110,7 @@ def _valid(parts: Sequence[pa.ChunkedArray]) -> Mask | None:
     """Return which rows hold a value; None: all."""
     if not any(part.null_count for part in parts):
         return None
-    return _joined([valid(part) for part in parts], bool)
+    return _joined([mark_valid(part) for part in parts], bool)
 
 
 def _joined(parts: Sequence[NDArray[np.bool_]], kind: type) -> NDArray[np.bool_]:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from htk.base.columns.arrow import plain_text
-from htk.base.core.humanize import visible
+from htk.base.core.humanize import make_visible
 from htk.base.schema import STRING
 
 # What makes a spreadsheet calculate, fetch or start something; a number is none of it.
@@ -71,4 +71,4 @@ def _without_steering(cells: Any) -> Any:
 
 
 def _spell_steering(text: str | None) -> str | None:
-    return text and _BETWEEN_BREAKS.sub(lambda match: visible(match[0]), text)
+    return text and _BETWEEN_BREAKS.sub(lambda match: make_visible(match[0]), text)

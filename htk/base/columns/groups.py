@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import numbers
-from htk.base.columns.order import ordered
+from htk.base.columns.arrow import read_numbers
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Floats, Ints
 
 _WIDEST = 1 << 62  # what one number may hold
@@ -51,7 +51,7 @@ class Groups:
 
     @cached_property
     def _order(self) -> Ints:
-        return ordered(self.group_ids)
+        return order_by(self.group_ids)
 
     @cached_property
     def _starts(self) -> Ints:
@@ -83,7 +83,7 @@ class Groups:
 
     def rank_within(self, *by: Ints | Floats) -> Ints:
         """Place of each row in its group, from 0: by these values, the first before the others."""
-        order = ordered(self.group_ids, *by)
+        order = order_by(self.group_ids, *by)
         ranks = np.empty(len(order), np.int64)
         ranks[order] = np.arange(len(order)) - self._starts[self.group_ids[order]]
         return ranks
@@ -105,7 +105,7 @@ class Groups:
 
     def quantiles(self, values: Ints | Floats, shares: Sequence[float]) -> list[Floats]:
         """Quantiles, linearly interpolated."""
-        in_order = values[ordered(self.group_ids, values)]
+        in_order = values[order_by(self.group_ids, values)]
         quantiles = []
         for q in shares:
             position = q * (self.count - 1)  # within the group: the same wherever its rows lie
@@ -117,13 +117,13 @@ class Groups:
 
     def lower_medians(self, values: Ints | Floats) -> NDArray[Any]:
         """Return the median of each group; of an even number the lower of the middle two."""
-        in_order = values[ordered(self.group_ids, values)]
+        in_order = values[order_by(self.group_ids, values)]
         return np.asarray(in_order[self._starts + (self.count - 1) // 2])
 
 
 def rows_by_number(values: Ints) -> Callable[[int], Ints]:
     """Return a function that returns the rows of a number, in order; sorts once for all numbers."""
-    order = ordered(values)
+    order = order_by(values)
     in_order = values[order]
 
     def rows(value: int) -> Ints:
@@ -143,19 +143,19 @@ def row_of(keys: Keys, wanted: Keys) -> Ints:
     return np.where(first < rows, first, -1)[both.group_ids[rows:]]
 
 
-def quotient(part: NDArray[Any], total: Ints | Floats) -> Floats:
+def divide_or_nan(part: NDArray[Any], total: Ints | Floats) -> Floats:
     """part/whole; 0 where there is no whole."""
     return np.asarray(np.divide(part, total, out=np.zeros(len(total)), where=total > 0))
 
 
 def weighted_median(values: Floats, weights: Floats) -> float:
     """Return the value up to which half of the weight lies."""
-    order = ordered(values)
+    order = order_by(values)
     reached = np.cumsum(weights[order])
     return float(values[order][np.searchsorted(reached, reached[-1] / 2)])
 
 
-def numbered(values: NDArray[np.integer[Any]]) -> tuple[Ints, Ints]:
+def number_values(values: NDArray[np.integer[Any]]) -> tuple[Ints, Ints]:
     """Return the distinct values in their order, and the place of each row's value among them.
 
     As np.unique has it; values that lie close together need no sorting.
@@ -181,7 +181,7 @@ def _numbered_below(bound: int, values: Ints) -> tuple[Ints, Ints]:
 
 def _sorted_apart(values: Ints) -> tuple[Ints, Ints]:
     """Number the distinct values by sorting them."""
-    order = ordered(values)
+    order = order_by(values)
     in_order = values[order]
     begins = np.append(True, in_order[1:] != in_order[:-1])
     group_ids = np.empty(len(values), np.int64)
@@ -206,7 +206,7 @@ def _flat(columns: Sequence[Ints], rows: int) -> tuple[Ints, int]:
         if width * (high - low + 1) >= _WIDEST:  # the numbers in use, not the range that they span
             distinct, flat = _numbered_below(width, flat)
             width = len(distinct)
-            distinct, column = numbered(column)
+            distinct, column = number_values(column)
             low = 0
             high = len(distinct) - 1
         if high > low:
@@ -219,24 +219,26 @@ def _flat(columns: Sequence[Ints], rows: int) -> tuple[Ints, int]:
 
 def event_keys(table: pa.Table) -> Ints:
     """Return rank, cycle and event of each row, which name an event in every table."""
-    columns = (numbers(table[c], NONE) for c in ("rank", "cycle", "event"))
+    columns = (read_numbers(table[c], NONE) for c in ("rank", "cycle", "event"))
     return np.array([column.astype(np.int64, copy=False) for column in columns]).T
 
 
-def hosts(table: pa.Table) -> Ints:
+def number_hosts(table: pa.Table) -> Ints:
     """Return one number for each (rank, cycle), the same in every table; tables of a file, which
     do not say whose they are, have one host."""
     held = table.column_names
-    rank = numbers(table["rank"], NONE) if "rank" in held else np.zeros(table.num_rows, np.int64)
-    low = numbers(table["cycle"], 0) if "cycle" in held else np.zeros_like(rank)
-    return paired(rank, low)
+    rank = (
+        read_numbers(table["rank"], NONE) if "rank" in held else np.zeros(table.num_rows, np.int64)
+    )
+    low = read_numbers(table["cycle"], 0) if "cycle" in held else np.zeros_like(rank)
+    return pair_columns(rank, low)
 
 
-def paired(high: NDArray[np.integer[Any]], low: NDArray[np.integer[Any]]) -> Ints:
+def pair_columns(high: NDArray[np.integer[Any]], low: NDArray[np.integer[Any]]) -> Ints:
     """Return two columns of 32 bits as one of 64, which holds them exactly; -1 stays apart."""
     return np.asarray((high.astype(np.int64) << 32) | (low.astype(np.int64) & 0xFFFFFFFF))
 
 
-def unpaired(pairs: Ints) -> tuple[Ints, Ints]:
+def split_pairs(pairs: Ints) -> tuple[Ints, Ints]:
     """Return the two columns that `paired` put together."""
     return pairs >> 32, (pairs & 0xFFFFFFFF).astype(np.uint32).view(np.int32).astype(np.int64)

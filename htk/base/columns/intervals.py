@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from htk.base.columns.order import ordered
-from htk.base.columns.segments import heads, repeated, running_max
+from htk.base.columns.order import order_by
+from htk.base.columns.segments import mark_heads, repeat_rows, running_max
 from htk.base.columns.types import Ints, take_or
 
 
@@ -35,7 +35,7 @@ class Sweep(NamedTuple):
     on: Ints
 
 
-def union(start: Ints, end: Ints) -> Spans:
+def merge_spans(start: Ints, end: Ints) -> Spans:
     """Return disjoint spans in order that cover the same points; empty spans cover none."""
     some = end > start
     if not some.all():
@@ -44,7 +44,7 @@ def union(start: Ints, end: Ints) -> Spans:
     if not len(start):
         return Spans(np.empty(0, np.int64), np.empty(0, np.int64))
     if (start[1:] < start[:-1]).any():
-        order = ordered(start)
+        order = order_by(start)
         start = start[order]
         end = end[order]
     reach = np.maximum.accumulate(end)
@@ -56,7 +56,7 @@ def union(start: Ints, end: Ints) -> Spans:
     return Spans(start[heads], reach[tails])
 
 
-def sweep(sets: Sequence[Spans]) -> Sweep:
+def sweep_spans(sets: Sequence[Spans]) -> Sweep:
     """Return, by segment, which of several disjoint, ordered sets (each a `union`) are on."""
     held = [(1 << k, spans) for k, spans in enumerate(sets) if len(spans.start)]
     if not held:
@@ -67,31 +67,31 @@ def sweep(sets: Sequence[Spans]) -> Sweep:
         np.array([way for bit, _ in held for way in (bit, -bit)], np.int64),
         [len(spans.start) for _, spans in held for _ in range(2)],
     )
-    order = ordered(edges)
+    order = order_by(edges)
     edges = edges[order]
     on = np.cumsum(change[order])
     real = (edges[1:] > edges[:-1]) & (on[:-1] > 0)
     return Sweep(edges[:-1][real], edges[1:][real], on[:-1][real])
 
 
-def subtract(these: Spans, those: Spans) -> Spans:
+def subtract_spans(these: Spans, those: Spans) -> Spans:
     """Return what of these lies outside those."""
-    swept = sweep([these, those])
+    swept = sweep_spans([these, those])
     only = swept.on == 1
-    return union(swept.start[only], swept.end[only])
+    return merge_spans(swept.start[only], swept.end[only])
 
 
-def intersect(these: Spans, those: Spans) -> Spans:
+def intersect_spans(these: Spans, those: Spans) -> Spans:
     """Return what of these lies inside those."""
-    swept = sweep([these, those])
+    swept = sweep_spans([these, those])
     both = swept.on == 3
-    return union(swept.start[both], swept.end[both])
+    return merge_spans(swept.start[both], swept.end[both])
 
 
 def gaps(spans: Spans, start: int, end: int) -> Spans:
     """Return what of [start, end) disjoint, ordered spans leave free."""
     window = Spans(np.array([start], np.int64), np.array([end], np.int64))
-    return subtract(window, spans)
+    return subtract_spans(window, spans)
 
 
 class Clipped(NamedTuple):
@@ -103,13 +103,13 @@ class Clipped(NamedTuple):
     end: Ints
 
 
-def clip(start: Ints, end: Ints, window_start: Ints, window_end: Ints) -> Clipped:
+def clip_spans(start: Ints, end: Ints, window_start: Ints, window_end: Ints) -> Clipped:
     """Cut spans to windows that are in order and do not overlap; a span may meet several. One
     without length lies where it begins."""
     first = np.searchsorted(window_end, start, side="right")
     last = np.searchsorted(window_start, np.maximum(end, start + 1), side="left")
     count = np.maximum(last - first, 0)
-    row, offset = repeated(count)
+    row, offset = repeat_rows(count)
     window = first[row] + offset
     return Clipped(
         row,
@@ -150,7 +150,7 @@ class ConcatenatedTimeline:
         ).astype(np.int64)
 
 
-def covered(spans: Spans, times: Ints) -> Ints:
+def measure_covered(spans: Spans, times: Ints) -> Ints:
     """Return how much of disjoint, ordered spans lies before each time."""
     length = np.append(0, np.cumsum(spans.end - spans.start))
     begun = np.searchsorted(spans.start, times, side="right")
@@ -166,11 +166,11 @@ def union_lengths(group: Ints, start: Ints, end: Ints, groups: int) -> Ints:
     end = end[some]
     if not len(start):
         return np.zeros(groups, np.int64)
-    order = ordered(group, start)
+    order = order_by(group, start)
     group = group[order]
     start = start[order]
     end = end[order]
-    new = heads(group)
+    new = mark_heads(group)
     reach = running_max(new, end)
     begins = np.flatnonzero(new | np.append(True, start[1:] > reach[:-1]))
     stops = np.append(begins[1:], len(start)) - 1

@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import codes_of, numbers, read_times
-from htk.base.columns.groups import numbered
-from htk.base.columns.order import are_ordered, ordered
-from htk.base.columns.segments import SegmentTimes, heads
+from htk.base.columns.arrow import codes_of, read_numbers, read_times
+from htk.base.columns.groups import number_values
+from htk.base.columns.order import are_ordered, order_by
+from htk.base.columns.segments import SegmentTimes, mark_heads
 from htk.base.columns.types import NONE, fill_none, take_or
-from htk.base.core.engine import core, engine
+from htk.base.core.engine import choose_engine, load_core
 from htk.base.core.stated_counts import MOST_LEVELS
 
 Int32 = NDArray[np.int32]
@@ -54,7 +54,7 @@ class Threads:
         thread_names = [*threads.to_pylist(), None]
         width = len(thread_names)
         pairs = (process.astype(np.int64) + 1) * width + (thread + 1)  # in the order of both codes
-        distinct, pair_ids = numbered(pairs)
+        distinct, pair_ids = number_values(pairs)
         numbers_of_pairs = [
             self._numbers.setdefault(
                 (process_names[p // width - 1], thread_names[p % width - 1]), len(self._numbers)
@@ -76,7 +76,7 @@ def files_of(table: pa.Table) -> Int64:
     """Return the file of each row, where a table holds those of several; else 0."""
     if FILE not in table.column_names:
         return np.zeros(table.num_rows, np.int64)
-    return numbers(table[FILE])
+    return read_numbers(table[FILE])
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Nested:
     @cached_property
     def _nest(self) -> tuple[Int32, Int32]:
         o = self.order
-        return nest(_counted(self.thread[o]), self.start[o], self.end[o])
+        return nest_spans(_counted(self.thread[o]), self.start[o], self.end[o])
 
     @cached_property
     def parent(self) -> Rows:
@@ -148,8 +148,8 @@ class Nested:
         starts = np.append(2 * self.start, halves)
         ends = np.append(2 * self.end, halves)
         began = np.append(self._began, np.zeros(len(start), np.int64))
-        o = ordered(threads, starts, began, -ends)
-        parents = take_or(o, nest(_counted(threads[o]), starts[o], ends[o])[0])
+        o = order_by(threads, starts, began, -ends)
+        parents = take_or(o, nest_spans(_counted(threads[o]), starts[o], ends[o])[0])
         innermost = np.empty(len(o), np.int64)
         innermost[o] = parents
         return innermost[len(self.thread) :]
@@ -161,7 +161,7 @@ def _sorted_rows(thread: NDArray[np.integer], *columns: Rows) -> Rows:
     rows = np.argsort(thread.astype(np.uint16) if few else thread, kind="stable")  # by its digits
     if are_ordered([thread[rows], *(column[rows] for column in columns)]):
         return rows
-    return ordered(thread, *columns)
+    return order_by(thread, *columns)
 
 
 def _ids_in_time(ids: Rows, thread: NDArray[np.integer], start: Rows) -> Rows:
@@ -172,7 +172,7 @@ def _ids_in_time(ids: Rows, thread: NDArray[np.integer], start: Rows) -> Rows:
     """
     order = _sorted_rows(thread, start, ids)
     falls = ids[order][1:] < ids[order][:-1]
-    falls &= ~heads(thread[order])[1:]
+    falls &= ~mark_heads(thread[order])[1:]
     telling = np.ones(int(thread.max(initial=-1)) + 1, bool)
     telling[thread[order][1:][falls]] = False
     telling[thread[ids < 0]] = False
@@ -181,10 +181,10 @@ def _ids_in_time(ids: Rows, thread: NDArray[np.integer], start: Rows) -> Rows:
 
 def _counted(thread: NDArray[np.integer]) -> Int32:
     """Return threads, which are in order, numbered from 0."""
-    return (np.cumsum(heads(thread)) - 1).astype(np.int32)
+    return (np.cumsum(mark_heads(thread)) - 1).astype(np.int32)
 
 
-def nested(
+def nest_rows(
     table: pa.Table,
     threads: Threads,
     rows: Rows | None = None,
@@ -193,7 +193,7 @@ def nested(
     """Return the spans of a table, or those of some of its rows."""
     counted = "python_id" if "python_id" in table.column_names else "external_id"
     start, end = read_times(table)
-    ids = numbers(table[counted], NONE)
+    ids = read_numbers(table[counted], NONE)
     if rows is not None:
         start = start[rows]
         end = end[rows]
@@ -201,7 +201,7 @@ def nested(
     return Nested(threads.of(table, rows), start, end, known_parent, ids)
 
 
-def nest(threads: Int32, starts: Int64, ends: Int64) -> tuple[Int32, Int32]:
+def nest_spans(threads: Int32, starts: Int64, ends: Int64) -> tuple[Int32, Int32]:
     """Return the row of each span's parent (-1: none), and its depth (0: no parent).
 
     The parent is the span of the same thread that began last before it and has not ended when it
@@ -214,7 +214,7 @@ def nest(threads: Int32, starts: Int64, ends: Int64) -> tuple[Int32, Int32]:
     threads = np.ascontiguousarray(threads, np.int32)
     starts = np.ascontiguousarray(starts, np.int64)
     ends = np.ascontiguousarray(ends, np.int64)
-    compiled = core() if engine() == "compiled" else None
+    compiled = load_core() if choose_engine() == "compiled" else None
     if compiled is None:
         return _without_chains(*nest_pure(threads, starts, ends))
     parents, depths = compiled.nest(threads, starts, ends)

@@ -12,7 +12,7 @@ _FEW = 2_000  # rows; NumPy orders so few as fast
 _MOST = 1 << 32  # rows that the compiled sort counts
 
 
-def ordered(*columns: NDArray[Any]) -> Ints:
+def order_by(*columns: NDArray[Any]) -> Ints:
     """Return the rows in the order of the first column, equal ones in that of the next.
 
     Rows that are equal in all stay in order.
@@ -44,7 +44,7 @@ def break_ties(order: Ints, columns: Sequence[NDArray[Any]], last: NDArray[Any])
     tied[:-1] |= alike
     rows = order[tied]
     if len(rows):
-        order[tied] = rows[ordered(*(column[rows] for column in columns), last[rows])]
+        order[tied] = rows[order_by(*(column[rows] for column in columns), last[rows])]
 
 
 def _without_known(columns: tuple[NDArray[Any], ...]) -> tuple[NDArray[Any], ...]:

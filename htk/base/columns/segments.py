@@ -7,14 +7,14 @@ one stray event may have the time 0, so that `segment * range + time` overflows 
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, Mask, take_or
 
 _ROOM = float(1 << 62)  # sums of time on one axis stay below it
 _FEW = 512  # segments that are searched one after the other; more are searched all at once
 
 
-def heads(*keys: NDArray[np.integer]) -> Mask:
+def mark_heads(*keys: NDArray[np.integer]) -> Mask:
     """Return which rows, ordered by their keys, begin a new segment."""
     first = np.ones(len(keys[0]), bool)
     if len(first):
@@ -36,7 +36,7 @@ def running_max(first: Mask, values: Ints) -> Ints:
     batch = np.floor(np.cumsum(extent.astype(np.float64)) / (_ROOM / 4)).astype(np.int64)
     segment = np.cumsum(first) - 1
     out = np.empty(len(values), np.int64)
-    cuts = np.append(np.flatnonzero(heads(batch)), len(starts))
+    cuts = np.append(np.flatnonzero(mark_heads(batch)), len(starts))
     for begin, stop in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):  # mostly one
         ends = np.cumsum(extent[begin:stop])
         shift = ends - extent[begin:stop] - low[begin:stop]
@@ -51,10 +51,10 @@ class SegmentTimes:
 
     def __init__(self, segment: NDArray[np.integer], time: Ints, order: Ints | None = None) -> None:
         """`order`: rows by segment and time, where the caller has it already."""
-        self.order = ordered(segment, time) if order is None else order
+        self.order = order_by(segment, time) if order is None else order
         self.time = time[self.order]
         ids = segment[self.order].astype(np.int64, copy=False)
-        starts = np.flatnonzero(heads(ids))
+        starts = np.flatnonzero(mark_heads(ids))
         self._ids = ids[starts]
         self._starts = np.append(starts, len(ids))
 
@@ -111,11 +111,11 @@ def _bisect(times: Ints, begin: Ints, end: Ints, wanted: Ints) -> Ints:
 
 def equal_runs(values: Ints) -> list[tuple[int, int]]:
     """Return first and last+1 of each run of equal values."""
-    edges = np.flatnonzero(heads(values))
+    edges = np.flatnonzero(mark_heads(values))
     return list(zip(edges.tolist(), [*edges[1:].tolist(), len(values)], strict=True))
 
 
-def repeated(count: Ints) -> tuple[Ints, Ints]:
+def repeat_rows(count: Ints) -> tuple[Ints, Ints]:
     """Return each row as often as counted, and the number (from 0) of each among its row's."""
     row = np.repeat(np.arange(len(count)), count)
     return row, np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)

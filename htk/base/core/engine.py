@@ -14,14 +14,14 @@ Engine = Literal["compiled", "pure"]
 SLOW_READER = "for the fast one install a wheel of this platform, or build with a C++17 compiler"
 
 
-def engine() -> Engine:
+def choose_engine() -> Engine:
     """Return the engine in use; the environment variable HTK_ENGINE (compiled, pure) forces one."""
     wanted = os.environ.get("HTK_ENGINE", "")
     if wanted not in ("", "compiled", "pure"):
         raise UsageError(f"HTK_ENGINE is '{wanted}'; expected 'compiled' or 'pure'")
     if wanted == "pure":
         return "pure"
-    if core() is not None:
+    if load_core() is not None:
         return "compiled"
     if wanted == "compiled":
         raise UsageError(
@@ -31,12 +31,12 @@ def engine() -> Engine:
     return "pure"
 
 
-def described() -> str:
+def describe_engine() -> str:
     """Return the engine in use, and what to do if it is the slow one."""
-    return "compiled" if engine() == "compiled" else f"pure, the slow reader: {SLOW_READER}"
+    return "compiled" if choose_engine() == "compiled" else f"pure, the slow reader: {SLOW_READER}"
 
 
-def core() -> ModuleType | None:
+def load_core() -> ModuleType | None:
     """Return the compiled core, if this installation has it. Raises for one of other sources."""
     try:
         module = importlib.import_module("htk.base.native._kineto")

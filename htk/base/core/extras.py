@@ -23,13 +23,13 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def install(extra: str) -> str:
+def spell_install(extra: str) -> str:
     """Return the command that installs an extra."""
     return f"pip install '{DISTRIBUTION}[{extra}]'"
 
 
-def require(extra: str, purpose: str) -> None:
+def require_extra(extra: str, purpose: str) -> None:
     """Raise MissingPackage, naming the purpose, unless every package of the extra is installed."""
     missing = [name for name in EXTRAS[extra] if find_spec(name) is None]
     if missing:
-        raise MissingPackage(f"{purpose} needs {', '.join(missing)}: {install(extra)}")
+        raise MissingPackage(f"{purpose} needs {', '.join(missing)}: {spell_install(extra)}")

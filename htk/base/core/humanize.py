@@ -59,12 +59,12 @@ def command_name(name: str) -> str:
     return name.replace("_", "-")
 
 
-def pluralize(count: int, what: str) -> str:
+def pluralize_count(count: int, what: str) -> str:
     """1 file, 1,200 files."""
     return f"{count:,} {what}" + ("" if count == 1 else "s")
 
 
-def sentence(words: str) -> str:
+def make_sentence(words: str) -> str:
     """Return words as a sentence; a name that they begin with, such as aten::mm, stays as it is."""
     first = words[:1].upper() if _WORD.match(words) else words[:1]
     return f"{first}{words[1:].rstrip('.')}."
@@ -102,10 +102,10 @@ def parse_duration(text: str) -> int:
     match = _DURATION.fullmatch(text)
     if match is None or (match[2] is None and float(match[1])):
         what = "is not a time" if match is None else "has no unit"
-        raise UsageError(f"{shorten(text)!r} {what}; write a time as 250us, 1.5ms or 2s")
+        raise UsageError(f"{shorten_text(text)!r} {what}; write a time as 250us, 1.5ms or 2s")
     ns = float(match[1]) * _SCALE[match[2] or "ns"]
     if abs(ns) > _LONGEST_NS:
-        raise UsageError(f"{shorten(text)!r} is longer than a century")
+        raise UsageError(f"{shorten_text(text)!r} is longer than a century")
     return round(ns)
 
 
@@ -115,9 +115,9 @@ def parse_int_ranges(text: str) -> list[int]:
     for piece in text.split(","):
         low, dots, high = piece.strip().partition("..")
         if not low.isdecimal() or (dots and not high.isdecimal()):
-            raise UsageError(f"{shorten(text)!r} is not a list of numbers; write it as 0,2..5")
+            raise UsageError(f"{shorten_text(text)!r} is not a list of numbers; write it as 0,2..5")
         if max(len(low), len(high)) > _MOST_DIGITS:
-            raise UsageError(f"{shorten(text)!r}: no number of a rank or step is so large")
+            raise UsageError(f"{shorten_text(text)!r}: no number of a rank or step is so large")
         last = int(high) if dots else int(low)
         if last < int(low):
             raise UsageError(f"{piece.strip()!r} runs backwards; write it as {high}..{low}")
@@ -132,7 +132,7 @@ def parse_pattern(text: str, option: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
-        why = f"{option} {shorten(text)!r} is not a regular expression: {error}"
+        why = f"{option} {shorten_text(text)!r} is not a regular expression: {error}"
         raise UsageError(why) from None
 
 
@@ -154,7 +154,7 @@ STEERING = re.compile(
 )
 
 
-def visible(text: str) -> str:
+def make_visible(text: str) -> str:
     """Return the text on one line, with every character that steers a terminal spelled out: names
     in a file may hold escape sequences and marks that reverse what follows."""
     if text.isprintable():  # also without bidirectional marks, which are format characters
@@ -174,7 +174,7 @@ def cut_message(text: str) -> str:
     return text if len(text) <= _MESSAGE else f"{text[: _MESSAGE - 1]}…"
 
 
-def shorten(text: str, width: int = 60) -> str:
+def shorten_text(text: str, width: int = 60) -> str:
     """A long name cut: of a C++ function first its parameters and namespaces, then the end of its
     template arguments; of another name the middle; of a sequence each name, then its end."""
     if len(text) <= width:
@@ -183,7 +183,7 @@ def shorten(text: str, width: int = 60) -> str:
         if between in text:
             return _sequence(text.split(between), width, between)
     if again := _AGAIN.search(text):
-        return shorten(text[: again.start()], width - len(again[0])) + again[0]
+        return shorten_text(text[: again.start()], width - len(again[0])) + again[0]
     if ".py(" not in text and text[0] != "<":  # Python's calls have no templates
         text = _signature(text)
     if len(text) <= width:
@@ -199,7 +199,7 @@ def shorten(text: str, width: int = 60) -> str:
 
 def shorten_apart(names: Iterable[str], width: int = 60) -> dict[str, str]:
     """Return each name cut to a width so that no two of them look the same."""
-    cut = {name: shorten(name, width) for name in names}
+    cut = {name: shorten_text(name, width) for name in names}
     count = Counter(cut.values())
     bare = {name: _signature(name) for name, short in cut.items() if count[short] > 1}
     if len(set(bare.values())) < len(bare):  # they differ in what that leaves out
@@ -277,16 +277,16 @@ def _from_where_they_differ(names: list[str], width: int, shared: int = -1) -> d
 def join_in_order(names: Sequence[str], most: int = 40) -> str:
     """Return names that follow each other; one that repeats right away is counted."""
     runs = [(name, len([*same])) for name, same in groupby(names[:most])]
-    parts = [shorten(name, 120) + (f" ×{times}" if times > 1 else "") for name, times in runs]
+    parts = [shorten_text(name, 120) + (f" ×{times}" if times > 1 else "") for name, times in runs]
     return " → ".join(parts) + (" → …" if len(names) > most else "")
 
 
 def _sequence(names: list[str], width: int, between: str) -> str:
     """Return the first names, and how many more there are; two have room."""
     room = (width - len(f"{between}{between}… 9")) // 2
-    text = shorten(names[0], room)
+    text = shorten_text(names[0], room)
     for position, name in enumerate(names[1:], 1):
-        longer = f"{text}{between}{shorten(name, room)}"
+        longer = f"{text}{between}{shorten_text(name, room)}"
         left = len(names) - position - 1
         if len(longer) + (len(f"{between}… {left}") if left else 0) > width:
             return f"{text}{between}… {left + 1}"

@@ -2,7 +2,7 @@
 
 import re
 
-from htk.base.core.humanize import visible
+from htk.base.core.humanize import make_visible
 
 # Underscores within words are no markup, and names are full of them.
 _MARKUP = re.compile(r"[\\`*\[\]<>|~@]|:(?=//)|(?<=www)\.|(?<![^\W_])_|_(?![^\W_])")
@@ -14,7 +14,7 @@ def escape_markdown(text: str) -> str:
     >>> print(escape_markdown("<b> [x](https://y)"))
     \<b\> \[x\](https\://y)
     """
-    return _MARKUP.sub(_escape, visible(text))
+    return _MARKUP.sub(_escape, make_visible(text))
 
 
 def _escape(match: re.Match[str]) -> str:
@@ -27,10 +27,10 @@ def quote_markdown(name: str) -> str:
     >>> quote_markdown("gemm"), quote_markdown("f<int>")
     ('gemm', '`f<int>`')
     """
-    return code_span(name) if _MARKUP.search(name) else visible(name)
+    return code_span(name) if _MARKUP.search(name) else make_visible(name)
 
 
 def code_span(text: str) -> str:
     """Return text as code that stays within its cell of a table."""
-    inert = visible(text).replace("|", r"\|").replace("`", "'")
+    inert = make_visible(text).replace("|", r"\|").replace("`", "'")
     return f"`{inert}`"

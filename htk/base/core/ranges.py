@@ -40,7 +40,7 @@ class ValueRange:
         return self.low + (self.high - self.low) * share
 
 
-def exact(value: ValueRange, flag: str, text: str) -> float:
+def take_exact_value(value: ValueRange, flag: str, text: str) -> float:
     """Return the one number that an option holds; a range is refused."""
     if not value.is_exact:
         raise UsageError(f"{flag} {text!r}: one value was expected, no range")

@@ -99,18 +99,18 @@ _BY_FORMAT = {
 }
 
 
-def contents(table: str) -> str:
+def describe_contents(table: str) -> str:
     """Return what a table holds, in the plural."""
     return _CONTENTS.get(table, table.replace("_", " "))
 
 
-def recipe(table: str, formats: Iterable[str] = ()) -> str:
+def find_recipe(table: str, formats: Iterable[str] = ()) -> str:
     """Return how to record what a table holds, for recordings of these formats, if known."""
     key = "kernels" if table == "rank_windows" else table
     recipes = {_BY_FORMAT.get(name, _TORCH).get(key, "") for name in formats} or {""}
     return (recipes.pop() if len(recipes) == 1 else "") or _TORCH.get(key, "")
 
 
-def hint(table: str, formats: Iterable[str] = ()) -> str:
+def describe_recording(table: str, formats: Iterable[str] = ()) -> str:
     """Return what a table holds and how to record it."""
-    return ": ".join(filter(None, (contents(table), recipe(table, formats))))
+    return ": ".join(filter(None, (describe_contents(table), find_recipe(table, formats))))

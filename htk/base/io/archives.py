@@ -15,7 +15,7 @@ from htk.base.core.parser import Source
 from htk.base.core.stated_counts import MEMBERS
 from htk.base.errors import TraceError
 from htk.base.io.decompress import Stream, open_stream, unpack_limit
-from htk.base.io.raw_files import Part, Spool, broken, reason
+from htk.base.io.raw_files import Part, Spool, build_broken_source, spell_reason
 
 if TYPE_CHECKING:  # imported where there is an archive: few recordings are one
     import tarfile
@@ -38,16 +38,16 @@ def starts_archive(start: bytes) -> bool:
     return start.startswith(_ZIP) or start[257:262] == b"ustar"
 
 
-def members(source: Source) -> list[Source]:
+def list_members(source: Source) -> list[Source]:
     """Return the files within an archive."""
     try:
         with source.open() as file:
             zipped = file.read(2) == _ZIP
         return _zipped(source) if zipped else _tarred(source)
     except TraceError as error:
-        return [broken(source.name, str(error).removeprefix(f"{source.name}: "))]
+        return [build_broken_source(source.name, str(error).removeprefix(f"{source.name}: "))]
     except Exception as error:  # zipfile and tarfile raise many kinds on damage
-        return [broken(source.name, f"damaged archive: {reason(error)}")]
+        return [build_broken_source(source.name, f"damaged archive: {spell_reason(error)}")]
 
 
 def _zipped(source: Source) -> list[Source]:
@@ -64,13 +64,13 @@ def _zipped(source: Source) -> list[Source]:
 
 def _zip_member(source: Source, entry: "zipfile.ZipInfo") -> Source:
     if _points_outside(entry.filename):
-        return broken(f"{source.name}!{entry.filename}", _OUTSIDE)
+        return build_broken_source(f"{source.name}!{entry.filename}", _OUTSIDE)
     packed = max(entry.compress_size, 1)
     if entry.file_size > _FREE_BYTES and entry.file_size > _MOST_RATIO * packed:
         try:
             _refuse_bomb(entry.filename, entry.file_size)
         except TraceError as error:
-            return broken(source.name, str(error))
+            return build_broken_source(source.name, str(error))
     return _member(source, entry.filename, entry.file_size, partial(_open_zipped, source, entry))
 
 
@@ -112,10 +112,10 @@ def _tarred(source: Source) -> list[Source]:
                 if entry.isfile() and _is_wanted(entry.name):
                     members[entry.name] = _tar_member(source, open_tar, entry)
         except (tarfile.TarError, EOFError) as error:
-            damage = damage or reason(error)
+            damage = damage or spell_reason(error)
     if damage:
         why = f"damaged archive, {len(members)} members found: {damage}"
-        return [*members.values(), broken(source.name, why)]
+        return [*members.values(), build_broken_source(source.name, why)]
     return list(members.values())
 
 
@@ -132,9 +132,11 @@ def _tar_member(
     source: Source, open_tar: Callable[[], BinaryIO], entry: "tarfile.TarInfo"
 ) -> Source:
     if _points_outside(entry.name):
-        return broken(f"{source.name}!{entry.name}", _OUTSIDE)
+        return build_broken_source(f"{source.name}!{entry.name}", _OUTSIDE)
     if entry.issparse():  # its bytes do not lie in one piece
-        return broken(f"{source.name}!{entry.name}", "a sparse file; unpack the archive first")
+        return build_broken_source(
+            f"{source.name}!{entry.name}", "a sparse file; unpack the archive first"
+        )
     open_ = partial(_open_tarred, open_tar, entry.offset_data, entry.size)
     return _member(source, entry.name, entry.size, open_)
 

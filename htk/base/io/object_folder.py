@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from htk.base.errors import TraceError
-from htk.base.io.raw_files import reason
-from htk.base.io.remote import filesystem, is_url
-from htk.base.io.temporary import is_given_up, remove, temporary_name
+from htk.base.io.raw_files import spell_reason
+from htk.base.io.remote import find_filesystem, is_url
+from htk.base.io.temporary import is_given_up, remove_path, temporary_name
 
 _BUCKETS = re.compile(r"(s3a?|gs|gcs|abfss?|az)://", re.IGNORECASE)
 _TRIES = 4  # of a request to a store that is throttled
@@ -35,7 +35,7 @@ class ObjectFolder:
         self.address = address
         self._is_local = not is_url(address)
         self.location = str(Path(address).resolve()) if self._is_local else address
-        self._system, path = filesystem(self.location)
+        self._system, path = find_filesystem(self.location)
         self._path = path.rstrip("/")
 
     def make_folder(self, *names: str) -> None:
@@ -46,7 +46,7 @@ class ObjectFolder:
         self._tried(partial(self._system.makedirs, self._at(*names), exist_ok=True))
         if self._is_local:
             for left in filter(is_given_up, Path(self._at(*names)).iterdir()):
-                remove(left)
+                remove_path(left)
 
     def exists(self, *names: str) -> bool:
         """Return whether there is such an object or folder."""
@@ -102,7 +102,7 @@ class ObjectFolder:
                 self._tried(partial(write, target))
             except FileNotFoundError as error:
                 raise TraceError(
-                    f"{self.address}: {reason(error)}; is there such a bucket?"
+                    f"{self.address}: {spell_reason(error)}; is there such a bucket?"
                 ) from error
             return
         folder, _, name = target.rpartition("/")
@@ -125,5 +125,5 @@ class ObjectFolder:
                 raise
             except Exception as error:  # each file system has errors of its own
                 if attempt == _TRIES - 1:
-                    raise TraceError(f"{self.address}: {reason(error)}") from error
+                    raise TraceError(f"{self.address}: {spell_reason(error)}") from error
         raise AssertionError("not reached")

@@ -14,7 +14,7 @@ import pyarrow as pa
 from htk.base.core.parser import Parsed
 from htk.base.errors import TraceError
 from htk.base.io.entry import PARSED
-from htk.base.io.raw_files import reason
+from htk.base.io.raw_files import spell_reason
 from htk.base.io.store import META, give_entry, meta_of
 from htk.base.io.table_file import ENDING, MOST_COMPRESSED, SELDOM_READ, StoredTables, read_tables
 from htk.base.mappings import Facts
@@ -38,7 +38,8 @@ def naming_damage(entry: str) -> Iterator[None]:
         if isinstance(error, MemoryError):  # Arrow's own kind is both
             raise
         raise TraceError(
-            f"{entry} is not what was written ({reason(error)}); remove it and run htk map again"
+            f"{entry} is not what was written ({spell_reason(error)}); remove it and run htk map "
+            "again"
         ) from error
 
 

@@ -14,7 +14,7 @@ from htk.base.errors import HtkError, TraceError
 _BLOCK = 1 << 20
 
 
-def broken(name: str, why: str) -> Source:
+def build_broken_source(name: str, why: str) -> Source:
     """A file that cannot be used: it says why when it is opened, so that others can be read."""
     return Source(name, partial(_refuse, f"{name}: {why}"))
 
@@ -23,17 +23,17 @@ def _refuse(why: str) -> NoReturn:
     raise TraceError(why)
 
 
-def guarded(name: str, open_: Callable[[], BinaryIO]) -> BinaryIO:
+def open_guarded(name: str, open_: Callable[[], BinaryIO]) -> BinaryIO:
     """A file whose troubles are errors of ours: disks, networks and archives have many kinds."""
     try:
         return cast(BinaryIO, _Guarded(name, open_()))
     except HtkError:
         raise
     except Exception as error:
-        raise TraceError(f"{name}: {reason(error)}") from error
+        raise TraceError(f"{name}: {spell_reason(error)}") from error
 
 
-def reason(error: BaseException) -> str:
+def spell_reason(error: BaseException) -> str:
     """Return what an error says, on one line."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
@@ -55,7 +55,7 @@ class _Guarded(io.RawIOBase):
         except HtkError:
             raise
         except Exception as error:
-            raise TraceError(f"{self._name}: {reason(error)}") from error
+            raise TraceError(f"{self._name}: {spell_reason(error)}") from error
 
     def readall(self) -> bytes:
         return self.read()
@@ -148,7 +148,7 @@ class Spool:
                 kept.write(block)
             kept.flush()
         except OSError as error:
-            raise TraceError(f"{name}: cannot be kept in a file: {reason(error)}") from error
+            raise TraceError(f"{name}: cannot be kept in a file: {spell_reason(error)}") from error
         return cls(kept, size)
 
     def open(self) -> BinaryIO:

@@ -7,12 +7,12 @@ from hashlib import sha256
 from typing import Any, BinaryIO, cast
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
-from htk.base.core.extras import install
+from htk.base.core.extras import spell_install
 from htk.base.core.humanize import format_bytes
 from htk.base.core.parser import Source
 from htk.base.core.stated_counts import STORED_BYTES
 from htk.base.errors import MissingPackage, TraceError
-from htk.base.io.raw_files import broken, reason
+from htk.base.io.raw_files import build_broken_source, spell_reason
 from htk.base.mappings import Facts
 
 _URL = re.compile(r"^[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -32,11 +32,11 @@ def is_url(name: str) -> bool:
     return _URL.match(name) is not None
 
 
-def sources(url: str, may_be_trace: Callable[[str], bool]) -> list[Source]:
+def list_remote_sources(url: str, may_be_trace: Callable[[str], bool]) -> list[Source]:
     """Return the file at a URL, or those below it that may be traces, or those that match it."""
     is_web = url.lower().startswith("http")
     url = f"{url}/" if is_web and not urlsplit(url).path else url  # what is linked there
-    system, path = filesystem(url)
+    system, path = find_filesystem(url)
     try:
         files = _files(system, path, url)
     except Exception as error:  # each file system has errors of its own
@@ -51,7 +51,7 @@ def _is_action(path: str, is_web: bool) -> bool:
     return is_web and path.endswith("/profile")
 
 
-def filesystem(url: str) -> tuple[Any, str]:
+def find_filesystem(url: str) -> tuple[Any, str]:
     """Return the file system of a URL (or of a path on this machine), and the path there."""
     scheme = url.partition("://")[0].lower()
     try:
@@ -62,10 +62,10 @@ def filesystem(url: str) -> tuple[Any, str]:
     except ImportError as error:
         missing = f"{_shown(url)}: no driver for {scheme}://"
         if extra := _EXTRAS.get(scheme):
-            raise MissingPackage(f"{missing}: {install(extra)}") from error
-        raise TraceError(f"{missing}; {reason(error)}") from error
+            raise MissingPackage(f"{missing}: {spell_install(extra)}") from error
+        raise TraceError(f"{missing}; {spell_reason(error)}") from error
     except Exception as error:  # each file system has errors of its own
-        raise TraceError(f"{_shown(url)}: {reason(error)}") from error
+        raise TraceError(f"{_shown(url)}: {spell_reason(error)}") from error
     return system, path
 
 
@@ -87,7 +87,7 @@ def _why(error: BaseException) -> str:
         return "no such file or folder"
     if status is not None:  # its own words repeat the address, signature and all
         return f"HTTP {status}: {getattr(cause, 'message', '')}"
-    return f"{type(cause).__name__}: {reason(cause)}"
+    return f"{type(cause).__name__}: {spell_reason(cause)}"
 
 
 def _source(system: Any, path: str, facts: Facts) -> Source:
@@ -96,7 +96,9 @@ def _source(system: Any, path: str, facts: Facts) -> Source:
     size = facts.get("size")
     if isinstance(size, int) and not STORED_BYTES.believes(size):
         most = format_bytes(STORED_BYTES.most)
-        return broken(name, f"{size:,} bytes are declared; a file of up to {most} is read")
+        return build_broken_source(
+            name, f"{size:,} bytes are declared; a file of up to {most} is read"
+        )
     identity = None
     if mark := _first(facts, _MARKS):
         identity = f"{name}|{_asked_for(address)}{size}|{mark}"

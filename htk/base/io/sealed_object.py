@@ -16,7 +16,7 @@ KEY_BYTES = 32
 _SEAL_BYTES = 32
 
 
-def keep(what: object, path: Path, key: bytes) -> None:
+def keep_object(what: object, path: Path, key: bytes) -> None:
     """Write an object in place of one that may be there; whoever reads finds either, whole."""
     own = path.with_name(temporary_name())
     with own.open("wb") as file:
@@ -26,7 +26,7 @@ def keep(what: object, path: Path, key: bytes) -> None:
     own.replace(path)
 
 
-def kept(path: Path, key: bytes) -> Any:
+def load_kept_object(path: Path, key: bytes) -> Any:
     """Return the object; None: there is none that was written with this key."""
     try:
         content = memoryview(path.read_bytes())  # a copy: what is loaded is what was checked

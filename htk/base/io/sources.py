@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
-from htk.base.core.humanize import shorten
+from htk.base.core.humanize import shorten_text
 from htk.base.core.parser import HEAD_BYTES, Head, Source
 from htk.base.errors import TraceError, UsageError
 from htk.base.io import archives, remote
 from htk.base.io.decompress import open_stream
-from htk.base.io.raw_files import Spool, broken, guarded, reason
+from htk.base.io.raw_files import Spool, build_broken_source, open_guarded, spell_reason
 
 STDIN_LIMIT = 64 << 30
 # Files that lie beside traces and are never one.
@@ -51,7 +51,9 @@ _WORKER_HOST = re.compile(
 _SGLANG = re.compile(r"-TP-(\d{1,6})(?:-EP-\d+)?(?:-[A-Z]+)?\.trace\.json")
 
 
-def resolve(inputs: str | Path | Sequence[str | Path], within: Sequence[Path] = ()) -> list[Source]:
+def resolve_inputs(
+    inputs: str | Path | Sequence[str | Path], within: Sequence[Path] = ()
+) -> list[Source]:
     """Return every file that the inputs name, each once, in the order they were named.
 
     One that cannot be used (a damaged archive, say) is there too, and says why when opened. With
@@ -60,7 +62,9 @@ def resolve(inputs: str | Path | Sequence[str | Path], within: Sequence[Path] = 
     """
     listed = [inputs] if isinstance(inputs, str | Path) else inputs
     if not isinstance(listed, Sequence) or not all(isinstance(p, str | Path) for p in listed):
-        raise UsageError(f"a path or a list of paths is expected, not {shorten(repr(inputs), 60)}")
+        raise UsageError(
+            f"a path or a list of paths is expected, not {shorten_text(repr(inputs), 60)}"
+        )
     names = list(dict.fromkeys(map(str, listed)))
     sources: dict[str, Source] = {}
     for name in names:
@@ -68,7 +72,7 @@ def resolve(inputs: str | Path | Sequence[str | Path], within: Sequence[Path] = 
             sources.setdefault(source.identity or f"{name}|{source.name}", source)
     if not sources:
         raise TraceError(f"{', '.join(names) or 'no path'}: no file that may be a trace")
-    return [replace(s, open=partial(guarded, s.name, s.open)) for s in sources.values()]
+    return [replace(s, open=partial(open_guarded, s.name, s.open)) for s in sources.values()]
 
 
 def locate_within(path: Path, folders: Sequence[Path]) -> Path | None:
@@ -81,7 +85,7 @@ def locate_within(path: Path, folders: Sequence[Path]) -> Path | None:
     return real if any(real.is_relative_to(folder.resolve()) for folder in folders) else None
 
 
-def head(source: Source) -> Head:
+def read_head(source: Source) -> Head:
     """Return the first bytes of a source, decompressed; blanks before them are passed over."""
     with source.open() as file, open_stream(file) as stream:
         data = stream.read(HEAD_BYTES)
@@ -128,11 +132,15 @@ def _named(name: str, within: tuple[Path, ...]) -> list[Source]:
     if name.startswith("file://"):
         name = unquote(urlsplit(name).path)
     if remote.is_url(name):
-        return [s for source in remote.sources(name, _may_be_trace) for s in _with_members(source)]
+        return [
+            s
+            for source in remote.list_remote_sources(name, _may_be_trace)
+            for s in _with_members(source)
+        ]
     try:
         return _local(name, Path(name).expanduser(), within)
     except OSError as error:
-        raise TraceError(f"{name}: {reason(error)}") from error
+        raise TraceError(f"{name}: {spell_reason(error)}") from error
     except RuntimeError:  # ~somebody without a home, or links in a circle
         raise TraceError(f"{name}: no such file or folder") from None
 
@@ -200,19 +208,19 @@ def _may_be_trace(name: str) -> bool:
 def _with_members(source: Source) -> list[Source]:
     """Return the source, or what it holds if it is an archive."""
     if source.name.endswith(_REPORTS):
-        return [broken(source.name, _NSIGHT.format(name=source.file_name))]
+        return [build_broken_source(source.name, _NSIGHT.format(name=source.file_name))]
     return _members(source) if archives.is_archive(source.name) else [source]
 
 
 def _members(source: Source) -> list[Source]:
-    within = [m for m in archives.members(source) if _may_be_trace(m.name)]
-    return within or [broken(source.name, "no file in it that may be a trace")]
+    within = [m for m in archives.list_members(source) if _may_be_trace(m.name)]
+    return within or [build_broken_source(source.name, "no file in it that may be a trace")]
 
 
 def _file(path: Path, within: tuple[Path, ...]) -> Source:
     resolved = locate_within(path, within) if within else path.resolve()
     if resolved is None:
-        return broken(printable(path), "leads out of the folders that may be read")
+        return build_broken_source(printable(path), "leads out of the folders that may be read")
     facts = resolved.stat()
     changed = f"{facts.st_mtime_ns}|{facts.st_ctime_ns}"  # the second cannot be set back
     identity = f"{printable(resolved)}|{facts.st_size}|{changed}|{facts.st_ino}"
@@ -232,4 +240,4 @@ def _spooled(name: str, pipe: BinaryIO) -> list[Source]:
     """Return a pipe, kept in a file: it has to be looked at before it is read."""
     kept = Spool.of(name, pipe.read, STDIN_LIMIT)
     source = Source(name, kept.open, kept.size)
-    return _members(source) if archives.starts_archive(head(source).data) else [source]
+    return _members(source) if archives.starts_archive(read_head(source).data) else [source]

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from htk.base.core.engine import core
+from htk.base.core.engine import load_core
 
 _LARGE_BYTES = 8 << 20  # a smaller table is not worth a file
 _SMALLEST_BYTES = 256 << 10  # nor is a smaller array
@@ -43,7 +43,7 @@ class Spill:
 def begin_writing(file: IO[bytes]) -> None:
     """Ask the system to write what a file holds, and do not wait for it: until then its pages are
     memory that nothing else can have. Where htk's compiled parts lack, it does so in its time."""
-    if compiled := core():
+    if compiled := load_core():
         compiled.begin_writing(file.fileno())
 
 
@@ -51,7 +51,7 @@ def why_arrays_stay() -> str | None:
     """Return why large arrays stay in memory, whatever they take together; None: they need not."""
     if not sys.platform.startswith("linux"):
         return "this system is not Linux"
-    return "htk's compiled parts were not installed" if core() is None else None
+    return "htk's compiled parts were not installed" if load_core() is None else None
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def arrays_in_files(folder: Path, budget_bytes: int) -> Iterator[None]:
     """Put NumPy's arrays that are made in the block, and columns being parsed, in files in the
     folder once large ones in memory take the budget together. Where the system or the disk does
     not allow it they stay in memory."""
-    compiled = core()
+    compiled = load_core()
     if compiled is None or why_arrays_stay() or not _is_made(folder):
         yield
         return

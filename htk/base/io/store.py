@@ -31,8 +31,8 @@ from htk.base.io.table_file import (
     ENDING,
     TableFolder,
     give_tables,
-    inside,
     is_ruin,
+    list_folder,
     read_tables,
     size_of,
     sizes_inside,
@@ -41,7 +41,7 @@ from htk.base.io.temporary import (
     STALE_S,
     TEMPORARY,
     is_given_up,
-    remove,
+    remove_path,
     temporary_folder,
     temporary_name,
 )
@@ -203,7 +203,7 @@ class Store:
         return len(folders) - len({*folders} & {*self._folders()})
 
     def _folders(self) -> Iterator[Path]:
-        for folder in inside(self.root):
+        for folder in list_folder(self.root):
             if not folder.name.startswith(TEMPORARY) and (folder / META).is_file():
                 yield folder
 
@@ -270,10 +270,10 @@ class Store:
         many bytes is left, with what is being written. Each folder is looked at once: there may be
         thousands, of dozens of files."""
         total = 0
-        for folder in inside(self.root):
+        for folder in list_folder(self.root):
             sizes = sizes_inside(folder)
             if is_given_up(folder, older_than_s):
-                remove(folder)
+                remove_path(folder)
             elif is_ruin(folder.name, sizes):
                 with suppress(OSError):
                     if time.time() - folder.stat().st_mtime >= older_than_s:
@@ -282,7 +282,7 @@ class Store:
                 unfinished = [name for name in sizes if name.startswith(TEMPORARY)]
                 for left in (folder / name for name in unfinished):
                     if is_given_up(left, older_than_s):
-                        remove(left)
+                        remove_path(left)
                         del sizes[left.name]
                 total += sum(sizes.values())
         return total

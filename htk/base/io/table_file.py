@@ -251,7 +251,7 @@ def _owner(key: str, name: str) -> bytes:
     return hashlib.sha256(f"{key}/{name}".encode()).digest()[:16]
 
 
-def inside(folder: Path) -> list[Path]:
+def list_folder(folder: Path) -> list[Path]:
     """Return what a folder holds; nothing, if another process removed it."""
     try:
         return list(folder.iterdir())

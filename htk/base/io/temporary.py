@@ -44,7 +44,7 @@ def is_given_up(path: Path, older_than_s: float = STALE_S) -> bool:
         return False
 
 
-def remove(path: Path) -> None:
+def remove_path(path: Path) -> None:
     """Remove a file or folder; what cannot be removed stays."""
     with suppress(OSError):
         if path.is_dir():

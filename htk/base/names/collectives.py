@@ -133,7 +133,7 @@ _CALL = re.compile(r"^(?:\w+::?)+|[ (<].*$")
 
 
 @lru_cache(maxsize=100_000)
-def annotated(name: str) -> CommRule | None:
+def parse_c10d_range(name: str) -> CommRule | None:
     """Collective and backend of a c10d range: `nccl:all_reduce`, `gloo:broadcast`, …"""
     match = _BACKEND.match(name)
     return CommRule(collective_type(match[2]), match[1]) if match else None

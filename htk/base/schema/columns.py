@@ -59,7 +59,7 @@ def heading_of(name: str) -> str:
     return f"{words} {statistic}".strip()
 
 
-def headings(names: Iterable[str]) -> dict[str, str]:
+def build_headings(names: Iterable[str]) -> dict[str, str]:
     """Return the headings of one table's columns; two that differ by their unit alone say of what
     they are: peak time, peak size."""
     words = {name: heading_of(name) for name in names}

@@ -5,7 +5,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from htk.base.core.humanize import shorten
+from htk.base.core.humanize import shorten_text
 from htk.base.errors import UsageError
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -20,11 +20,11 @@ def parse_bytes(text: str) -> int:
     """Return a size such as 4GB, 512MiB or 2000000 in bytes; units are powers of 1024."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", text, re.IGNORECASE)
     if match is None:
-        raise UsageError(f"memory {shorten(text)!r}: expected a size such as 4GB")
+        raise UsageError(f"memory {shorten_text(text)!r}: expected a size such as 4GB")
     size = float(match[1]) * _UNITS[match[2].upper()]
     if not _LEAST <= size <= _MOST:
         limits = f"the least is {_LEAST >> 20}MB, the most {_MOST >> 40}TB"
-        raise UsageError(f"memory {shorten(text)!r}: {limits}")
+        raise UsageError(f"memory {shorten_text(text)!r}: {limits}")
     return int(size)
 
 
@@ -34,7 +34,7 @@ def free_bytes(cgroup: Path = _CGROUP, proc: Path = _PROC) -> int:
     return min((bound for bound in bounds if bound is not None), default=_UNKNOWN)
 
 
-def release() -> None:
+def release_free_memory() -> None:
     """Give memory that is free within the process back to the system, where that can be done."""
     import pyarrow as pa
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from htk.base.core.extras import require
+from htk.base.core.extras import require_extra
 from htk.base.errors import AnalysisError
 from htk.base.mappings import Fields
 from htk.base.spread.mapper import TRIES, Answer, Item, Lost, in_order
@@ -21,7 +21,7 @@ class RayMapper:
     shares_memory = False
 
     def __init__(self, workers: int | None = None) -> None:
-        require("ray", "--on ray")
+        require_extra("ray", "--on ray")
         import ray
 
         self._ray: Any = ray

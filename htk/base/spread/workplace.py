@@ -92,7 +92,7 @@ def current_errand() -> Errand | None:
 
 
 @contextmanager
-def answering(errand: Errand) -> Iterator[None]:
+def announce_errand(errand: Errand) -> Iterator[None]:
     """Tell what runs in the block which question it answers."""
     token = _ERRAND.set(errand)
     try:

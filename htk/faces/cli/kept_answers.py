@@ -29,7 +29,7 @@ _CODE = Path(__file__).parents[2]
 _Stamp = tuple[str, int, int, int, int]  # path, size, times, inode
 
 
-def answered(argv: Sequence[str], run: Callable[[Sequence[str]], int]) -> int:
+def answer_or_run(argv: Sequence[str], run: Callable[[Sequence[str]], int]) -> int:
     """Print the answer kept for a command, else `run` it and keep what it prints."""
     stamps: list[list[_Stamp]] = []
     name = key(argv, stamps)
@@ -80,7 +80,7 @@ def _answers(command: str) -> bool:
     from htk.base import plugins
 
     name = command.replace("-", "_")
-    own = not any(plugins.added(group) for group in plugins.GROUPS)
+    own = not any(plugins.list_added(group) for group in plugins.GROUPS)
     return own and (name in ANALYSES or name == "summary")
 
 
@@ -138,7 +138,7 @@ def keep(name: str, text: str) -> None:
         _sweep(folder)
 
 
-def clear() -> None:
+def clear_kept_answers() -> None:
     """Forget every answer."""
     with suppress(OSError):
         for entry in os.scandir(cache_root() / FOLDER):

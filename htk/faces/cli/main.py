@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from htk.analyses import ANALYSES
-from htk.base.core.humanize import command_name, visible
+from htk.base.core.humanize import command_name, make_visible
 from htk.base.errors import AnalysisError, HtkError, UsageError
 from htk.faces.cli.commands import COMMANDS, GROUPS, load_command
 
@@ -35,7 +35,7 @@ class LazyGroup(click.Group):
             from difflib import get_close_matches
 
             near = get_close_matches(args[0].replace("_", "-"), self.list_commands(ctx), 3)
-            search = f"htk help {visible(args[0])} finds it in commands, questions and columns"
+            search = f"htk help {make_visible(args[0])} finds it in commands, questions and columns"
             hint = f"did you mean {', '.join(near)}?" if near else search
             hint = _SAID_OTHERWISE.get(args[0], hint)
             raise click.UsageError(f"No such command {args[0]!r}; {hint}", ctx) from error
@@ -77,9 +77,9 @@ def htk(ctx: click.Context, version: bool, verbose: bool) -> None:
     comes with htk.
     """
     if version:
-        from htk.faces.cli.commands.version import show
+        from htk.faces.cli.commands.version import show_version
 
-        show(verbose)
+        show_version(verbose)
     elif ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
@@ -88,7 +88,7 @@ def htk(ctx: click.Context, version: bool, verbose: bool) -> None:
 _OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 
-def run(argv: list[str]) -> int:
+def run_command_line(argv: list[str]) -> int:
     """Run a command; errors become one line and a documented exit code."""
     output = sys.stdout
     try:
@@ -109,7 +109,7 @@ def run(argv: list[str]) -> int:
         sys.stdout = None
         return 0
     except HtkError as error:
-        sys.stderr.write(f"htk: {visible(str(error))}\n")
+        sys.stderr.write(f"htk: {make_visible(str(error))}\n")
         return error.exit_code
     except MemoryError:
         return _too_little_memory()
@@ -119,7 +119,7 @@ def run(argv: list[str]) -> int:
         if error.filename is None and error.errno not in _OF_DISKS:
             return _our_fault(error)
         what = error.filename or "what was to be written is not whole"
-        sys.stderr.write(visible(f"htk: {what}: {error.strerror}") + "\n")
+        sys.stderr.write(make_visible(f"htk: {what}: {error.strerror}") + "\n")
         return UsageError.exit_code
     except Exception as error:
         return _our_fault(error)
@@ -142,7 +142,7 @@ def _our_fault(error: Exception) -> int:
     if os.environ.get("HTK_TRACEBACK"):
         raise error
 
-    what = visible(" ".join(str(error).split())[:300])
+    what = make_visible(" ".join(str(error).split())[:300])
     sys.stderr.write(
         f"htk: internal error: {type(error).__name__}: {what}; this is a bug in htk "
         "(HTK_TRACEBACK=1 shows where)\n"
@@ -152,11 +152,11 @@ def _our_fault(error: Exception) -> int:
 
 def analysis_command(name: str) -> click.Command:
     """Return the command of an analysis: its question, its options, and the common ones."""
-    from htk.analyses import find
+    from htk.analyses import find_analysis
     from htk.faces.cli.commands import common
     from htk.traces.trace.cut import OF_ACTIVITIES
 
-    analysis = find(name)
+    analysis = find_analysis(name)
     own = [_flag(option) for option in analysis.options.values()]
 
     def answer(paths: tuple[str, ...], **arguments: Any) -> None:

@@ -10,7 +10,7 @@ MOST_CHARACTERS = 60_000
 _MOST_TEXT = 400  # of one value
 
 
-def bounded(result: Result, rows: int, offset: int = 0) -> str:
+def bound_answer(result: Result, rows: int, offset: int = 0) -> str:
     """Return an answer as JSON of at most `MOST_CHARACTERS`, with as many of its rows as fit.
 
     Moments are told from the recording's start: what reads JSON in a host holds no more than 2**53.

@@ -18,7 +18,7 @@ class Guide(NamedTuple):
     write: Callable[[], str]
 
 
-def guides() -> Iterator[Guide]:
+def list_guides() -> Iterator[Guide]:
     """Yield the texts that a host may show its model."""
     yield Guide("htk://tables", "tables", "Tables and columns that `sql` reads", _list_tables)
     yield Guide("htk://edits", "edits", "Edits that `whatif` takes, by name", _list_edits)

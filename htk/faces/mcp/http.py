@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
-from htk.base.core.extras import require
+from htk.base.core.extras import require_extra
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -18,7 +18,7 @@ _App = Callable[[_Scope, Any, Any], Awaitable[None]]
 
 def serve(served: "MCPServer[None]", port: int, announce: Callable[[str], None]) -> None:
     """Serve until stopped; `announce` is told the address, which holds the token."""
-    require("mcp", "htk mcp --http")
+    require_extra("mcp", "htk mcp --http")
     import uvicorn
 
     from htk.faces.mcp.connections import make_protocol

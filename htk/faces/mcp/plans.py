@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from htk.answers.output.result import Result
 from htk.base.errors import UsageError
 from htk.base.mappings import Fields
-from htk.faces.mcp.answers import bounded
+from htk.faces.mcp.answers import bound_answer
 from htk.physics.hardware import gpu as of_catalogue
 from htk.physics.presets import decoder
 from htk.planning.plan.job import PlannedJob
 from htk.planning.plan.step import plan
-from htk.planning.plan.table import LABEL, MFU, plan_table, strategies
+from htk.planning.plan.table import LABEL, MFU, list_strategies, plan_table
 from htk.planning.serving.description import check_memory, describe_server
 from htk.planning.serving.server import Server
 from htk.planning.serving.steady import Load
-from htk.planning.serving.table import MAP_LABEL, map_table, mapped
+from htk.planning.serving.table import MAP_LABEL, map_loads, map_table
 
 _PLANNED = {"nodes": 1, "gpus_per_node": 8, "micro_batch": 1, "seq": 2048}
 _MOST_ROWS = 50
@@ -27,8 +27,10 @@ def plan_training(model: str, gpu: str, cluster: Mapping[str, int | float | str 
     _check_names(cluster, set(inspect.signature(PlannedJob).parameters))
     chosen: Fields = {**_PLANNED, **cluster}
     job = PlannedJob(decoder(model), of_catalogue(gpu), **chosen)
-    jobs = [job] if "strategy" in cluster else strategies(job)
-    return bounded(Result(LABEL, plan_table([plan(j) for j in jobs]), {"mfu": MFU}), _MOST_ROWS)
+    jobs = [job] if "strategy" in cluster else list_strategies(job)
+    return bound_answer(
+        Result(LABEL, plan_table([plan(j) for j in jobs]), {"mfu": MFU}), _MOST_ROWS
+    )
 
 
 def plan_server(
@@ -41,8 +43,8 @@ def plan_server(
     chosen: Fields = {**settings}
     server = Server(decoder(model), of_catalogue(gpu), **chosen)
     check_memory(server)
-    rows = map_table(mapped(server, [load], requests), None)
-    return bounded(Result(MAP_LABEL, rows, describe_server(server)), _MOST_ROWS)
+    rows = map_table(map_loads(server, [load], requests), None)
+    return bound_answer(Result(MAP_LABEL, rows, describe_server(server)), _MOST_ROWS)
 
 
 def _check_names(settings: Mapping[str, object], fields: set[str]) -> None:

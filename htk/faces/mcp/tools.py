@@ -4,15 +4,15 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any
 
-from htk.analyses import loaded
-from htk.answers.ask import ask
+from htk.analyses import load_analyses
+from htk.answers.ask import ask_trace
 from htk.base.core.analysis import Analysis, Option
 from htk.base.mappings import Fields
-from htk.faces.mcp.answers import bounded
+from htk.faces.mcp.answers import bound_answer
 from htk.faces.mcp.plans import plan_server, plan_training
 from htk.faces.mcp.traces import Traces
 from htk.planning.serving.steady import Load
-from htk.verdicts.comparison.differences import differences
+from htk.verdicts.comparison.differences import list_differences
 
 Tool = Callable[..., str]
 _MOST_FILES = 500
@@ -30,11 +30,11 @@ Job = Annotated[str | None, "Which of several jobs whose files lie together, by 
 _CHOOSING: Fields = {"ranks": Ranks, "steps": Steps, "cycles": Cycles, "job": Job}
 
 
-def tools(traces: Traces) -> Iterator[tuple[str, str, Tool]]:
+def list_tools(traces: Traces) -> Iterator[tuple[str, str, Tool]]:
     """Yield name, description and function of each tool."""
     for tool in _commands(traces):
         yield tool.__name__, inspect.getdoc(tool) or "", tool
-    for name, analysis in loaded():
+    for name, analysis in load_analyses():
         yield name, analysis.question, _of_analysis(name, analysis, traces)
 
 
@@ -45,8 +45,10 @@ def _of_analysis(name: str, analysis: Analysis[...], traces: Traces) -> Tool:
         options = {k: v for k, v in arguments.items() if k in analysis.options and v is not None}
         chosen = {name: arguments.get(name) for name in _CHOOSING}
         trace = traces.select(arguments["path"], **chosen)
-        return bounded(
-            ask(trace, name, **options), arguments.get("limit", LIMIT), arguments.get("offset", 0)
+        return bound_answer(
+            ask_trace(trace, name, **options),
+            arguments.get("limit", LIMIT),
+            arguments.get("offset", 0),
         )
 
     common: dict[str, tuple[Any, Any]] = {
@@ -84,7 +86,7 @@ def _commands(traces: Traces) -> list[Tool]:
         """What was recorded, what is missing for which question, and what is damaged?"""
         from htk.verdicts.overview import doctor as overview
 
-        return bounded(overview.doctor(traces.select(path, job=job)), 200)
+        return bound_answer(overview.check_recording(traces.select(path, job=job)), 200)
 
     def summary(
         path: Recording,
@@ -96,17 +98,19 @@ def _commands(traces: Traces) -> list[Tool]:
         """Where did the time go, and what should be looked at first?"""
         from htk.verdicts.overview import summary as overview
 
-        return bounded(overview.summary(traces.select(path, ranks, steps, cycles, job)), 100)
+        return bound_answer(
+            overview.summarise_trace(traces.select(path, ranks, steps, cycles, job)), 100
+        )
 
     def sql(
         path: Recording, query: str, job: Job = None, limit: Limit = LIMIT, offset: Offset = 0
     ) -> str:
         """What does an SQL query answer? Tables and analyses by name; one reading statement."""
-        from htk.verdicts.query.sql import query as answer
+        from htk.verdicts.query.sql import run_query as answer
         from htk.verdicts.query.worker import Limits
 
         answered = answer(traces.select(path, job=job), query, Limits(30.0, "2GB"))
-        return bounded(answered, limit, offset)
+        return bound_answer(answered, limit, offset)
 
     def diff(
         base: Recording,
@@ -118,7 +122,7 @@ def _commands(traces: Traces) -> list[Tool]:
         """What changed between two recordings, beyond noise?"""
         before = traces.select(base, job=job)
         after = traces.select(new, job=new_job or job)
-        return bounded(differences(before, after, n=n), 200)
+        return bound_answer(list_differences(before, after, n=n), 200)
 
     def whatif(
         path: Recording,
@@ -133,7 +137,7 @@ def _commands(traces: Traces) -> list[Tool]:
         asked = WhatIf(traces.select(path, job=job))
         for name, value in (edits or {}).items():
             asked = asked.change(name, value)
-        return bounded(asked.run(), 50)
+        return bound_answer(asked.run(), 50)
 
     def plan(
         model: Annotated[str, "Model: llama2-7b, gpt3-175b, …"],

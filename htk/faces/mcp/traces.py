@@ -10,7 +10,7 @@ from pathlib import Path
 
 from htk.base.core.humanize import parse_int_ranges
 from htk.base.errors import UsageError
-from htk.base.io.sources import locate_within, resolve
+from htk.base.io.sources import locate_within, resolve_inputs
 from htk.traces.trace.opening import SAMPLE, OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 
@@ -51,7 +51,7 @@ class Traces:
         inside = SAMPLE if path == "sample" else self.inside(path)
         within = () if path == "sample" else self.roots
         options = replace(self._options, job=job, within=within, confined=True)
-        files = tuple(source.identity for source in resolve(inside, options.within))
+        files = tuple(source.identity for source in resolve_inputs(inside, options.within))
         key = str(inside), job, files
         with self._turn:
             trace = self._open.get(key)

@@ -5,7 +5,7 @@ from html import escape
 from typing import Any
 
 from htk.answers.output.tokens import LIGHT
-from htk.base.core.extras import require
+from htk.base.core.extras import require_extra
 from htk.base.core.humanize import format_bytes, format_duration
 from htk.base.errors import HtkError
 from htk.base.mappings import Fields
@@ -39,9 +39,9 @@ _OF_SERVERS = (
 )
 
 
-def panel(trace: Trace) -> Any:
+def build_panel(trace: Trace) -> Any:
     """Return the panel: choices on the left, what they predict on the right."""
-    require("notebook", "the panel")
+    require_extra("notebook", "the panel")
     import ipywidgets as widgets
 
     start = WhatIf(trace)

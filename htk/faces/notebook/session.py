@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Never, Self
 
-from htk.analyses import ANALYSES, find
-from htk.answers.ask import ask
+from htk.analyses import ANALYSES, find_analysis
+from htk.answers.ask import ask_trace
 from htk.answers.output.result import Result
 from htk.answers.question import own_question
 from htk.base.core.humanize import parse_int_ranges
@@ -47,7 +47,7 @@ class Session(Questions, Trace):
         >>> htk.open("sample").ask("time_breakdown").shape[0]
         2
         """
-        return ask(self, name, **options)
+        return ask_trace(self, name, **options)
 
     def sql(self, query: str, *, seconds: float = 60.0, memory: str = "4GB") -> Result:
         """Return the rows of a read-only SQL query; tables and analyses are there by name.
@@ -61,7 +61,7 @@ class Session(Questions, Trace):
         >>> htk.open("sample").sql("select count(*) as n from kernels").to_pylist()
         [{'n': 1808}]
         """
-        from htk.verdicts.query.sql import query as answer
+        from htk.verdicts.query.sql import run_query as answer
         from htk.verdicts.query.worker import Limits
 
         return answer(self, query, Limits(seconds, memory))
@@ -80,10 +80,10 @@ class Session(Questions, Trace):
 
     def timeline(self) -> Any:
         """Return a notebook widget: all events on a timeline to zoom and search."""
-        from htk.faces.notebook.widget import timeline
+        from htk.faces.notebook.widget import build_timeline_widget
         from htk.traces.timeline.answers import TraceTimeline
 
-        return timeline(lambda aligned: TraceTimeline(self, aligned=aligned))
+        return build_timeline_widget(lambda aligned: TraceTimeline(self, aligned=aligned))
 
     def report(
         self, path: str | Path = "report.html", *, title: str | None = None, whatif: bool = True
@@ -100,13 +100,13 @@ class Session(Questions, Trace):
         >>> htk.open("sample").report(f"{folder}/run.md", whatif=False).name
         'run.md'
         """
-        from htk.faces.report.content import form_of, gathered
-        from htk.faces.report.write import write
+        from htk.faces.report.content import form_of, gather_report
+        from htk.faces.report.write import write_report
 
         form = form_of(None, str(path))
         name = title or Path(self.files[0].file).parent.name or "recording"
-        content = gathered(self, title=name, command=f'trace.report("{path}")', whatif=whatif)
-        write(content, form, str(path))
+        content = gather_report(self, title=name, command=f'trace.report("{path}")', whatif=whatif)
+        write_report(content, form, str(path))
         return Path(path)
 
     def log_to(
@@ -137,9 +137,9 @@ class Session(Questions, Trace):
         >>> set(htk.open("sample").summary()["part"].to_pylist()) >= {"time", "cause"}
         True
         """
-        from htk.verdicts.overview.summary import summary
+        from htk.verdicts.overview.summary import summarise_trace
 
-        return summary(self)
+        return summarise_trace(self)
 
     def doctor(self) -> Result:
         """Return what was recorded, what is missing for which question, and what is damaged.
@@ -148,9 +148,9 @@ class Session(Questions, Trace):
         >>> "state" in htk.open("sample").doctor().columns
         True
         """
-        from htk.verdicts.overview.doctor import doctor
+        from htk.verdicts.overview.doctor import check_recording
 
-        return doctor(self)
+        return check_recording(self)
 
     def diff(self, new: Trace, *, by: str = "all", n: int = 20) -> Result:
         """Return what changed from this recording to `new`, significant changes first.
@@ -166,9 +166,9 @@ class Session(Questions, Trace):
         True
         """
         from htk.traces.compare.items import kinds_called
-        from htk.verdicts.comparison.differences import differences
+        from htk.verdicts.comparison.differences import list_differences
 
-        return differences(self, new, kinds_called(by), n)
+        return list_differences(self, new, kinds_called(by), n)
 
     def diff_tree(self, new: Trace, *, n: int = 20) -> Result:
         """Return where the call trees of one step of this recording and of `new` differ.
@@ -188,9 +188,9 @@ class Session(Questions, Trace):
 
     def whatif_panel(self) -> Any:
         """Return notebook widgets that predict the step as their controls are moved."""
-        from htk.faces.notebook.panel import panel
+        from htk.faces.notebook.panel import build_panel
 
-        return panel(self)
+        return build_panel(self)
 
     def sel(
         self,
@@ -257,9 +257,9 @@ class Session(Questions, Trace):
         return f"<htk trace: {files}, ranks {ranks or 'unknown'}, {kernels:,} GPU activities>"
 
     def _repr_html_(self) -> str:
-        from htk.faces.notebook.session_card import card
+        from htk.faces.notebook.session_card import render_session_card
 
-        return card(self)
+        return render_session_card(self)
 
 
 def _listed(chosen: int | str | Sequence[int] | None) -> Sequence[int] | None:
@@ -294,7 +294,7 @@ _PUBLIC = (
 
 def bind_analysis(trace: Session, name: str) -> Callable[..., Result]:
     """Return an analysis as a function of its options; `help` of it tells these and its columns."""
-    analysis = find(name)
+    analysis = find_analysis(name)
 
     def answer(**options: Any) -> Result:
         return trace.ask(name, **options)
@@ -393,4 +393,4 @@ def run(trace: Trace | Inputs, name: str | Callable[..., Any], **options: Any) -
     6
     """
     asked = name if isinstance(name, str) else own_question(name)
-    return ask(trace if isinstance(trace, Trace) else open_trace(trace), asked, **options)
+    return ask_trace(trace if isinstance(trace, Trace) else open_trace(trace), asked, **options)

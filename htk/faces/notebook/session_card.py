@@ -6,22 +6,22 @@ import numpy as np
 
 from htk.answers.output import html
 from htk.answers.output.coverage_text import coverage_lines
-from htk.base.columns.arrow import numbers, valid
+from htk.base.columns.arrow import mark_valid, read_numbers
 from htk.base.core.humanize import format_bytes, format_duration, format_int_ranges
 from htk.base.errors import HtkError
-from htk.traces.trace.coverage import coverage
+from htk.traces.trace.coverage import describe_coverage
 from htk.traces.trace.trace import Trace
-from htk.verdicts.overview.summary import Verdict, verdict
+from htk.verdicts.overview.summary import Verdict, reach_verdict
 
 MOST_EVENTS = 3_000_000  # of a trace whose verdict is worked out to show it
 _MOST_FILES = 200
 _QUIET = "opacity:.7"
 
 
-def card(trace: Trace) -> str:
+def render_session_card(trace: Trace) -> str:
     """HTML that stands alone."""
     ranks = trace.tables["ranks"]
-    events = int(numbers(ranks["events"]).sum())
+    events = int(read_numbers(ranks["events"]).sum())
     verdict = _verdict(trace) if events <= MOST_EVENTS else None
     facts = [
         ("ranks", _ranks(trace)),
@@ -35,18 +35,18 @@ def card(trace: Trace) -> str:
         f"<br><b>{escape(value)}</b></td>"
         for name, value in facts
     )
-    notes = coverage_lines(coverage(trace, ("kernels",)))
+    notes = coverage_lines(describe_coverage(trace, ("kernels",)))
     footer = "".join(
         f'<div style="{_QUIET};font-size:12px">{escape(n.strip())}</div>' for n in notes
     )
-    return html.card(
+    return html.wrap_in_card(
         f"<b>htk trace</b>{_told(verdict)}<table><tr>{cells}</tr></table>{footer}{_files(trace)}"
     )
 
 
 def _verdict(trace: Trace) -> Verdict | None:
     try:
-        return verdict(trace)
+        return reach_verdict(trace)
     except HtkError:
         return None
 
@@ -68,8 +68,8 @@ def _told(verdict: Verdict | None) -> str:
 def _ranks(trace: Trace) -> str:
     """`0..7 of 8`."""
     logged = trace.tables["job_operations"]["rank"]
-    if not trace.ranks and valid(logged).any():
-        return format_int_ranges(np.unique(numbers(logged)[valid(logged)]).tolist())
+    if not trace.ranks and mark_valid(logged).any():
+        return format_int_ranges(np.unique(read_numbers(logged)[mark_valid(logged)]).tolist())
     if not trace.ranks:
         return "unknown"
     sizes = [v for v in trace.tables["ranks"]["world_size"].to_pylist() if v]
@@ -79,7 +79,7 @@ def _ranks(trace: Trace) -> str:
 def _steps(trace: Trace) -> str:
     for name in ("step_windows", "annotations", "job_operations"):
         steps = trace.tables[name]["step"]
-        numbered = np.unique(numbers(steps)[valid(steps)])
+        numbered = np.unique(read_numbers(steps)[mark_valid(steps)])
         if len(numbered):
             return format_int_ranges(numbered.tolist())
     return "none"
@@ -89,10 +89,10 @@ def _span(trace: Trace) -> str:
     rows = trace.tables["ranks"]
     start = rows["start_ns"]
     end = rows["end_ns"]
-    if not valid(start).any() or not valid(end).any():
+    if not mark_valid(start).any() or not mark_valid(end).any():
         return "–"
-    low = int(numbers(start)[valid(start)].min())
-    return format_duration(int(numbers(end)[valid(end)].max()) - low)
+    low = int(read_numbers(start)[mark_valid(start)].min())
+    return format_duration(int(read_numbers(end)[mark_valid(end)].max()) - low)
 
 
 def _files(trace: Trace) -> str:

@@ -4,24 +4,24 @@ from collections.abc import Callable
 from typing import Any
 
 from htk.answers.output.result import Result
-from htk.base.core.extras import require
+from htk.base.core.extras import require_extra
 from htk.base.errors import HtkError, UsageError
 from htk.base.mappings import Fields
 from htk.traces.timeline.answers import TraceTimeline
-from htk.traces.timeline.page import COMPONENT, script, style
+from htk.traces.timeline.page import COMPONENT, read_script, read_style
 from htk.traces.timeline.rows import RowsTimeline
 
 _PARTS = (*COMPONENT, "widget")
 
 
-def timeline(make: Callable[[bool], TraceTimeline]) -> Any:
+def build_timeline_widget(make: Callable[[bool], TraceTimeline]) -> Any:
     """Return the widget; `make` gives the timeline, its ranks' clocks aligned or not."""
-    require("notebook", "a timeline in a notebook")
+    require_extra("notebook", "a timeline in a notebook")
     import anywidget
 
     kinds: Fields = {
-        "_esm": script(*_PARTS) + "\nexport default { render: htkTimeline.widget };\n",
-        "_css": style(),
+        "_esm": read_script(*_PARTS) + "\nexport default { render: htkTimeline.widget };\n",
+        "_css": read_style(),
         "__repr__": lambda _: "timeline: run the cell to see it",
     }
     widget = type("TimelineWidget", (anywidget.AnyWidget,), kinds)()
@@ -38,7 +38,7 @@ def timeline(make: Callable[[bool], TraceTimeline]) -> Any:
 def timeline_of_rows(result: Result) -> Any:
     """Return the widget that shows the rows of an answer that have a start and an end."""
     rows = RowsTimeline(result.table, result.analysis.name)
-    return timeline(lambda _: rows)
+    return build_timeline_widget(lambda _: rows)
 
 
 class WidgetServer:

@@ -8,15 +8,15 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from importlib.util import find_spec
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.answers.output.result import Result
 from htk.base.core.version import VERSION
 from htk.base.errors import HtkError, UsageError
 from htk.base.mappings import Facts
-from htk.faces.report.lanes import LaneCells, lanes
+from htk.faces.report.lanes import LaneCells, select_lanes
 from htk.traces.trace.trace import Trace
 from htk.traces.trace.within_memory import within_memory
-from htk.verdicts.overview.summary import Verdict, verdict
+from htk.verdicts.overview.summary import Verdict, reach_verdict
 from htk.whatif.api import WhatIf
 from htk.whatif.label import BATCHES, SHARDINGS
 
@@ -102,7 +102,7 @@ class Report:
 
 
 @within_memory
-def gathered(
+def gather_report(
     trace: Trace, *, title: str, command: str, by: str = "kernel", whatif: bool = True
 ) -> Report:
     """Ask everything that a report tells; `by`: what rows of kernels stand for."""
@@ -118,10 +118,10 @@ def gathered(
         command,
         datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         versions(),
-        verdict(trace),
+        reach_verdict(trace),
         _devices(ranks.select(["rank", "device_name"]).to_pylist()),
         max((e or s for s, e in spans), default=0) - min((s for s, _ in spans), default=0),
-        lanes(trace),
+        select_lanes(trace),
         _whatifs(trace) if whatif else WhatIfs(None, None, "left out, as asked"),
         sections,
     )
@@ -136,7 +136,7 @@ def versions() -> dict[str, str]:
 def _asked(trace: Trace, name: str, by: str) -> Answered:
     options = {"by": by} if name == "kernel_top" else {}
     try:
-        result = ask(trace, name, **options)
+        result = ask_trace(trace, name, **options)
     except HtkError as error:
         return Answered(name, None, str(error))
     if not len(result):

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from htk.base.errors import UsageError
-from htk.faces.report.content import gathered
-from htk.faces.report.write import write
+from htk.faces.report.content import gather_report
+from htk.faces.report.write import write_report
 from htk.traces.trace.trace import Trace
-from htk.verdicts.overview.summary import Verdict, verdict
+from htk.verdicts.overview.summary import Verdict, reach_verdict
 
 _PREFIX = "htk/"
 
@@ -40,13 +40,13 @@ def log_to(trace: Trace, tracker: Any, *, step: int | None, report: bool) -> dic
     Returns the figures.
     """
     log = _logger(tracker)
-    summary = verdict(trace)
+    summary = reach_verdict(trace)
     values = figures(summary)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "htk_report.html")
         if report:
-            content = gathered(trace, title="", command="trace.log_to(…)", whatif=False)
-            write(content, "html", str(path))
+            content = gather_report(trace, title="", command="trace.log_to(…)", whatif=False)
+            write_report(content, "html", str(path))
         log(tracker, values, summary, path if report else None, step)
     return values
 

@@ -6,11 +6,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import codes_of, numbers, read_keys, read_times, truths, valid
+from htk.base.columns.arrow import (
+    codes_of,
+    mark_valid,
+    read_booleans,
+    read_keys,
+    read_numbers,
+    read_times,
+)
 from htk.base.columns.intervals import Spans
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Ints, Mask
-from htk.base.core.humanize import shorten
+from htk.base.core.humanize import shorten_text
 from htk.base.mappings import Fields
 from htk.quantities.derived.recorded import recorded_spans
 from htk.traces.trace.trace import Trace
@@ -53,7 +60,7 @@ class LaneCells:
         }
 
 
-def lanes(trace: Trace) -> LaneCells | None:
+def select_lanes(trace: Trace) -> LaneCells | None:
     """A step of median length on all ranks, else the whole recording; None without GPU work."""
     table = trace.tables["activities"]
     if not table.num_rows:
@@ -94,16 +101,16 @@ def lanes(trace: Trace) -> LaneCells | None:
 def _window(trace: Trace) -> tuple[str, int, int]:
     """Name, start and end of what is drawn."""
     steps = trace.tables["step_windows"]
-    complete = np.flatnonzero(valid(steps["step"]) & truths(steps["complete"]))
+    complete = np.flatnonzero(mark_valid(steps["step"]) & read_booleans(steps["complete"]))
     if not len(complete):
         windows = trace.tables["rank_windows"]
-        low = int(numbers(windows["start_ns"]).min())
-        high = int(numbers(windows["end_ns"]).max())
+        low = int(read_numbers(windows["start_ns"]).min())
+        high = int(read_numbers(windows["end_ns"]).max())
         return "The whole recording", low, high
-    step = np.stack([numbers(steps[c])[complete] for c in ("cycle", "step")], axis=1)
+    step = np.stack([read_numbers(steps[c])[complete] for c in ("cycle", "step")], axis=1)
     start, end = read_times(steps, complete)
     length = end - start
-    median = step[ordered(length)][len(length) // 2]
+    median = step[order_by(length)][len(length) // 2]
     of_step = (step == median).all(axis=1)
     return f"Step {median[1]}", int(start[of_step].min()), int(end[of_step].max())
 
@@ -127,7 +134,7 @@ def _cells(
     edges = low + (np.arange(2 * CELLS + 1) * (high - low)) // (2 * CELLS)
     middle = edges[1::2]
     edge = edges[::2]
-    order = ordered(start)
+    order = order_by(start)
     start = start[order]
     end = np.sort(end)
     code = code[order]
@@ -157,7 +164,7 @@ def _before(points: Ints, times: Ints) -> Ints:
 
 def _short(name: str) -> str:
     """Return a kernel's name without what every kernel's name has."""
-    short = shorten(name, _NAME)
+    short = shorten_text(name, _NAME)
     for prefix in ("ncclDevKernel_", "ncclKernel_", "void "):
         short = short.removeprefix(prefix)
     return short

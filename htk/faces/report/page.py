@@ -5,16 +5,16 @@ from html import escape
 
 from htk.answers.output.coverage_text import coverage_lines
 from htk.answers.output.figure_colours import classes_of, dark_of_light
-from htk.answers.output.figures import figure
-from htk.answers.output.html import asset, embedded, table
+from htk.answers.output.figures import draw_figure
+from htk.answers.output.html import embed_json, read_asset, render_table
 from htk.answers.output.plotting_library import packed_library
 from htk.answers.output.result import Result
 from htk.answers.output.tokens import FONT, MONO, css_classes, css_variables
-from htk.base.core.extras import require
-from htk.base.core.humanize import command_name, format_bytes, format_duration, sentence
+from htk.base.core.extras import require_extra
+from htk.base.core.humanize import command_name, format_bytes, format_duration, make_sentence
 from htk.faces.report.content import Answered, Report, Section
 from htk.faces.report.lanes import UNRECORDED
-from htk.faces.report.tiles import tiles
+from htk.faces.report.tiles import render_tiles
 from htk.whatif.label import BATCHES, SHARDINGS
 from htk.whatif.text import in_words
 
@@ -22,7 +22,7 @@ _PAGE_ROWS = 8
 _GAIN_OF_FULL_COLOUR = 40.0  # percent
 
 
-def page(report: Report) -> str:
+def render_report_page(report: Report) -> str:
     """Return the whole file."""
     parts = [
         _head(report),
@@ -36,11 +36,12 @@ def page(report: Report) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(report.title)} · htk</title>"
-        f"<style>{_colours()}{asset('table.css')}{asset('report.css', 'htk.faces.report')}</style>"
+        f"<style>{_colours()}{read_asset('table.css')}"
+        f"{read_asset('report.css', 'htk.faces.report')}</style>"
         "</head><body>"
         f"{_menu(report)}<main>{''.join(parts)}</main>"
         f"{_data(report)}"
-        f"<script>{asset('table.js')}{asset('report.js', 'htk.faces.report')}</script>"
+        f"<script>{read_asset('table.js')}{read_asset('report.js', 'htk.faces.report')}</script>"
         "</body></html>"
     )
 
@@ -68,7 +69,7 @@ def _menu(report: Report) -> str:
 def _head(report: Report) -> str:
     return (
         f'<header id="overview"><h1>{escape(report.title)}</h1>'
-        f'<p class="headline">{_lines(report.verdict.headline)}</p>{tiles(report)}</header>'
+        f'<p class="headline">{_lines(report.verdict.headline)}</p>{render_tiles(report)}</header>'
     )
 
 
@@ -111,10 +112,10 @@ def _causes(report: Report) -> str:
     for cause in verdict.causes:
         cost = cause.cost_in_words(verdict.total_ns)
         gain = f"<b>{escape(cost)}</b>" if cost else ""
-        shared = f"<p>{escape(sentence(cause.overlaps))}</p>" if cause.overlaps else ""
+        shared = f"<p>{escape(make_sentence(cause.overlaps))}</p>" if cause.overlaps else ""
         cards.append(
-            f"<li><h3>{escape(sentence(cause.finding).rstrip('.'))}{gain}</h3>"
-            f"<p>{escape(sentence(cause.evidence))}</p>{shared}"
+            f"<li><h3>{escape(make_sentence(cause.finding).rstrip('.'))}{gain}</h3>"
+            f"<p>{escape(make_sentence(cause.evidence))}</p>{shared}"
             f"<p class=advice>To try: {escape(cause.advice)}.</p></li>"
         )
     if not cards:
@@ -257,7 +258,7 @@ def _card(name: str, result: Result) -> str:
     command = f"htk {command_name(name)}"
     return (
         f'<article class="card"><h3>{escape(result.analysis.question)}<code>{command}</code></h3>'
-        f"{plot}{table(result, page=_PAGE_ROWS)}</article>"
+        f"{plot}{render_table(result, page=_PAGE_ROWS)}</article>"
     )
 
 
@@ -287,9 +288,9 @@ def _coverage(report: Report) -> str:
 
 def _data(report: Report) -> str:
     """Figures, timeline and the one copy of the plotting library, compressed."""
-    require("plot", "a report in HTML")
+    require_extra("plot", "a report in HTML")
     figures = {
-        a.name: figure(a.result.table, a.result.analysis.chart).to_json()
+        a.name: draw_figure(a.result.table, a.result.analysis.chart).to_json()
         for section in report.sections
         for a in section.answers
         if a.result is not None and a.result.analysis.chart is not None
@@ -297,8 +298,8 @@ def _data(report: Report) -> str:
     lanes = report.lanes.packed() if report.lanes else None
     library = b64encode(packed_library()).decode()
     return (
-        f'<script type="application/json" id="figures">{embedded(figures)}</script>'
-        f'<script type="application/json" id="dark-colours">{embedded(dark_of_light())}</script>'
-        f'<script type="application/json" id="lane-data">{embedded(lanes)}</script>'
+        f'<script type="application/json" id="figures">{embed_json(figures)}</script>'
+        f'<script type="application/json" id="dark-colours">{embed_json(dark_of_light())}</script>'
+        f'<script type="application/json" id="lane-data">{embed_json(lanes)}</script>'
         f'<script type="text/plain" id="plotly">{library}</script>'
     )

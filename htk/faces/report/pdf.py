@@ -24,7 +24,7 @@ def chromium() -> str:
     return browser
 
 
-def printed(html: str, output: Path) -> None:
+def print_to_pdf(html: str, output: Path) -> None:
     """Print a page to a file."""
     browser = chromium()
     with tempfile.TemporaryDirectory() as folder:

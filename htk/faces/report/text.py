@@ -15,7 +15,7 @@ SCHEMA = "htk.report/1"
 _ROWS = 10
 
 
-def markdown(report: Report) -> str:
+def render_report_markdown(report: Report) -> str:
     """Headline, causes, where the time goes; the rest folded."""
     verdict = report.verdict
     lines = [

@@ -8,7 +8,7 @@ from htk.base.core.humanize import format_duration
 from htk.faces.report.content import Report
 
 
-def tiles(report: Report) -> str:
+def render_tiles(report: Report) -> str:
     """Return the tiles: step, compute, exposed communication, idle, MFU, ranks and devices."""
     rendered = [_tile(*facts) for facts in _facts(report)]
     return f'<div class="tiles">{"".join(rendered)}</div>'

@@ -24,7 +24,7 @@ from htk.physics.op_costs import (
     serving,
     tables,
 )
-from htk.physics.op_costs.call import FALLBACK, Cost, Model, OperatorCall, Unrecorded, read
+from htk.physics.op_costs.call import FALLBACK, Cost, Model, OperatorCall, Unrecorded, read_call
 
 _FAMILIES = (
     elementwise,
@@ -81,7 +81,7 @@ def forward_name(name: str) -> str | None:
     return _FORWARD.get(name)
 
 
-def cost(
+def compute_call_cost(
     name: str, dims: str | None, types: str | None, values: str | None, unknown: str = FALLBACK
 ) -> CostOrReason:
     """Return the cost of a call, or why it is not known. `unknown`: type of tensors without one."""
@@ -90,7 +90,7 @@ def cost(
         return _untold(name)
     if dims is None:
         return "no shapes recorded"
-    call = read(name, dims, types, values, unknown)
+    call = read_call(name, dims, types, values, unknown)
     if call is None:
         return "shapes unreadable"
     cost = cost_of(model, call)
@@ -125,7 +125,7 @@ def served_cost(
         return _LENGTHS
     if dims is None:
         return "no shapes recorded"
-    call = read(name, dims, types, values, unknown)
+    call = read_call(name, dims, types, values, unknown)
     if call is None:
         return "shapes unreadable"
     return cost_of(lambda operator: serving.attention(operator, tokens), call)

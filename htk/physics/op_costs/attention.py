@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from htk.physics.op_costs.call import Cost, OperatorCall, Tensor, label
+from htk.physics.op_costs.call import Cost, OperatorCall, Tensor, label_type
 
 Layout = Literal["heads first", "tokens first"]
 Corner = Literal["top left", "bottom right"]
@@ -67,7 +67,7 @@ class Places:
     pages: int | None = None  # of a paged cache, whose lengths no shape tells
 
 
-def attention(call: OperatorCall, places: Places) -> Cost:
+def compute_attention_cost(call: OperatorCall, places: Places) -> Cost:
     """Return what a call costs whose arguments lie there."""
     if places.pages is not None and (table := call.maybe(places.pages)) and table.count:
         raise LookupError(f"{call.name}: the lengths in a paged cache are not recorded")
@@ -78,7 +78,9 @@ def attention(call: OperatorCall, places: Places) -> Cost:
     heads, head = _heads(q, places.layout)
     count, assumed = _pairs(call, places, q, k)
     cache = k.bytes + v.bytes
-    cost = work(q, cache, count * heads, head, v.shape[-1], places.backward, assumed)
+    cost = cost_attention_pairs(
+        q, cache, count * heads, head, v.shape[-1], places.backward, assumed
+    )
     return replace(cost, dims=_dims(q, k, places.layout))
 
 
@@ -97,7 +99,7 @@ def _dims(q: Tensor, k: Tensor, layout: Layout) -> tuple[tuple[str, int], ...]:
     )
 
 
-def work(
+def cost_attention_pairs(
     q: Tensor, cache: int, pairs_: int, head: int, value: int, backward: bool, assumed: str | None
 ) -> Cost:
     """Return the cost of that many pairs over all heads, with keys and values of `cache` bytes."""
@@ -105,15 +107,17 @@ def work(
     forward = 2 * pairs_ * (head + value)
     moved = q.bytes + cache + out
     if not backward:
-        return Cost(forward, moved, "attention", label(q.type), True, assumed=assumed)
+        return Cost(forward, moved, "attention", label_type(q.type), True, assumed=assumed)
     done = 2 * pairs_ * (3 * head + 2 * value)
     gradients = q.bytes + cache
     return Cost(
-        done, moved + out + gradients, "attention", label(q.type), True, 2 * forward, assumed
+        done, moved + out + gradients, "attention", label_type(q.type), True, 2 * forward, assumed
     )
 
 
-def ragged(queries: int, keys: int, sequences: int, longest: tuple[int, int], mask: Mask) -> int:
+def count_ragged_pairs(
+    queries: int, keys: int, sequences: int, longest: tuple[int, int], mask: Mask
+) -> int:
     """Return the pairs of one sequence of the longest lengths and of others that are alike."""
     rest = sequences - 1
     count = mask.pairs(*longest)
@@ -178,5 +182,5 @@ def _of_ragged(
         for most, total in zip(lengths, (queries, keys), strict=True)
     ]
     even = all(n * sequences == total for n, total in zip(longest, (queries, keys), strict=True))
-    count = ragged(queries, keys, sequences, (longest[0], longest[1]), mask)
+    count = count_ragged_pairs(queries, keys, sequences, (longest[0], longest[1]), mask)
     return count, None if even else "one sequence of the longest length, the others alike"

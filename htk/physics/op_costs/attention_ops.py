@@ -3,16 +3,23 @@
 from dataclasses import replace
 from functools import partial
 
-from htk.physics.op_costs.attention import Corner, Places, attention, mask_of, ragged, work
+from htk.physics.op_costs.attention import (
+    Corner,
+    Places,
+    compute_attention_cost,
+    cost_attention_pairs,
+    count_ragged_pairs,
+    mask_of,
+)
 from htk.physics.op_costs.call import Cost, Model, OperatorCall
 
 
 def _heads_first(causal: int, *, backward: bool = False) -> Model:
-    return partial(attention, places=Places("heads first", causal, backward=backward))
+    return partial(compute_attention_cost, places=Places("heads first", causal, backward=backward))
 
 
 def _tokens_first(places: Places) -> Model:
-    return partial(attention, places=places)
+    return partial(compute_attention_cost, places=places)
 
 
 # Two schemas of one name each: profilers do not record which overload ran. The quantized one has
@@ -24,12 +31,12 @@ _FLASH_FORWARD = Places("tokens first", 8, lengths=(3, 4), longest=(5, 6), windo
 def _flash(call: OperatorCall) -> Cost:
     quantized = max(len(call.arguments), len(call.values)) >= _QUANTIZED_ARGUMENTS
     causal = 7 if quantized else 4
-    return attention(call, Places("heads first", causal))
+    return compute_attention_cost(call, Places("heads first", causal))
 
 
 def _flash_forward(call: OperatorCall) -> Cost:
     quantized = call.maybe(11) is not None
-    return attention(
+    return compute_attention_cost(
         call, replace(_FLASH_FORWARD, windows=(14, 15)) if quantized else _FLASH_FORWARD
     )
 
@@ -50,10 +57,10 @@ def _paged_by_indices(call: OperatorCall) -> Cost:
         min(int(call.value(7, 0)) or keys, keys),
     )
     places = Places("tokens first", 12, "bottom right", windows=(13, 14))
-    count = ragged(queries, keys, sequences, longest, mask_of(call, places))
+    count = count_ragged_pairs(queries, keys, sequences, longest, mask_of(call, places))
     cache = keys * k.shape[-2] * (k.shape[-1] + v.shape[-1]) * k.element
     assumed = "one sequence of the longest length, the others alike"
-    return work(
+    return cost_attention_pairs(
         q, cache, count * heads, head, v.shape[-1], False, assumed if sequences > 1 else None
     )
 
@@ -148,7 +155,7 @@ MODELS: dict[str, Model] = {
     f"{_SDPA}cudnn_attention_backward": _heads_first(14, backward=True),
     "aten::_flash_attention_forward": _flash_forward,
     "aten::_cudnn_attention_forward": partial(
-        attention, places=Places("heads first", 10, lengths=(4, 5), longest=(6, 7))
+        compute_attention_cost, places=Places("heads first", 10, lengths=(4, 5), longest=(6, 7))
     ),
     "aiter::mha_batch_prefill": _paged_by_indices,
     **{name: _tokens_first(places) for name, places in _TOKENS_FIRST.items()},

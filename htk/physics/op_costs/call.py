@@ -128,7 +128,7 @@ class OperatorCall:
 Model = Callable[[OperatorCall], Cost]
 
 
-def read(
+def read_call(
     name: str, dims: str, types: str | None, values: str | None, unknown: str
 ) -> OperatorCall | None:
     """Return the call behind recorded texts; `unknown` is the type of tensors without one."""
@@ -151,11 +151,11 @@ def dtype_of(tensors: Sequence[Tensor]) -> str:
     return best.type
 
 
-def label(type_name: str) -> str:
+def label_type(type_name: str) -> str:
     return TYPES[type_name][1]
 
 
-def broadcast(shapes: Sequence[Shape]) -> Shape:
+def broadcast_shapes(shapes: Sequence[Shape]) -> Shape:
     rank = max(map(len, shapes), default=0)
     padded = [(1,) * (rank - len(s)) + s for s in shapes]
     return tuple(max(sizes) if 0 not in sizes else 0 for sizes in zip(*padded, strict=True))

@@ -16,7 +16,7 @@ from htk.physics.op_costs.call import (
     Shape,
     Tensor,
     Unrecorded,
-    label,
+    label_type,
 )
 
 
@@ -59,7 +59,7 @@ def _forward(call: OperatorCall, where: Where) -> Cost:
         moved = moved + bias.bytes
     inner = into.shape[-length - 1]
     dims = (("batch", batch), ("channels_in", inner), ("channels_out", channels))
-    return Cost(flops, moved, "convolution", label(into.type), matrix=True, dims=dims)
+    return Cost(flops, moved, "convolution", label_type(into.type), matrix=True, dims=dims)
 
 
 def _gradient_of_result(call: OperatorCall, into: Tensor) -> Tensor:
@@ -114,7 +114,7 @@ def _backward(call: OperatorCall) -> Cost:
     flops = once * (bool(asked[0]) + bool(asked[1]))
     if len(asked) > 2 and asked[2]:
         flops += gradient.count
-    return Cost(flops, moved, "convolution", label(into.type), matrix=True)
+    return Cost(flops, moved, "convolution", label_type(into.type), matrix=True)
 
 
 def _cudnn_backward(call: OperatorCall) -> Cost:
@@ -128,7 +128,7 @@ def _cudnn_backward(call: OperatorCall) -> Cost:
     parts = bool(asked[0]) + bool(asked[1])
     moved = parts * (into.bytes + gradient.bytes + weight.bytes)
     assumed = None if isinstance(mask, list) else "gradients of input and weight"
-    return Cost(parts * each, moved, "convolution", label(into.type), True, assumed=assumed)
+    return Cost(parts * each, moved, "convolution", label_type(into.type), True, assumed=assumed)
 
 
 def _one_gradient(call: OperatorCall, of_weight: bool, transposed: bool = False) -> Cost:
@@ -143,7 +143,7 @@ def _one_gradient(call: OperatorCall, of_weight: bool, transposed: bool = False)
     met = other.count if transposed else gradient.count
     moved = gradient.bytes + other.bytes + out * other.element
     flops = 2 * met * math.prod(weight[1:])
-    return Cost(flops, moved, "convolution", label(other.type), matrix=True)
+    return Cost(flops, moved, "convolution", label_type(other.type), matrix=True)
 
 
 def _conv(where: Where) -> Model:

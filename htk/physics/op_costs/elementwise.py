@@ -12,9 +12,9 @@ from htk.physics.op_costs.call import (
     Model,
     OperatorCall,
     Tensor,
-    broadcast,
+    broadcast_shapes,
     dtype_of,
-    label,
+    label_type,
 )
 
 # Operations for each element of the result.
@@ -48,25 +48,25 @@ def elementwise(call: OperatorCall, per_element: int = 1, result: str | None = N
     inputs = call.tensors
     if not inputs:
         raise LookupError(f"{call.name} has no tensors")
-    count = math.prod(broadcast([t.shape for t in inputs]))
+    count = math.prod(broadcast_shapes([t.shape for t in inputs]))
     kind = dtype_of(inputs)
     element = TYPES[result or kind][0]
     moved = sum(t.bytes for t in inputs) + count * element
-    return Cost(per_element * count, moved, "elementwise", label(kind))
+    return Cost(per_element * count, moved, "elementwise", label_type(kind))
 
 
 def written(call: OperatorCall) -> Cost:
     """Written first argument, read from the others: out, input, scale, …"""
     count = max(t.count for t in call.tensors)
     moved = sum(t.bytes for t in call.tensors)
-    return Cost(count, moved, "elementwise", label(dtype_of(call.tensors)))
+    return Cost(count, moved, "elementwise", label_type(dtype_of(call.tensors)))
 
 
 def _gated(call: OperatorCall) -> Cost:
     """out, input of twice its width: silu of one half times the other."""
     out = call.tensor(0)
     into = call.tensor(1)
-    return Cost(5 * out.count, out.bytes + into.bytes, "elementwise", label(into.type))
+    return Cost(5 * out.count, out.bytes + into.bytes, "elementwise", label_type(into.type))
 
 
 def _rotary(call: OperatorCall) -> Cost:
@@ -74,14 +74,16 @@ def _rotary(call: OperatorCall) -> Cost:
     turned: list[Tensor] = [t for t in call.tensors[1:3] if len(t.shape) > 1]
     count = sum(t.count for t in turned)
     moved = call.tensor(0).bytes + 2 * sum(t.bytes for t in turned)
-    return Cost(3 * count, moved, "elementwise", label(turned[0].type))
+    return Cost(3 * count, moved, "elementwise", label_type(turned[0].type))
 
 
 def _to_byte(call: OperatorCall) -> Cost:
     """Return each element to a byte, and a scale for each row."""
     into = call.tensor(0)
     rows = into.count // max(into.shape[-1], 1)
-    return Cost(2 * into.count, into.bytes + into.count + 4 * rows, "elementwise", label(into.type))
+    return Cost(
+        2 * into.count, into.bytes + into.count + 4 * rows, "elementwise", label_type(into.type)
+    )
 
 
 def _both(names: str, model: Model) -> dict[str, Model]:

@@ -5,14 +5,14 @@ n is the product of the lengths of the transformed axes. Numbers go in and come 
 
 import math
 
-from htk.physics.op_costs.call import Cost, Model, OperatorCall, Shape, Tensor, label
+from htk.physics.op_costs.call import Cost, Model, OperatorCall, Shape, Tensor, label_type
 
 
 def _work(
     call: OperatorCall, elements: int, lengths: Shape, per_element: float, moved: int
 ) -> Cost:
     flops = round(per_element * elements * math.log2(max(math.prod(lengths), 1)))
-    return Cost(flops, moved, "fft", label(call.tensor(0).type))
+    return Cost(flops, moved, "fft", label_type(call.tensor(0).type))
 
 
 def _axes(call: OperatorCall, into: Tensor) -> list[int]:

@@ -7,7 +7,7 @@ whose sizes the arguments do not tell.
 
 import re
 
-from htk.physics.op_costs.call import Cost, OperatorCall, dtype_of, label
+from htk.physics.op_costs.call import Cost, OperatorCall, dtype_of, label_type
 
 PATTERN = re.compile(r"triton_(?:poi|red|per|for|split_scan)_fused_(?P<ops>.*?)_?\d*$")
 _NAMES = (
@@ -24,5 +24,5 @@ def fused(call: OperatorCall) -> Cost:
     operators = [o for o in match["ops"].split("_") if o and o not in _NO_WORK]
     count = max(t.count for t in call.tensors)
     moved = sum(t.bytes for t in call.tensors)
-    kind = label(dtype_of(call.tensors))
+    kind = label_type(dtype_of(call.tensors))
     return Cost(max(len(operators), 1) * count, moved, "fused", kind)

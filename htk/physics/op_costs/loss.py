@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from htk.physics.op_costs.call import Cost, Model, OperatorCall, label
+from htk.physics.op_costs.call import Cost, Model, OperatorCall, label_type
 
 
 def _picked(call: OperatorCall) -> Cost:
@@ -10,7 +10,7 @@ def _picked(call: OperatorCall) -> Cost:
     scores = call.tensor(0)
     target = call.tensor(1)
     return Cost(
-        target.count, target.count * scores.element + target.bytes, "loss", label(scores.type)
+        target.count, target.count * scores.element + target.bytes, "loss", label_type(scores.type)
     )
 
 
@@ -18,27 +18,27 @@ def _picked_backward(call: OperatorCall) -> Cost:
     """Writes a gradient for every prediction."""
     scores = call.tensor(1)
     target = call.tensor(2)
-    return Cost(target.count, scores.bytes + target.bytes, "loss", label(scores.type))
+    return Cost(target.count, scores.bytes + target.bytes, "loss", label_type(scores.type))
 
 
 def _whole(call: OperatorCall, per_element: int) -> Cost:
     """Predictions and targets, to one number."""
     scores = call.tensor(0)
     moved = sum(t.bytes for t in call.tensors)
-    return Cost(per_element * scores.count, moved, "loss", label(scores.type))
+    return Cost(per_element * scores.count, moved, "loss", label_type(scores.type))
 
 
 def _whole_backward(call: OperatorCall, per_element: int) -> Cost:
     scores = call.tensor(1)
     moved = sum(t.bytes for t in call.tensors) + scores.bytes
-    return Cost(per_element * scores.count, moved, "loss", label(scores.type))
+    return Cost(per_element * scores.count, moved, "loss", label_type(scores.type))
 
 
 def _cross_entropy(call: OperatorCall) -> Cost:
     """Log-softmax and likelihood together."""
     scores = call.tensor(0)
     target = call.tensor(1)
-    return Cost(5 * scores.count, 2 * scores.bytes + target.bytes, "loss", label(scores.type))
+    return Cost(5 * scores.count, 2 * scores.bytes + target.bytes, "loss", label_type(scores.type))
 
 
 _WHOLE = {

@@ -3,19 +3,26 @@
 import math
 from dataclasses import replace
 
-from htk.physics.op_costs.call import Cost, Model, OperatorCall, Tensor, broadcast, label
+from htk.physics.op_costs.call import (
+    Cost,
+    Model,
+    OperatorCall,
+    Tensor,
+    broadcast_shapes,
+    label_type,
+)
 
 
-def product(a: Tensor, out: int, inner: int, others: int, bias: Tensor | None = None) -> Cost:
+def cost_product(a: Tensor, out: int, inner: int, others: int, bias: Tensor | None = None) -> Cost:
     """Return the cost of `out` results, each of `inner` products; `others`: bytes beside A and
     the result. What goes in as bytes comes out in 16 bits."""
-    packed = 2 if label(a.type) == "fp4" else 1
+    packed = 2 if label_type(a.type) == "fp4" else 1
     written = out * max(a.element, 2)
     is_complex = a.type.startswith("c10::complex")  # 4 products and 4 sums for one of each
     flops = 2 * out * inner * packed + (out if bias is not None else 0)
     flops = 8 * out * inner + (2 * out if bias is not None else 0) if is_complex else flops
     moved = a.bytes + others + written + (bias.bytes if bias is not None else 0)
-    return Cost(flops, moved, "gemm", label(a.type), matrix=True)
+    return Cost(flops, moved, "gemm", label_type(a.type), matrix=True)
 
 
 def _matmul(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Cost:
@@ -23,11 +30,11 @@ def _matmul(a: Tensor, b: Tensor, bias: Tensor | None = None) -> Cost:
     inner = a.shape[-1]
     if len(b.shape) == 1:
         rows = a.count // max(inner, 1)
-        return _sized(product(a, rows, inner, b.bytes, bias), 1, rows, 1, inner)
+        return _sized(cost_product(a, rows, inner, b.bytes, bias), 1, rows, 1, inner)
     rows = a.shape[-2] if len(a.shape) > 1 else 1
     columns = b.shape[-1]
-    batch = math.prod(broadcast([a.shape[:-2], b.shape[:-2]]))
-    cost = product(a, batch * rows * columns, inner, b.bytes, bias)
+    batch = math.prod(broadcast_shapes([a.shape[:-2], b.shape[:-2]]))
+    cost = cost_product(a, batch * rows * columns, inner, b.bytes, bias)
     return _sized(cost, batch, rows, columns, inner)
 
 
@@ -58,14 +65,14 @@ def _addmm(call: OperatorCall) -> Cost:
     return _matmul(call.tensor(1), call.tensor(2), _added(call))
 
 
-def linear(call: OperatorCall) -> Cost:
+def cost_linear(call: OperatorCall) -> Cost:
     """Return the cost of a linear layer, whose weights lie as [out, in]."""
     a = call.tensor(0)
     weight = call.tensor(1)
     rows = a.count // max(a.shape[-1], 1)
     bias = call.maybe(2)
     wanted = bias if bias is not None and bias.shape == weight.shape[:1] else None
-    cost = product(a, rows * weight.shape[0], a.shape[-1], weight.bytes, wanted)
+    cost = cost_product(a, rows * weight.shape[0], a.shape[-1], weight.bytes, wanted)
     return _sized(cost, 1, rows, weight.shape[0], a.shape[-1])
 
 
@@ -92,25 +99,25 @@ def _grouped_mm(call: OperatorCall) -> Cost:
     if len(a.shape) == 2 and len(b.shape) == 2:
         groups = max((t.count for t in offsets if len(t.shape) == 1), default=1)
         out = a.shape[0] * b.shape[1]
-        cost = product(a, out, a.shape[1], b.bytes)
+        cost = cost_product(a, out, a.shape[1], b.bytes)
         written = out * max(a.element, 2)
         return Cost(cost.flops, cost.bytes + (groups - 1) * written, "gemm", cost.dtype, True)
     if len(a.shape) == 3 and len(b.shape) == 2:  # columns shared out among the groups
-        return product(a, a.shape[1] * b.shape[1], a.shape[2], b.bytes)
+        return cost_product(a, a.shape[1] * b.shape[1], a.shape[2], b.bytes)
     rows = a.count // max(a.shape[-1], 1)
-    return product(a, rows * b.shape[-1], a.shape[-1], b.bytes)
+    return cost_product(a, rows * b.shape[-1], a.shape[-1], b.bytes)
 
 
 def _dot(call: OperatorCall) -> Cost:
     a = call.tensor(0)
-    return product(a, 1, a.count, call.tensor(1).bytes)
+    return cost_product(a, 1, a.count, call.tensor(1).bytes)
 
 
 def _outer(call: OperatorCall) -> Cost:
     base = _added(call)
     a = call.tensor(1)
     b = call.tensor(2)
-    return product(a, a.count * b.count, 1, b.bytes + (base.bytes if base is not None else 0))
+    return cost_product(a, a.count * b.count, 1, b.bytes + (base.bytes if base is not None else 0))
 
 
 def _addbmm(call: OperatorCall) -> Cost:
@@ -119,7 +126,7 @@ def _addbmm(call: OperatorCall) -> Cost:
     b = call.tensor(2)
     base = _added(call)
     summed = math.prod(b.shape[:-2])
-    return product(a, a.shape[-2] * b.shape[-1], summed * a.shape[-1], b.bytes, base)
+    return cost_product(a, a.shape[-2] * b.shape[-1], summed * a.shape[-1], b.bytes, base)
 
 
 MODELS: dict[str, Model] = {
@@ -128,7 +135,7 @@ MODELS: dict[str, Model] = {
     **dict.fromkeys(("aten::addmm", "aten::addmm_", "aten::baddbmm", "aten::baddbmm_"), _addmm),
     **dict.fromkeys(("aten::_addmm_activation", "aten::addmv", "aten::addmv_"), _addmm),
     **dict.fromkeys(("aten::addbmm", "aten::addbmm_"), _addbmm),
-    "aten::linear": linear,
+    "aten::linear": cost_linear,
     "aten::_scaled_mm": scaled_mm,
     "aten::_scaled_mm_v2": scaled_mm,
     **dict.fromkeys(

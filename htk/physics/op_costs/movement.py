@@ -2,13 +2,21 @@
 
 import math
 
-from htk.physics.op_costs.call import Cost, Model, OperatorCall, Tensor, broadcast, dtype_of, label
+from htk.physics.op_costs.call import (
+    Cost,
+    Model,
+    OperatorCall,
+    Tensor,
+    broadcast_shapes,
+    dtype_of,
+    label_type,
+)
 
 
 def _moved(call: OperatorCall, bytes_: int, kind: str | None = None) -> Cost:
     name = kind or dtype_of(call.tensors)
     assumed = "element type" if call.guessed else None
-    return Cost(0, bytes_, "copy", label(name), assumed=assumed)
+    return Cost(0, bytes_, "copy", label_type(name), assumed=assumed)
 
 
 def _copy(call: OperatorCall) -> Cost:
@@ -74,7 +82,7 @@ def _index_add(call: OperatorCall) -> Cost:
 
 def _picked(base: Tensor, indices: tuple[Tensor, ...]) -> int:
     """Return the elements that a list of indices picks, the first axes being indexed."""
-    where = math.prod(broadcast([i.shape for i in indices]))
+    where = math.prod(broadcast_shapes([i.shape for i in indices]))
     return where * math.prod(base.shape[len(indices) :])
 
 
@@ -90,7 +98,7 @@ def _index(call: OperatorCall) -> Cost:
 
 
 def _without_indices(moved: int, kind: str) -> Cost:
-    return Cost(0, moved, "copy", label(kind), assumed="bytes without those of the indices")
+    return Cost(0, moved, "copy", label_type(kind), assumed="bytes without those of the indices")
 
 
 def _index_put(call: OperatorCall) -> Cost:
@@ -119,7 +127,7 @@ def _embedding_bag(call: OperatorCall) -> Cost:
     bags = call.tensor(2)
     rows = index.count + bags.count
     moved = rows * weight.shape[-1] * weight.element + index.bytes + bags.bytes
-    return Cost(index.count * weight.shape[-1], moved, "copy", label(weight.type))
+    return Cost(index.count * weight.shape[-1], moved, "copy", label_type(weight.type))
 
 
 def _embedding_backward(call: OperatorCall) -> Cost:
@@ -128,7 +136,7 @@ def _embedding_backward(call: OperatorCall) -> Cost:
     index = call.tensor(1)
     written = int(call.value(2, 0)) * gradient.shape[-1] * gradient.element
     moved = gradient.bytes + index.bytes + written
-    return Cost(gradient.count, moved, "copy", label(gradient.type))
+    return Cost(gradient.count, moved, "copy", label_type(gradient.type))
 
 
 def _repeat(call: OperatorCall) -> Cost:

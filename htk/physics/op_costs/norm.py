@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from htk.physics.op_costs.call import Cost, Model, OperatorCall, label
+from htk.physics.op_costs.call import Cost, Model, OperatorCall, label_type
 
 # Layer norm: mean 1, variance 2, normalise 2, scale and shift 2; the others alike.
 _LAYER = 7
@@ -14,14 +14,16 @@ _LOG_SOFTMAX = 5
 def _forward(call: OperatorCall, per_element: int, family: str = "norm") -> Cost:
     into = call.tensor(0)
     others = sum(t.bytes for t in call.tensors[1:] if t.count < into.count)
-    return Cost(per_element * into.count, 2 * into.bytes + others, family, label(into.type))
+    return Cost(per_element * into.count, 2 * into.bytes + others, family, label_type(into.type))
 
 
 def _backward(call: OperatorCall, per_element: int, family: str = "norm") -> Cost:
     """Reads the gradient and what was kept of the forward; writes the gradient of the input."""
     gradient = call.tensor(0)
     others = sum(t.bytes for t in call.tensors)
-    return Cost(per_element * gradient.count, others + gradient.bytes, family, label(gradient.type))
+    return Cost(
+        per_element * gradient.count, others + gradient.bytes, family, label_type(gradient.type)
+    )
 
 
 def _softmax(call: OperatorCall, per_element: int) -> Cost:
@@ -29,7 +31,7 @@ def _softmax(call: OperatorCall, per_element: int) -> Cost:
     into = call.tensor(0)
     wide = call.value(2) is True and into.element == 2
     moved = into.bytes + into.count * (4 if wide else into.element)
-    return Cost(per_element * into.count, moved, "softmax", label(into.type))
+    return Cost(per_element * into.count, moved, "softmax", label_type(into.type))
 
 
 def _add_rms(call: OperatorCall) -> Cost:
@@ -38,7 +40,7 @@ def _add_rms(call: OperatorCall) -> Cost:
     residual = call.tensor(1)
     weight = call.tensor(2)
     moved = 2 * (into.bytes + residual.bytes) + weight.bytes
-    return Cost((_RMS + 1) * into.count, moved, "norm", label(into.type))
+    return Cost((_RMS + 1) * into.count, moved, "norm", label_type(into.type))
 
 
 def _rms_out(call: OperatorCall) -> Cost:
@@ -46,20 +48,20 @@ def _rms_out(call: OperatorCall) -> Cost:
     into = call.tensor(1)
     weight = call.tensor(2)
     moved = out.bytes + into.bytes + weight.bytes
-    return Cost(_RMS * into.count, moved, "norm", label(into.type))
+    return Cost(_RMS * into.count, moved, "norm", label_type(into.type))
 
 
 def _add_rms_out(call: OperatorCall) -> Cost:
     """result, input, residual, the new residual, weight: each once."""
     moved = sum(t.bytes for t in call.tensors)
-    return Cost((_RMS + 1) * call.tensor(0).count, moved, "norm", label(call.tensor(0).type))
+    return Cost((_RMS + 1) * call.tensor(0).count, moved, "norm", label_type(call.tensor(0).type))
 
 
 def _topk_softmax(call: OperatorCall) -> Cost:
     """Weights and numbers of the chosen experts, …, and the scores that they are chosen by."""
     scores = max(call.tensors, key=lambda t: t.count)
     moved = sum(t.bytes for t in call.tensors)
-    return Cost(_SOFTMAX * scores.count, moved, "softmax", label(scores.type))
+    return Cost(_SOFTMAX * scores.count, moved, "softmax", label_type(scores.type))
 
 
 def _group(call: OperatorCall) -> Cost:

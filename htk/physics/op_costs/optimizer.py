@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from htk.physics.op_costs.call import Cost, Model, OperatorCall, Tensor, label
+from htk.physics.op_costs.call import Cost, Model, OperatorCall, Tensor, label_type
 
 
 def _fused(call: OperatorCall, lists: int, per_element: int) -> Cost:
@@ -12,7 +12,7 @@ def _fused(call: OperatorCall, lists: int, per_element: int) -> Cost:
     moved = sum(t.bytes for tensors in read for t in tensors)
     moved += sum(t.bytes for n, tensors in enumerate(read) if n != 1 for t in tensors)
     return Cost(
-        per_element * count, moved, "optimizer", label(read[0][0].type), assumed="element type"
+        per_element * count, moved, "optimizer", label_type(read[0][0].type), assumed="element type"
     )
 
 
@@ -27,7 +27,7 @@ def foreach(call: OperatorCall) -> Cost:
     if not call.name.endswith("_norm"):
         moved += _bytes(first)
     each = 2 if "addc" in call.name or "lerp" in call.name or "norm" in call.name else 1
-    return Cost(each * count, moved, "optimizer", label(first[0].type), assumed="element type")
+    return Cost(each * count, moved, "optimizer", label_type(first[0].type), assumed="element type")
 
 
 def _bytes(tensors: tuple[Tensor, ...]) -> int:

@@ -3,7 +3,7 @@
 import math
 from functools import partial
 
-from htk.physics.op_costs.call import Cost, Model, OperatorCall, Shape, label
+from htk.physics.op_costs.call import Cost, Model, OperatorCall, Shape, label_type
 
 
 def _pool(call: OperatorCall, axes: int, indices: bool) -> Cost:
@@ -19,7 +19,7 @@ def _pool(call: OperatorCall, axes: int, indices: bool) -> Cost:
     )
     count = math.prod(into.shape[:-axes]) * math.prod(out)
     moved = into.bytes + count * (into.element + (8 if indices else 0))
-    return Cost(count * math.prod(kernel), moved, "pooling", label(into.type))
+    return Cost(count * math.prod(kernel), moved, "pooling", label_type(into.type))
 
 
 def _backward(call: OperatorCall) -> Cost:
@@ -28,7 +28,7 @@ def _backward(call: OperatorCall) -> Cost:
     into = call.tensor(1)
     index = sum(t.bytes for t in call.tensors[2:])
     moved = gradient.bytes + into.bytes + index
-    return Cost(max(gradient.count, into.count), moved, "pooling", label(into.type))
+    return Cost(max(gradient.count, into.count), moved, "pooling", label_type(into.type))
 
 
 def _resized(call: OperatorCall, axes: int, each: int) -> Cost:
@@ -39,7 +39,7 @@ def _resized(call: OperatorCall, axes: int, each: int) -> Cost:
         raise LookupError("the size is not recorded")
     out = math.prod(into.shape[:-axes]) * math.prod(size)
     moved = into.bytes + out * into.element
-    return Cost(each * max(into.count, out), moved, "pooling", label(into.type))
+    return Cost(each * max(into.count, out), moved, "pooling", label_type(into.type))
 
 
 def _sampled(call: OperatorCall) -> Cost:
@@ -50,7 +50,7 @@ def _sampled(call: OperatorCall) -> Cost:
     out = into.shape[1] * (places.count // max(axes, 1))
     each = _EACH_SAMPLE[axes]
     moved = into.bytes + places.bytes + out * into.element
-    return Cost(each * out, moved, "pooling", label(into.type))
+    return Cost(each * out, moved, "pooling", label_type(into.type))
 
 
 _EACH_SAMPLE = {2: 7, 3: 15}  # as upsampling

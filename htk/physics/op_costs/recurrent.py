@@ -6,7 +6,7 @@ beside that and is not counted.
 
 from functools import partial
 
-from htk.physics.op_costs.call import Cost, Model, OperatorCall, label
+from htk.physics.op_costs.call import Cost, Model, OperatorCall, label_type
 
 
 def _network(call: OperatorCall, hidden: int, both: int, backward: bool = False) -> Cost:
@@ -21,7 +21,7 @@ def _network(call: OperatorCall, hidden: int, both: int, backward: bool = False)
     held = sum(w.count for w in weights) * into.element
     moved = into.bytes + held + tokens * size * into.element
     times = 2 if backward else 1
-    return Cost(times * flops, times * moved, "recurrent", label(into.type), matrix=True)
+    return Cost(times * flops, times * moved, "recurrent", label_type(into.type), matrix=True)
 
 
 def _fused_cell(call: OperatorCall) -> Cost:
@@ -29,7 +29,7 @@ def _fused_cell(call: OperatorCall) -> Cost:
     gates = call.tensor(0)
     state = call.tensor(2)
     moved = sum(t.bytes for t in call.tensors) + 2 * state.bytes + gates.bytes
-    return Cost(6 * gates.count, moved, "recurrent", label(gates.type))
+    return Cost(6 * gates.count, moved, "recurrent", label_type(gates.type))
 
 
 def _selective_scan(call: OperatorCall) -> Cost:
@@ -38,7 +38,7 @@ def _selective_scan(call: OperatorCall) -> Cost:
     states = call.tensor(2).shape[-1]
     moved = sum(t.bytes for t in call.tensors) + u.bytes
     assumed = "nine operations for each element and state"
-    return Cost(9 * u.count * states, moved, "recurrent", label(u.type), assumed=assumed)
+    return Cost(9 * u.count * states, moved, "recurrent", label_type(u.type), assumed=assumed)
 
 
 def _causal_convolution(call: OperatorCall) -> Cost:
@@ -46,7 +46,7 @@ def _causal_convolution(call: OperatorCall) -> Cost:
     x = call.tensor(0)
     weight = call.tensor(1)
     moved = 2 * x.bytes + weight.bytes
-    return Cost(2 * x.count * weight.shape[-1], moved, "convolution", label(x.type))
+    return Cost(2 * x.count * weight.shape[-1], moved, "convolution", label_type(x.type))
 
 
 MODELS: dict[str, Model] = {

@@ -3,7 +3,7 @@
 import math
 from functools import partial
 
-from htk.physics.op_costs.call import Cost, Model, OperatorCall, label
+from htk.physics.op_costs.call import Cost, Model, OperatorCall, label_type
 
 _PLAIN = "sum nansum mean prod max min amax amin argmax argmin any all count_nonzero aminmax"
 _TWICE = "var std var_mean std_mean norm linalg_vector_norm logsumexp"
@@ -17,7 +17,7 @@ def _reduce(call: OperatorCall, per_element: int) -> Cost:
         moved = 3 * into.bytes
     else:
         moved = into.bytes + _left(call) * into.element
-    return Cost(per_element * into.count, moved, "reduction", label(into.type))
+    return Cost(per_element * into.count, moved, "reduction", label_type(into.type))
 
 
 def _left(call: OperatorCall) -> int:
@@ -34,7 +34,7 @@ def _left(call: OperatorCall) -> int:
 
 def _scan(call: OperatorCall) -> Cost:
     into = call.tensor(0)
-    return Cost(into.count, 2 * into.bytes, "reduction", label(into.type))
+    return Cost(into.count, 2 * into.bytes, "reduction", label_type(into.type))
 
 
 def _order(call: OperatorCall) -> Cost:
@@ -42,7 +42,7 @@ def _order(call: OperatorCall) -> Cost:
     into = call.tensor(0)
     row = into.shape[-1] if into.shape else 1
     compared = into.count * max(1, math.ceil(math.log2(max(row, 2))))
-    return Cost(compared, 2 * into.bytes + 8 * into.count, "reduction", label(into.type))
+    return Cost(compared, 2 * into.bytes + 8 * into.count, "reduction", label_type(into.type))
 
 
 def _counted(call: OperatorCall) -> Cost:
@@ -50,7 +50,7 @@ def _counted(call: OperatorCall) -> Cost:
     into = call.tensor(0)
     bins = call.value(1)
     most = bins if isinstance(bins, int) and not isinstance(bins, bool) else 0
-    return Cost(into.count, into.bytes + most * into.element, "reduction", label(into.type))
+    return Cost(into.count, into.bytes + most * into.element, "reduction", label_type(into.type))
 
 
 def _distances(call: OperatorCall) -> Cost:
@@ -59,7 +59,7 @@ def _distances(call: OperatorCall) -> Cost:
     b = call.tensor(1)
     out = a.count // max(a.shape[-1], 1) * b.shape[-2]
     moved = a.bytes + b.bytes + out * a.element
-    return Cost(3 * out * a.shape[-1], moved, "reduction", label(a.type))
+    return Cost(3 * out * a.shape[-1], moved, "reduction", label_type(a.type))
 
 
 MODELS: dict[str, Model] = {

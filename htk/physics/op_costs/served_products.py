@@ -4,8 +4,8 @@ Scales are small beside their operands and are counted only where the tensors ar
 weights are moved as they lie.
 """
 
-from htk.physics.op_costs.call import EXPERT_SIZES, Cost, Model, OperatorCall, Tensor, label
-from htk.physics.op_costs.matmul import linear, product, scaled_mm
+from htk.physics.op_costs.call import EXPERT_SIZES, Cost, Model, OperatorCall, Tensor, label_type
+from htk.physics.op_costs.matmul import cost_linear, cost_product, scaled_mm
 
 
 def _out_first(call: OperatorCall) -> Cost:
@@ -13,7 +13,7 @@ def _out_first(call: OperatorCall) -> Cost:
     out = call.tensor(0)
     a = call.tensor(1)
     b = call.tensor(2)
-    return product(a, out.count, a.shape[-1], b.bytes)
+    return cost_product(a, out.count, a.shape[-1], b.bytes)
 
 
 def _out_first_fp4(call: OperatorCall) -> Cost:
@@ -21,7 +21,7 @@ def _out_first_fp4(call: OperatorCall) -> Cost:
     out = call.tensor(0)
     a = call.tensor(1)
     b = call.tensor(2)
-    cost = product(a, out.count, 2 * a.shape[-1], b.bytes)
+    cost = cost_product(a, out.count, 2 * a.shape[-1], b.bytes)
     return Cost(cost.flops, cost.bytes, "gemm", "fp4", matrix=True)
 
 
@@ -29,7 +29,7 @@ def _fp4_linear(call: OperatorCall) -> Cost:
     """Return a [m, k/2] and B [n, k/2] of two numbers in a byte."""
     a = call.tensor(0)
     b = call.tensor(1)
-    cost = product(a, a.count // max(a.shape[-1], 1) * b.shape[0], 2 * a.shape[-1], b.bytes)
+    cost = cost_product(a, a.count // max(a.shape[-1], 1) * b.shape[0], 2 * a.shape[-1], b.bytes)
     return Cost(cost.flops, cost.bytes, "gemm", "fp4", matrix=True)
 
 
@@ -40,7 +40,7 @@ def _narrow_pair(call: OperatorCall) -> Cost:
     b = narrow[1]
     if a.shape[-1] != b.shape[-1]:
         raise LookupError(f"{call.name}: no two operands of one inner size")
-    return product(a, a.count // max(a.shape[-1], 1) * b.shape[0], a.shape[-1], b.bytes)
+    return cost_product(a, a.count // max(a.shape[-1], 1) * b.shape[0], a.shape[-1], b.bytes)
 
 
 def _marlin(call: OperatorCall) -> Cost:
@@ -53,7 +53,7 @@ def _marlin(call: OperatorCall) -> Cost:
     if columns is None:
         raise LookupError(f"{call.name}: its sizes are not recorded")
     packed = sum(t.bytes for t in call.tensors[1:])  # weights, scales, zeros
-    return product(a, m * columns, k, packed)
+    return cost_product(a, m * columns, k, packed)
 
 
 def _int4_packed(call: OperatorCall) -> Cost:
@@ -62,7 +62,7 @@ def _int4_packed(call: OperatorCall) -> Cost:
     packed = call.tensor(1)
     scales = call.tensor(3)
     rows = a.count // max(a.shape[-1], 1)
-    return product(a, rows * scales.shape[1], a.shape[-1], packed.bytes + scales.bytes)
+    return cost_product(a, rows * scales.shape[1], a.shape[-1], packed.bytes + scales.bytes)
 
 
 def _any_linear(call: OperatorCall) -> Cost:
@@ -71,7 +71,7 @@ def _any_linear(call: OperatorCall) -> Cost:
     x = wide[0]
     w = next(t for t in wide[1:] if t.shape[-1] == wide[0].shape[-1])
     rows = x.count // max(x.shape[-1], 1)
-    return product(x, rows * (w.count // max(w.shape[-1], 1)), x.shape[-1], w.bytes)
+    return cost_product(x, rows * (w.count // max(w.shape[-1], 1)), x.shape[-1], w.bytes)
 
 
 def _any_linear_backward(call: OperatorCall) -> Cost:
@@ -100,7 +100,7 @@ def _experts(call: OperatorCall) -> Cost:
     sizes = (tokens, hidden, inner, per_token, w1.shape[0], 8 * w1.element)
     is_told = inner < first and w1.shape[2] == hidden  # bytes of packed weights tell no format
     dims = tuple(zip(EXPERT_SIZES, sizes, strict=True)) if is_told else ()
-    return Cost(flops, moved, "moe", label(x.type), matrix=True, assumed=assumed, dims=dims)
+    return Cost(flops, moved, "moe", label_type(x.type), matrix=True, assumed=assumed, dims=dims)
 
 
 _SCALED = "sgl_kernel::fp8_scaled_mm sgl_kernel::int8_scaled_mm sgl_kernel::fp8_blockwise_scaled_mm"
@@ -125,7 +125,7 @@ _MARLIN = "_C::gptq_marlin_gemm _C::marlin_gemm sgl_kernel::gptq_marlin_gemm"
 FORWARD = {"_LinearBackward": "_Linear", "_LayerNormLinearBackward": "_LayerNormLinear"}
 MODELS: dict[str, Model] = {
     **dict.fromkeys(_SCALED.split(), scaled_mm),
-    **dict.fromkeys(_LINEAR.split(), linear),
+    **dict.fromkeys(_LINEAR.split(), cost_linear),
     **dict.fromkeys(_PAIRS.split(), _narrow_pair),
     **dict.fromkeys(_MARLIN.split(), _marlin),
     **dict.fromkeys(_EXPERTS.split(), _experts),

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from htk.base.names.server_ranges import RequestSums, read_server_range
-from htk.physics.op_costs.call import Cost, OperatorCall, label
+from htk.physics.op_costs.call import Cost, OperatorCall, label_type
 
 _ATTENTION = re.compile(
     r"unified_attention|paged_attention|_vllm_fa[23]_C::|flash_attn_3::(?:fwd|_flash_attn_forward)$"
@@ -93,4 +93,4 @@ def attention(call: OperatorCall, tokens: Tokens) -> Cost:
             *(("head_size", head), ("query_length", 1)),
             ("key_length", round(tokens.keys / tokens.queries)),
         )
-    return Cost(flops, moved, "attention", label(q.type), True, assumed=assumed, dims=dims)
+    return Cost(flops, moved, "attention", label_type(q.type), True, assumed=assumed, dims=dims)

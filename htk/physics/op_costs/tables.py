@@ -8,7 +8,7 @@ bags; else what the state of row-wise optimizers tells, which has one element fo
 
 from typing import NamedTuple
 
-from htk.physics.op_costs.call import Cost, Model, OperatorCall, dtype_of, label
+from htk.physics.op_costs.call import Cost, Model, OperatorCall, dtype_of, label_type
 
 _STATE = (20, 21)  # the optimizer's first moment, on the device and in unified memory
 _SCALES = 8  # bytes beside each row of FP8: its scale, padded
@@ -76,7 +76,7 @@ def _lookup(call: OperatorCall) -> Cost:
     flops = lookup.index.count * lookup.width * (2 if lookup.factors is not None else 1)
     assumed = "rows of mean width" if lookup.tables > 1 else None
     moved = round(read + 4 * lookup.bags * lookup.width)
-    return Cost(round(flops), moved, "embedding", label(lookup.weights.type), assumed=assumed)
+    return Cost(round(flops), moved, "embedding", label_type(lookup.weights.type), assumed=assumed)
 
 
 def _lookup_backward(call: OperatorCall) -> Cost:
@@ -94,12 +94,12 @@ def _lookup_backward(call: OperatorCall) -> Cost:
     flops = lookup.index.count * lookup.width
     flops += 4 * lookup.elements if optimizer != "Dense" else 0
     assumed = "arguments of the forward call; no row twice"
-    dtype = label(lookup.weights.type)
+    dtype = label_type(lookup.weights.type)
     return Cost(round(flops), round(moved), "embedding", dtype, assumed=assumed)
 
 
 def _moved(call: OperatorCall, moved: float) -> Cost:
-    return Cost(0, round(moved), "copy", label(dtype_of(call.tensors)))
+    return Cost(0, round(moved), "copy", label_type(dtype_of(call.tensors)))
 
 
 def _twice(call: OperatorCall) -> Cost:

@@ -32,7 +32,7 @@ class Certainty:
         return math.exp(self.factors[str(percent)] * self.sigma)
 
 
-def certainty(job: PlannedJob, comm_share: float = 1.0) -> Certainty:
+def estimate_plan_certainty(job: PlannedJob, comm_share: float = 1.0) -> Certainty:
     """Return how far a plan of this job may miss; `comm_share`: what all communication would take,
     of the step: a network that none checked makes no more than that unsure."""
     table = _table()

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from htk.physics.memory import memory, model_size
+from htk.physics.memory import compute_peak_memory, model_size
 from htk.planning.plan.job import PlannedJob
 
 _MOST_GPUS = 1 << 17
@@ -35,4 +35,4 @@ def _expert_group(job: PlannedJob) -> int:
 
 def _fits(job: PlannedJob, shards: int, copies: int) -> bool:
     layout = replace(job.layout, shards=shards, replicas=copies)
-    return memory(model_size(job.model), layout).total <= job.gpu.memory_bytes
+    return compute_peak_memory(model_size(job.model), layout).total <= job.gpu.memory_bytes

@@ -79,7 +79,7 @@ class SearchAnswer:
     too_large: int  # of those: that are likelier than not to run out of memory
 
 
-def search(
+def search_plans(
     job: PlannedJob,
     batch: int | None = None,
     planned_by: Callable[[PlannedJob], Plan] = plan,
@@ -103,7 +103,7 @@ def search(
     return SearchAnswer(tuple(fitting), front, tried, tried - len(fitting))
 
 
-def joined(answers: Sequence[SearchAnswer]) -> SearchAnswer:
+def join_searches(answers: Sequence[SearchAnswer]) -> SearchAnswer:
     """Return several searches, such as of several numbers of GPUs, as one."""
     plans = sorted((p for answer in answers for p in answer.plans), key=lambda p: p.step_ns)
     front = pareto_front([planned.memory.total for planned in plans])

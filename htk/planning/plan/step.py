@@ -4,11 +4,18 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from htk.physics.decoder import model_flops
-from htk.physics.memory import Memory, kept_of_layer, memory, model_size, p_oom, stage_memory
-from htk.planning.plan.certainty import Certainty, certainty
+from htk.physics.memory import (
+    Memory,
+    compute_peak_memory,
+    kept_of_layer,
+    model_size,
+    p_oom,
+    stage_memory,
+)
+from htk.planning.plan.certainty import Certainty, estimate_plan_certainty
 from htk.planning.plan.compute import PassTime, StageCompute, optimizer_ns
 from htk.planning.plan.job import SHARDED, PlannedJob, optimizer_bytes
-from htk.planning.plan.traffic import PlannedTransfer, transfers
+from htk.planning.plan.traffic import PlannedTransfer, list_transfers
 
 _HIDES = 0.8  # of the pass that gradients, or parameters, of a step travel behind
 _SLOWED = 0.2  # of communication that is hidden: what it takes from the products beside it
@@ -87,7 +94,7 @@ class Plan:
     @cached_property
     def certainty(self) -> Certainty:
         sent = sum(t.duration_ns for t in self.transfers)
-        return certainty(self.job, sent / self.step_ns)
+        return estimate_plan_certainty(self.job, sent / self.step_ns)
 
     def interval(self, percent: int) -> tuple[float, float]:
         """Return the ends of the 50 % or 90 % prediction interval of the step, in ns."""
@@ -96,12 +103,12 @@ class Plan:
 
     @cached_property
     def transfers(self) -> list[PlannedTransfer]:
-        return transfers(self.job)
+        return list_transfers(self.job)
 
     @cached_property
     def memory(self) -> Memory:
         """Return the memory of the fullest GPU."""
-        return memory(model_size(self.job.model), self.job.layout)
+        return compute_peak_memory(model_size(self.job.model), self.job.layout)
 
     def memory_of_stage(self, stage: int) -> Memory:
         return stage_memory(model_size(self.job.model), self.job.layout, stage)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from htk.base.columns.arrow import texts
+from htk.base.columns.arrow import build_texts
 from htk.base.core.chart import Bar
 from htk.base.core.label import Label
 from htk.base.errors import UsageError
@@ -103,7 +103,7 @@ PARTS_LABEL = Label(
 )
 
 
-def strategies(job: PlannedJob) -> list[PlannedJob]:
+def list_strategies(job: PlannedJob) -> list[PlannedJob]:
     """Return the job by each strategy that is usually compared."""
     return [replace(job, strategy=name) for name in COMPARED]
 
@@ -132,7 +132,7 @@ def rows_as(schema: pa.Schema, rows: Sequence[Fields]) -> pa.Table:
     """Return rows as a table of a schema. Raises for numbers that none holds."""
     try:
         columns = [
-            texts([str(r[f.name]) for r in rows])
+            build_texts([str(r[f.name]) for r in rows])
             if f.type == TEXT
             else pa.array([r[f.name] for r in rows], f.type)
             for f in schema

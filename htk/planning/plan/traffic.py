@@ -12,7 +12,7 @@ from functools import cached_property
 
 from htk.physics.collective_latency import hops_ns
 from htk.physics.network import Network
-from htk.physics.wire import Sharding, ledger
+from htk.physics.wire import Sharding, build_ledger
 from htk.planning.plan.job import SHARDED, PlannedJob
 
 
@@ -29,7 +29,7 @@ class PlannedTransfer:
     duration_ns: float  # all of them one after the other, exposed or not
 
 
-def transfers(job: PlannedJob) -> list[PlannedTransfer]:
+def list_transfers(job: PlannedJob) -> list[PlannedTransfer]:
     """Return all that a rank of an inner stage sends in a step."""
     return list(_Traffic(job).rows())
 
@@ -109,7 +109,7 @@ class _Traffic:
         sharding = self._sharding(ranks)
         batches = job.accumulation if job.strategy in SHARDED else 1
         trained = job.trained_share
-        sent = ledger(round(parameters), sharding, kept=round(kept), micro_batches=batches)
+        sent = build_ledger(round(parameters), sharding, kept=round(kept), micro_batches=batches)
         calls = layers * batches
         if sent.gather_wire:
             share = sent.forward_gather_input / sent.gather_input if sent.gather_input else 1.0

@@ -17,7 +17,7 @@ FIRST = "times to the first token"
 _OWN = "a network other than the catalogue's"
 
 
-def certainty(server: Server, first: bool = False) -> Certainty:
+def estimate_serving_certainty(server: Server, first: bool = False) -> Certainty:
     """Return how far the time for each token, or to the first one, may miss."""
     table = _table()
     own = server.fabric is not None or server.link_gbps is not None

@@ -3,7 +3,7 @@
 from htk.base.core.humanize import format_bytes, format_duration
 from htk.base.errors import UsageError
 from htk.base.mappings import Fields
-from htk.planning.serving.certainty import certainty
+from htk.planning.serving.certainty import estimate_serving_certainty
 from htk.planning.serving.server import Server
 
 
@@ -20,7 +20,7 @@ def check_memory(server: Server) -> None:
 def describe_server(server: Server) -> Fields:
     """Return what a plan of a server rests on, beside its table."""
     model = server.served
-    sure = certainty(server)
+    sure = estimate_serving_certainty(server)
     sizes = f"{model.name}, {model.parameters / 1e9:.2f} billion parameters"
     if model.active_parameters != model.parameters:
         sizes += f", {model.active_parameters / 1e9:.2f} active"

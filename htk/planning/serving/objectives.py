@@ -191,7 +191,7 @@ class _Apart:
         )  # fmt: skip
 
 
-def layouts(server: Server, load: Load, objective: Objective) -> Iterator[ServedLayout]:
+def list_served_layouts(server: Server, load: Load, objective: Objective) -> Iterator[ServedLayout]:
     """Yield the goodput of the replica on 1, 2, 4 … GPUs of a node, and of the best pair of those
     with prefill and decode apart."""
     widths = [t for t in _powers(server.gpus_per_node) if not server.model.heads % t]
@@ -207,7 +207,7 @@ def layouts(server: Server, load: Load, objective: Objective) -> Iterator[Served
         yield max(held, key=lambda g: g.requests_per_s_per_gpu)
 
 
-def under(best: ServedLayout, load: Load, objective: Objective) -> ServedLayout | None:
+def fit_to_limits(best: ServedLayout, load: Load, objective: Objective) -> ServedLayout | None:
     """Return the same layout, in the ratio that suits, under other limits."""
     if len(best.servers) == 1:
         return colocated(best.servers[0], load, objective)

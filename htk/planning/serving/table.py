@@ -12,9 +12,14 @@ from htk.base.mappings import Fields
 from htk.base.schema import BOOL, FLOAT64, INT64, TEXT, table
 from htk.planning.plan.certainty import Certainty
 from htk.planning.plan.table import rows_as
-from htk.planning.serving.certainty import certainty
+from htk.planning.serving.certainty import estimate_serving_certainty
 from htk.planning.serving.iteration import IterationWork
-from htk.planning.serving.objectives import Objective, ServedLayout, layouts, under
+from htk.planning.serving.objectives import (
+    Objective,
+    ServedLayout,
+    fit_to_limits,
+    list_served_layouts,
+)
 from htk.planning.serving.server import Server
 from htk.planning.serving.steady import Answering, Load, SteadyServer
 
@@ -94,11 +99,11 @@ class Mapped:
     first: Certainty
 
 
-def mapped(server: Server, loads: Sequence[Load], requests: Sequence[int]) -> list[Mapped]:
+def map_loads(server: Server, loads: Sequence[Load], requests: Sequence[int]) -> list[Mapped]:
     """Return each load's replica with each number of requests; without numbers, powers of two that
     fit and the largest that does."""
-    token = certainty(server)
-    first = certainty(server, first=True)
+    token = estimate_serving_certainty(server)
+    first = estimate_serving_certainty(server, first=True)
     cells = []
     for load in loads:
         steady = SteadyServer(server, load)
@@ -155,22 +160,22 @@ def cost(server: Server, tokens_per_s: float, gpus: int) -> float | None:
 
 
 def layouts_table(server: Server, load: Load, objective: Objective) -> pa.Table:
-    best = layouts(server, load, objective)
+    best = list_served_layouts(server, load, objective)
     return rows_as(LAYOUTS, [_layout(server, load, objective, goodput) for goodput in best])
 
 
-def slower(server: Server, objective: Objective) -> Objective:
+def tighten_objective(server: Server, objective: Objective) -> Objective:
     """Return the limits to plan for that nineteen of twenty such servers then hold."""
-    first = certainty(server, first=True).factor(90)
-    token = certainty(server, first=False).factor(90)
+    first = estimate_serving_certainty(server, first=True).factor(90)
+    token = estimate_serving_certainty(server, first=False).factor(90)
     return objective.tighter(first, token)
 
 
 def _surely(best: ServedLayout, load: Load, objective: Objective) -> float:
     """By the server that is less sure; as many GPUs of the ratio that then suits."""
-    limits = [slower(server, objective) for server in best.servers]
+    limits = [tighten_objective(server, objective) for server in best.servers]
     tightest = Objective(min(o.ttft_ns for o in limits), min(o.tpot_ns for o in limits))
-    least = under(best, load, tightest)
+    least = fit_to_limits(best, load, tightest)
     return least.requests_per_s_per_gpu * best.gpus if least else 0.0
 
 

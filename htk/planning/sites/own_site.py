@@ -40,7 +40,7 @@ def site_in_use(named: str | None = None) -> SiteInUse | None:
     return SiteInUse(read_site(path), path)
 
 
-def planner(here: SiteInUse | None) -> Callable[[PlannedJob], Plan]:
+def choose_planner(here: SiteInUse | None) -> Callable[[PlannedJob], Plan]:
     """Return what plans a job: models alone, or with a site's own figures."""
     if here is None:
         return plan

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from htk.base.core.humanize import pluralize
+from htk.base.core.humanize import pluralize_count
 from htk.physics.hardware import Gpu
 from htk.physics.kernel_time import LARGE_PRODUCTS
 from htk.physics.network import ACHIEVED, Fabric
 from htk.physics.site_rates import NARROWED, WITHIN, SiteByGpu, SiteRates
-from htk.planning.plan.certainty import Certainty, certainty
+from htk.planning.plan.certainty import Certainty, estimate_plan_certainty
 from htk.planning.plan.job import PlannedJob
 from htk.planning.plan.step import Parts, Plan
 
@@ -115,7 +115,7 @@ def step_factor(log_ratios: Sequence[float]) -> StepFactor:
     return StepFactor(mean, math.sqrt(square / (count - 1)) if count > 1 else 0.0, count)
 
 
-def posterior(factor: StepFactor, prior_sigma: float) -> tuple[float, float]:
+def compute_posterior(factor: StepFactor, prior_sigma: float) -> tuple[float, float]:
     """Return by what logarithm a plan moves at this site, and its standard deviation then."""
     within = WITHIN * prior_sigma**2
     common = prior_sigma**2 - within
@@ -132,12 +132,14 @@ class PlanAtSite(Plan):
     def __init__(self, job: PlannedJob, site: Site) -> None:
         self.figures = site.of(job.gpu)
         super().__init__(on_site(job, self.figures))
-        self._prior = certainty(job)  # what a site measured is no network as described
+        self._prior = estimate_plan_certainty(
+            job
+        )  # what a site measured is no network as described
         self._moved, self._sigma = 0.0, self._prior.sigma
         if self.figures.products is not None:
             self._sigma *= NARROWED
         if self.figures.steps is not None:
-            self._moved, self._sigma = posterior(self.figures.steps, self._sigma)
+            self._moved, self._sigma = compute_posterior(self.figures.steps, self._sigma)
 
     @cached_property
     def parts(self) -> Parts:
@@ -159,11 +161,11 @@ class PlanAtSite(Plan):
             if rate is not None:
                 words.append(
                     f"this site's {name} ({rate.ratio:.2f} of what is usual, "
-                    f"{pluralize(rate.recordings, 'recording')})"
+                    f"{pluralize_count(rate.recordings, 'recording')})"
                 )
         if figures.steps is not None:
             words.append(
-                f"{pluralize(figures.steps.steps, 'measured step')} of this site "
+                f"{pluralize_count(figures.steps.steps, 'measured step')} of this site "
                 f"({math.exp(figures.steps.log_mean):.2f} times their plans)"
             )
         if not words:

@@ -8,7 +8,7 @@ from typing import Any
 from htk.base.core.user_toml import read_toml
 from htk.base.core.whole_file import write_whole
 from htk.base.errors import UsageError
-from htk.physics.hardware import catalogue
+from htk.physics.hardware import load_catalogue
 from htk.planning.sites.site import GpuAtSite, Rate, Site, StepFactor
 
 _MOST_GPUS = 1000
@@ -52,7 +52,7 @@ def read_site(path: Path) -> Site:
 
 def _gpu(path: Path, name: str, entry: Any) -> GpuAtSite:
     where = f"{path}: [{name}]"
-    if name not in catalogue():
+    if name not in load_catalogue():
         raise UsageError(f"{where}: no GPU of the catalogue")
     if not isinstance(entry, dict) or set(entry) - {*_RATES, "steps"}:
         raise UsageError(f"{where}: {', '.join(_RATES)} and steps were expected")

@@ -15,17 +15,17 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import (
     codes_of,
-    matching,
+    mark_valid,
+    match_texts,
     number_or_null,
-    numbers,
     read_keys,
-    valid,
+    read_numbers,
     with_column,
 )
 from htk.base.columns.groups import Groups
 from htk.base.columns.nesting import FILE, files_of
-from htk.base.columns.order import ordered
-from htk.base.columns.segments import heads
+from htk.base.columns.order import order_by
+from htk.base.columns.segments import mark_heads
 from htk.base.columns.types import NONE, Ints, fill_none
 from htk.base.core.analysis import TablesLater
 from htk.base.schema import INT64
@@ -45,7 +45,7 @@ def captured_ops(
     captures = _captures(launches)
     if not captures:
         return op, call
-    launched_by = numbers(launch_links["op_row"], NONE)
+    launched_by = read_numbers(launch_links["op_row"], NONE)
     for replay, rows, capture in _matched(captures, _replays(kernels, kernel_links, launches)):
         op[rows] = launched_by[capture]
         call[rows] = replay
@@ -60,9 +60,11 @@ def links_of_captures(kernels: pa.Table, kernel_links: pa.Table, tables: TablesL
     captures = _captures(launches)
     if not captures:
         return kernel_links
-    linked = {name: numbers(kernel_links[name], NONE).copy() for name in ("launch_row", "op_row")}
-    operator = numbers(tables["launch_links"]()["op_row"], NONE)
-    has_python = valid(tables["launch_callers"]()["python_row"])
+    linked = {
+        name: read_numbers(kernel_links[name], NONE).copy() for name in ("launch_row", "op_row")
+    }
+    operator = read_numbers(tables["launch_links"]()["op_row"], NONE)
+    has_python = mark_valid(tables["launch_callers"]()["python_row"])
     for _, rows, capture in _matched(captures, _replays(kernels, kernel_links, launches)):
         replay = linked["launch_row"][rows]
         linked["launch_row"][rows] = np.where(has_python[capture], capture, replay)
@@ -80,19 +82,19 @@ def captured_calls(launches: pa.Table) -> Ints:
 
 def _captures(launches: pa.Table) -> dict[int, list[Ints]]:
     """Return the rows of the launches of each capture, of each rank, in order."""
-    begins = matching(launches["name"], lambda n: "BeginCapture" in n)
+    begins = match_texts(launches["name"], lambda n: "BeginCapture" in n)
     if not begins.any():
         return {}
-    ends = matching(launches["name"], lambda n: "EndCapture" in n)
-    nodes = matching(launches["name"], lambda n: bool(_NODE.search(n)))
+    ends = match_texts(launches["name"], lambda n: "EndCapture" in n)
+    nodes = match_texts(launches["name"], lambda n: bool(_NODE.search(n)))
     rank = _column(launches, "rank")
     cycle = _column(launches, "cycle")
     threads = [codes_of(launches[c])[0].astype(np.int64) for c in ("process", "thread")]
     lane = Groups.by_keys([rank, cycle, *threads]).group_ids
-    order = ordered(lane, numbers(launches["start_ns"]))
+    order = order_by(lane, read_numbers(launches["start_ns"]))
     change = begins[order].astype(np.int64) - ends[order]
     depth = np.cumsum(change)
-    first = heads(lane[order])
+    first = mark_heads(lane[order])
     inside = depth > (depth - change)[first][np.cumsum(first) - 1]  # than where its lane begins
     number = np.cumsum(begins[order])
     rows = order[inside & nodes[order]]
@@ -102,7 +104,7 @@ def _captures(launches: pa.Table) -> dict[int, list[Ints]]:
         if len(capture):
             by_rank.setdefault(int(rank[capture[0]]), []).append(capture)
     for several in by_rank.values():
-        several.sort(key=lambda launched: int(numbers(launches["start_ns"])[launched[0]]))
+        several.sort(key=lambda launched: int(read_numbers(launches["start_ns"])[launched[0]]))
     return by_rank
 
 
@@ -110,11 +112,11 @@ def _replays(
     kernels: pa.Table, kernel_links: pa.Table, launches: pa.Table
 ) -> dict[int, list[tuple[int, Ints]]]:
     """Calls that replay a graph and the rows of their activities, of each rank, in order."""
-    graph = matching(kernel_links["launch_by"], "graph".__eq__)
+    graph = match_texts(kernel_links["launch_by"], "graph".__eq__)
     rows = np.flatnonzero(graph)
-    call = numbers(kernel_links["launch_row"], NONE)[rows]
-    called = numbers(launches["start_ns"])[call]
-    order = ordered(called, call, numbers(kernels["start_ns"])[rows])
+    call = read_numbers(kernel_links["launch_row"], NONE)[rows]
+    called = read_numbers(launches["start_ns"])[call]
+    order = order_by(called, call, read_numbers(kernels["start_ns"])[rows])
     rows = rows[order]
     call = call[order]
     rank = _column(kernels, "rank")

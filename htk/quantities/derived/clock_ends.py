@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.names.collectives import SYNCHRONISING
-from htk.quantities.derived.clock_fit import FLOOR_NS, Ends, fit
+from htk.quantities.derived.clock_fit import FLOOR_NS, Ends, fit_clocks
 from htk.quantities.derived.collective_rows import CollectiveRows
 
 _MESSAGES = ("send", "recv", "send_recv")
@@ -59,7 +59,7 @@ def _ends(rows: CollectiveRows, match: Ints, ranks: Ints, chosen: Ints) -> Ends:
     """Return the ends of some rows, by their match."""
     process = np.searchsorted(ranks, rows.rank[chosen])
     collective = Groups.by_keys(match[chosen]).group_ids
-    order = ordered(collective, process)
+    order = order_by(collective, process)
     chosen = chosen[order]
     return Ends(collective[order], process[order], rows.start[chosen], rows.end[chosen], len(ranks))
 
@@ -86,13 +86,15 @@ def certain_ends(rows: CollectiveRows, certain_match: Ints) -> CertainEnds:
     return CertainEnds(common_ends(rows, certain_match, ranks), ranks)
 
 
-def contradicted(rows: CollectiveRows, match: Ints, guessed: Mask, certain: CertainEnds) -> Mask:
+def mark_contradicted(
+    rows: CollectiveRows, match: Ints, guessed: Mask, certain: CertainEnds
+) -> Mask:
     """Return the guessed matches that end at different times on the clocks of the certain ones."""
     nothing = np.zeros(len(match), bool)
     chosen = np.flatnonzero(guessed & (match != NONE) & rows.timed)
     if not len(certain.ends.count) or not len(chosen):
         return nothing
-    fitted = fit(certain.ends, np.arange(len(certain.ranks)))
+    fitted = fit_clocks(certain.ends, np.arange(len(certain.ranks)))
     shift, reference, drift = fitted.shifts()
     process = np.searchsorted(certain.ranks, rows.rank[chosen])
     end = rows.end[chosen]
@@ -106,7 +108,7 @@ def contradicted(rows: CollectiveRows, match: Ints, guessed: Mask, certain: Cert
     return nothing
 
 
-def impossible(rows: CollectiveRows, match: Ints, group: Ints, host: Ints) -> Mask:
+def mark_impossible(rows: CollectiveRows, match: Ints, group: Ints, host: Ints) -> Mask:
     """Return the matches in which one ends before another has begun, on the clock of their host.
 
     `group`, `host`: a number for each row (`NONE`: unknown). What a process is off all the time is

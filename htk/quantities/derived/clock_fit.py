@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Floats, Ints
 
 FLOOR_NS = 1000.0  # ends agree no better than this
@@ -116,7 +116,7 @@ class Fit:
         return self.zero[self.lead] - self.zero + fine, reference, drift
 
 
-def fit(ends: Ends, clock: Ints) -> Fit:
+def fit_clocks(ends: Ends, clock: Ints) -> Fit:
     """Fit an offset and a drift to each clock; `clock` is that of each process."""
     clocks = int(clock.max(initial=-1)) + 1
     zero = np.full(clocks, np.iinfo(np.int64).max)
@@ -193,7 +193,7 @@ class Blocks:
         sets = np.repeat(np.arange(len(size)), size)
         whose = np.empty(len(sets), np.int64)
         whose[position] = clock[ends.process]
-        order = ordered(sets, whose)  # several processes of a set may share a clock
+        order = order_by(sets, whose)  # several processes of a set may share a clock
         new = np.append(True, np.diff(sets[order]) != 0) | np.append(
             True, np.diff(whose[order]) != 0
         )

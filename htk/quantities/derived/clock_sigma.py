@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Floats, Ints, Mask
 from htk.quantities.derived.clock_fit import FLOOR_NS, PRIOR_DRIFT, Blocks, Ends, Fit
 
@@ -97,7 +97,7 @@ class _Noise:
         """The cluster of each row: one collective and clock, which the blocks' entry names."""
         entry = self.blocks.row_entry
         collective = self.ends.collective
-        order = ordered(collective, entry)
+        order = order_by(collective, entry)
         new = np.append(True, np.diff(collective[order]) != 0)
         new |= np.append(True, np.diff(entry[order]) != 0)
         cluster = np.empty(len(order), np.int64)
@@ -159,7 +159,7 @@ class _Noise:
         """The number of calls in a row that err alike and count as one observation: 1 + 2 Σ of
         their correlations."""
         chosen = np.flatnonzero(self._useful)
-        order = chosen[ordered(self._entry[chosen], self.since[self._collective[chosen]])]
+        order = chosen[order_by(self._entry[chosen], self.since[self._collective[chosen]])]
         scaled = (self._residual * self._weight / np.sqrt(self._variance))[order]
         entry = self._entry[order]
         power = float((scaled**2).mean()) if len(order) else 0.0
@@ -234,7 +234,7 @@ class _Noise:
             return 0.0
         sets = self.ends.member_sets[self.ends.collective[several]]
         process = self.ends.process[several]
-        order = ordered(sets, process)
+        order = order_by(sets, process)
         new = np.append(True, np.diff(sets[order]) != 0) | np.append(
             True, np.diff(process[order]) != 0
         )

@@ -13,13 +13,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.base.columns.arrow import boolean, build, matching, number, numbers, truths, valid
+from htk.base.columns.arrow import (
+    build_booleans,
+    build_numbers,
+    build_table,
+    mark_valid,
+    match_texts,
+    read_booleans,
+    read_numbers,
+)
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.base.schema import FLOAT64, INT32, INT64
 from htk.base.schema.comm import COLLECTIVE_MATCHES, RANK_CLOCKS
 from htk.quantities.derived.clock_ends import common_ends, with_ends_of_messages
-from htk.quantities.derived.clock_fit import FLOOR_NS, Ends, Fit, fit
+from htk.quantities.derived.clock_fit import FLOOR_NS, Ends, Fit, fit_clocks
 from htk.quantities.derived.clock_sigma import SIGNIFICANT, standard_errors
 from htk.quantities.derived.collective_rows import CollectiveRows
 from htk.quantities.derived.lateness import before_window, window_starts
@@ -27,7 +35,7 @@ from htk.quantities.derived.match import timed_columns
 from htk.quantities.derived.match_reasons import INCOMPARABLE, LACKING
 from htk.quantities.derived.recorded import recorded_hosts
 from htk.quantities.derived.unrecorded import short_of_members, with_undetermined
-from htk.quantities.derived.waits import NEVER, waits, without_waits
+from htk.quantities.derived.waits import NEVER, measure_waits, without_waits
 
 _PUSHES = 50
 _NEIGHBOURS_NS = 10_000  # ranks further apart than this are not taken to share a clock
@@ -36,7 +44,7 @@ _HOST_NS = 5_000  # processes of one host that are further apart than this do no
 
 def rank_clocks(collectives: pa.Table, collective_matches: pa.Table, ranks: pa.Table) -> pa.Table:
     """Return offset, drift and residual of each rank that took part in anything."""
-    profiled = matching(collectives["source"], "kineto".__eq__)
+    profiled = match_texts(collectives["source"], "kineto".__eq__)
     if (
         profiled.any() and not profiled.all()
     ):  # other records may count ranks within a communicator, on other clocks
@@ -45,15 +53,15 @@ def rank_clocks(collectives: pa.Table, collective_matches: pa.Table, ranks: pa.T
         collective_matches = collective_matches.filter(kineto_rows)
     rows = CollectiveRows(collectives)
     present = np.unique(rows.rank[rows.rank >= 0])
-    match = numbers(collective_matches["match"], NONE)
+    match = read_numbers(collective_matches["match"], NONE)
     ends = common_ends(rows, match, present)
-    fitted = fit(ends, np.arange(len(present)))
+    fitted = fit_clocks(ends, np.arange(len(present)))
     host = recorded_hosts(ranks)
     shared = _shared_clocks(ends, fitted, [host.get(r) for r in present.tolist()])
     with_messages = with_ends_of_messages(rows, match, present, ends, shared)
     ends = with_messages or ends
     if with_messages is not None or len(np.unique(shared)) < len(shared):
-        fitted = fit(ends, shared)
+        fitted = fit_clocks(ends, shared)
     return _described(ends, _pushed(ends, fitted), present)
 
 
@@ -75,18 +83,18 @@ def _described(ends: Ends, fitted: Fit, ranks: Ints) -> pa.Table:
     has_clock = (np.bincount(clock, seen, clocks) > 0)[clock]
     aligned = (np.bincount(fitted.lead, off, clocks) > 0)[fitted.lead]
     columns = [
-        number(ranks, INT32),
-        number(lowest[fitted.lead][clock], INT32, has_clock),
-        number(offset[clock], INT64, has_clock),
-        number(drift[clock] * 1e6, FLOAT64, has_clock),
-        number(reference[clock], INT64, has_clock),
-        number(residual, FLOAT64, seen > 0),
-        number(seen, INT64),
-        number(late, INT64),
-        number(lowest[clock], INT32, has_clock),
-        number(sigma[clock], FLOAT64, has_clock),
-        number(drift_sigma[clock] * 1e6, FLOAT64, has_clock),
-        boolean(aligned[clock] & has_clock),
+        build_numbers(ranks, INT32),
+        build_numbers(lowest[fitted.lead][clock], INT32, has_clock),
+        build_numbers(offset[clock], INT64, has_clock),
+        build_numbers(drift[clock] * 1e6, FLOAT64, has_clock),
+        build_numbers(reference[clock], INT64, has_clock),
+        build_numbers(residual, FLOAT64, seen > 0),
+        build_numbers(seen, INT64),
+        build_numbers(late, INT64),
+        build_numbers(lowest[clock], INT32, has_clock),
+        build_numbers(sigma[clock], FLOAT64, has_clock),
+        build_numbers(drift_sigma[clock] * 1e6, FLOAT64, has_clock),
+        build_booleans(aligned[clock] & has_clock),
     ]
     return pa.table(columns, schema=RANK_CLOCKS)
 
@@ -108,32 +116,32 @@ def aligned_matches(
 ) -> pa.Table:
     """Return the matches, with what depends on clocks on one clock where it is needed."""
     rows = CollectiveRows(collectives)
-    match = numbers(collective_matches["match"], NONE)
-    shift = corrections(rank_clocks, rows.rank, rows.start)
+    match = read_numbers(collective_matches["match"], NONE)
+    shift = compute_corrections(rank_clocks, rows.rank, rows.start)
     start = rows.start + shift
     end = rows.end + shift
     began = window_starts(rows, rank_windows)
     recorded = np.where(began == NEVER, rows.start, began)
     began = np.where(
-        began == NEVER, began, recorded + corrections(rank_clocks, rows.rank, recorded)
+        began == NEVER, began, recorded + compute_corrections(rank_clocks, rows.rank, recorded)
     )
     before = before_window(rows, match, start, began)
     comparable = _Comparable(rank_clocks, rows, recorded_hosts(ranks))
     compared = np.where(comparable.matches(match), match, NONE)
-    waited = waits(rows, compared, start, end)
+    waited = measure_waits(rows, compared, start, end)
     waited = without_waits(waited, comparable.cut_off())
-    short = short_of_members(rows, numbers(collective_matches["members_present"], 0), ranks)
-    lacking = matching(collective_matches["reason"], LACKING.__eq__)
+    short = short_of_members(rows, read_numbers(collective_matches["members_present"], 0), ranks)
+    lacking = match_texts(collective_matches["reason"], LACKING.__eq__)
     waited = with_undetermined(rows, waited, lacking, short, ranks)
     columns = {name: collective_matches[name] for name in COLLECTIVE_MATCHES.names}
     columns |= timed_columns(rows, compared, waited, before, start, end)
-    lost = ~waited.has_wait & valid(collective_matches["wait_ns"])
+    lost = ~waited.has_wait & mark_valid(collective_matches["wait_ns"])
     columns["reason"] = pc.if_else(pa.array(lost), INCOMPARABLE, collective_matches["reason"])
-    columns["before_window"] = boolean(before)
-    columns["clock_offset_ns"] = number(shift, INT64)
+    columns["before_window"] = build_booleans(before)
+    columns["clock_offset_ns"] = build_numbers(shift, INT64)
     sigma, has_sigma = _wait_sigma(rank_clocks, rows, match)
-    columns["wait_ns_sigma"] = number(sigma, INT64, has_sigma & waited.has_wait)
-    return build(COLLECTIVE_MATCHES, columns, rows.length)
+    columns["wait_ns_sigma"] = build_numbers(sigma, INT64, has_sigma & waited.has_wait)
+    return build_table(COLLECTIVE_MATCHES, columns, rows.length)
 
 
 class _Comparable:
@@ -143,7 +151,7 @@ class _Comparable:
     def __init__(self, clocks: pa.Table, rows: CollectiveRows, host_of: dict[int, str]) -> None:
         self.rows = rows
         places = _ClockRows(clocks, rows.rank)
-        lead = numbers(places.clocks["aligned_with"], NONE)[places.row]
+        lead = read_numbers(places.clocks["aligned_with"], NONE)[places.row]
         self.lead = np.where(places.has_clock, lead, NONE).astype(np.int64)
         self.nothing_compared = bool((self.lead == NONE).all())
         hosts = {host: code for code, host in enumerate(dict.fromkeys(host_of.values()))}
@@ -179,10 +187,10 @@ class _Comparable:
         return np.unique(met.call[~(same | unknown)])
 
 
-def corrections(clocks: pa.Table, rank: Ints, time: Ints) -> Ints:
+def compute_corrections(clocks: pa.Table, rank: Ints, time: Ints) -> Ints:
     """Return what to add to times of ranks, in ns, so that they are on one clock; 0 where the
     ranks' own clocks agree, and where it is unknown."""
-    aligned = truths(clocks["aligned"])
+    aligned = read_booleans(clocks["aligned"])
     if not aligned.any():
         return np.zeros(len(time), np.int64)
     places = _ClockRows(clocks, rank)
@@ -191,7 +199,7 @@ def corrections(clocks: pa.Table, rank: Ints, time: Ints) -> Ints:
 
 def recorded_times(clocks: pa.Table, rank: Ints, aligned: Ints) -> Ints:
     """Return what the ranks' own clocks showed at times on one clock: `corrections` taken back."""
-    is_aligned = truths(clocks["aligned"])
+    is_aligned = read_booleans(clocks["aligned"])
     if not is_aligned.any():
         return aligned
     places = _ClockRows(clocks, rank)
@@ -203,7 +211,7 @@ class _ClockRows:
     """The row of the clocks' table that tells of each rank."""
 
     def __init__(self, clocks: pa.Table, rank: Ints) -> None:
-        ranks = numbers(clocks["rank"])
+        ranks = read_numbers(clocks["rank"])
         if not len(ranks):
             ranks = np.full(1, NONE)
             clocks = pa.Table.from_pylist([{"rank": NONE}], schema=RANK_CLOCKS)
@@ -213,16 +221,16 @@ class _ClockRows:
 
     def shift(self, time: Ints) -> Ints:
         """Return what the fit adds to a time, whether or not that is needed."""
-        since = time - numbers(self.clocks["reference_ns"])[self.row]
-        drift = numbers(self.clocks["drift_ppm"])[self.row] * 1e-6
-        offset = numbers(self.clocks["offset_ns"])[self.row]
+        since = time - read_numbers(self.clocks["reference_ns"])[self.row]
+        drift = read_numbers(self.clocks["drift_ppm"])[self.row] * 1e-6
+        offset = read_numbers(self.clocks["offset_ns"])[self.row]
         return np.asarray(offset + np.rint(drift * since).astype(np.int64))
 
     def recorded(self, aligned: Ints) -> Ints:
         """Return the time to which the fit adds what makes this one of it."""
-        reference = numbers(self.clocks["reference_ns"])[self.row]
-        offset = numbers(self.clocks["offset_ns"])[self.row]
-        drift = numbers(self.clocks["drift_ppm"])[self.row] * 1e-6
+        reference = read_numbers(self.clocks["reference_ns"])[self.row]
+        offset = read_numbers(self.clocks["offset_ns"])[self.row]
+        drift = read_numbers(self.clocks["drift_ppm"])[self.row] * 1e-6
         since = aligned - offset - reference
         return np.asarray(reference + since - np.rint(since * drift / (1 + drift)).astype(np.int64))
 
@@ -241,15 +249,17 @@ def _wait_sigma(clocks: pa.Table, rows: CollectiveRows, match: Ints) -> tuple[In
         return sigma.astype(np.int64), has_sigma
     members = Groups.by_keys(match[chosen])
     row = places.row[chosen]
-    since = rows.start[chosen] - numbers(places.clocks["reference_ns"])[row]
-    drifted = numbers(places.clocks["drift_ppm_sigma"], 0.0)[row] * 1e-6 * since
-    own = np.hypot(numbers(places.clocks["offset_ns_sigma"], 0.0)[row], drifted)
-    left = np.where(truths(places.clocks["aligned"])[row], 0, places.shift(rows.start)[chosen])
+    since = rows.start[chosen] - read_numbers(places.clocks["reference_ns"])[row]
+    drifted = read_numbers(places.clocks["drift_ppm_sigma"], 0.0)[row] * 1e-6 * since
+    own = np.hypot(read_numbers(places.clocks["offset_ns_sigma"], 0.0)[row], drifted)
+    left = np.where(
+        read_booleans(places.clocks["aligned"])[row], 0, places.shift(rows.start)[chosen]
+    )
     apart = (members.max(left) - members.min(left))[members.group_ids].astype(np.float64)
     most = np.zeros(len(members))
     np.maximum.at(most, members.group_ids, own)
-    clock = numbers(places.clocks["clock"], NONE)[row]
-    lead = numbers(places.clocks["aligned_with"], NONE)[row]
+    clock = read_numbers(places.clocks["clock"], NONE)[row]
+    lead = read_numbers(places.clocks["aligned_with"], NONE)[row]
     one_clock = _equal(members, clock)
     combined = np.sqrt(own**2 + most[members.group_ids] ** 2 + apart**2)
     sigma[chosen] = np.where(one_clock, 0.0, combined)

@@ -13,13 +13,20 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.base.columns.align import aligned_positions
-from htk.base.columns.arrow import alphabetical, codes_of, matching, numbers, read_keys, valid
+from htk.base.columns.arrow import (
+    codes_of,
+    mark_valid,
+    match_texts,
+    rank_alphabetically,
+    read_keys,
+    read_numbers,
+)
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.segments import equal_runs
 from htk.base.columns.types import NO_TIME, NONE, Ints, Mask, fill_none
 from htk.base.core.stated_counts import RANK
-from htk.quantities.derived.messages import Meetings, meetings, peers_of_calls
+from htk.quantities.derived.messages import Meetings, find_meetings, peers_of_calls
 from htk.quantities.derived.unnamed_groups import stream_ordinals, unnamed_groups
 
 SILENT = ("wait", "split", "new_window")  # they move nothing
@@ -34,22 +41,22 @@ class CollectiveRows:
     def __init__(self, table: pa.Table, highest_rank: int | None = None) -> None:
         self.table = table
         self.length = table.num_rows
-        rank = numbers(table["rank"], NONE)
-        comm_rank = numbers(table["comm_rank"], NONE)
+        rank = read_numbers(table["rank"], NONE)
+        comm_rank = read_numbers(table["comm_rank"], NONE)
         self.rank = np.where(rank >= 0, rank, comm_rank).astype(np.int64)
         own_highest = int(self.rank.max(initial=-1))
         self.highest_rank = own_highest if highest_rank is None else highest_rank  # of all groups
-        self.cycle = numbers(table["cycle"], 0).astype(np.int64)
-        self.start = numbers(table["start_ns"], NO_TIME)
-        self.end = numbers(table["end_ns"], NO_TIME)
-        real = matching(table["timing"], lambda t: t in ("gpu", "cpu"))
+        self.cycle = read_numbers(table["cycle"], 0).astype(np.int64)
+        self.start = read_numbers(table["start_ns"], NO_TIME)
+        self.end = read_numbers(table["end_ns"], NO_TIME)
+        real = match_texts(table["timing"], lambda t: t in ("gpu", "cpu"))
         self.timed: Mask = real & (self.start > NO_TIME) & (self.end >= self.start)
         self.group_size = read_keys(table["group_size"])
         self.root = read_keys(table["root"])
         self.peer = read_keys(table["peer"])
-        self.seq = numbers(table["seq"], NONE)
+        self.seq = read_numbers(table["seq"], NONE)
         codes, names = codes_of(table["type"])
-        self.type = alphabetical(codes, names)
+        self.type = rank_alphabetically(codes, names)
         self.types = sorted(names.to_pylist())
         self.host_of: dict[int, str] = {}  # where matching is told them
 
@@ -71,13 +78,13 @@ class CollectiveRows:
     @cached_property
     def order(self) -> Ints:
         """Return the times that order a rank's calls: the true start, else the enqueue time."""
-        enqueue = numbers(self.table["enqueue_ns"], NO_TIME)
+        enqueue = read_numbers(self.table["enqueue_ns"], NO_TIME)
         return np.where(self.timed | (enqueue == NO_TIME), self.start, enqueue)
 
     @cached_property
     def size(self) -> Ints:
         """The bytes, of types whose members all give the same (`NONE`: unknown, or no check)."""
-        return np.where(self.is_type(*_SIZED), numbers(self.table["in_bytes"], NONE), NONE)
+        return np.where(self.is_type(*_SIZED), read_numbers(self.table["in_bytes"], NONE), NONE)
 
     @cached_property
     def step(self) -> Ints:
@@ -87,9 +94,9 @@ class CollectiveRows:
     @cached_property
     def meetings(self) -> Meetings:
         """Which calls exchange messages, where some exchange several."""
-        if not valid(self.table["messages"]).any():
+        if not mark_valid(self.table["messages"]).any():
             return Meetings(np.empty(0, np.int64), np.empty(0, np.int64))
-        return meetings(self.table, _ends_of_messages)
+        return find_meetings(self.table, _ends_of_messages)
 
     @cached_property
     def expected(self) -> Ints:
@@ -111,8 +118,8 @@ class CollectiveRows:
         name, _ = codes_of(self.table["group"])
         ranks = self._filled_ranks(source, name)
         comm = self.table["comm_hash"]
-        hashed = np.unique(numbers(comm, 0), return_inverse=True)[1].ravel()
-        hashed = np.where(valid(comm), hashed, NONE)
+        hashed = np.unique(read_numbers(comm, 0), return_inverse=True)[1].ravel()
+        hashed = np.where(mark_valid(comm), hashed, NONE)
         return Groups.by_keys([source, name, ranks, self.group_size, hashed]).group_ids
 
     def _filled_ranks(self, source: NDArray[np.int32], name: NDArray[np.int32]) -> Ints:
@@ -126,8 +133,8 @@ class CollectiveRows:
 
     @cached_property
     def unknown_group(self) -> Mask:
-        named = valid(self.table["group"]) | valid(self.table["comm_hash"])
-        return ~(named | valid(self.table["group_ranks"]))
+        named = mark_valid(self.table["group"]) | mark_valid(self.table["comm_hash"])
+        return ~(named | mark_valid(self.table["group_ranks"]))
 
     @cached_property
     def unnamed_group(self) -> Ints:
@@ -154,7 +161,7 @@ def number_by_order(slot: Ints, eligible: Mask, rows: CollectiveRows) -> None:
     if not len(chosen):
         return
     lane = _lanes(rows, chosen, rows.unnamed_group)
-    order = ordered(lane, rows.rank[chosen], rows.order[chosen])
+    order = order_by(lane, rows.rank[chosen], rows.order[chosen])
     chosen = chosen[order]
     lane = lane[order]
     rank = rows.rank[chosen]

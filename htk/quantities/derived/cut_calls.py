@@ -13,11 +13,19 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import build, matching, number, numbers, read_times, truths, with_column
+from htk.base.columns.arrow import (
+    build_numbers,
+    build_table,
+    match_texts,
+    read_booleans,
+    read_numbers,
+    read_times,
+    with_column,
+)
 from htk.base.columns.groups import row_of
-from htk.base.columns.intervals import Clipped, Spans, clip, intersect, union
+from htk.base.columns.intervals import Clipped, Spans, clip_spans, intersect_spans, merge_spans
 from htk.base.columns.nesting import Threads
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.mappings import NamedTables
 from htk.base.schema import INT64
@@ -28,7 +36,7 @@ RECORDING = "recording"
 STEPS = "steps"
 CUT_STEPS = "host steps"  # that were left in part
 
-_NOWHERE = union(np.empty(0, np.int64), np.empty(0, np.int64))
+_NOWHERE = merge_spans(np.empty(0, np.int64), np.empty(0, np.int64))
 Thread = tuple[str | None, str | None]  # its process, and its name there
 
 
@@ -44,26 +52,26 @@ class HostSpans:
         """When any of the threads is looked at."""
         every = [self.others, *self.of_thread.values()]
         start, end = (np.concatenate(side) for side in zip(*every, strict=True))
-        return union(start, end)
+        return merge_spans(start, end)
 
     def within(self, spans: Spans) -> "HostSpans":
         """Return the part of it that lies in spans."""
-        own = {thread: intersect(part, spans) for thread, part in self.of_thread.items()}
-        return HostSpans(intersect(self.others, spans), own)
+        own = {thread: intersect_spans(part, spans) for thread, part in self.of_thread.items()}
+        return HostSpans(intersect_spans(self.others, spans), own)
 
     def pieces(self, calls: pa.Table) -> Clipped:
         """Return the parts of calls that lie in the spans of their thread; one of no length lies
         where it begins."""
         start, end = read_times(calls)
         if not self.of_thread:
-            return clip(start, end, self.others.start, self.others.end)
+            return clip_spans(start, end, self.others.start, self.others.end)
         threads = Threads()
         thread = threads.of(calls)
-        parts = [clip(start[:0], end[:0], _NOWHERE.start, _NOWHERE.end)]
+        parts = [clip_spans(start[:0], end[:0], _NOWHERE.start, _NOWHERE.end)]
         for k, name in enumerate(threads.names):
             rows = np.flatnonzero(thread == k)
             spans = self.of_thread.get(name, self.others)
-            part = clip(start[rows], end[rows], spans.start, spans.end)
+            part = clip_spans(start[rows], end[rows], spans.start, spans.end)
             parts.append(part._replace(row=rows[part.row]))
         return Clipped(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
@@ -86,19 +94,19 @@ def cut_calls(calls: pa.Table, spans: HostSpans, uncut: Mask | None = None) -> p
         cut = ~uncut[row]
         kept = np.flatnonzero(uncut)
         row = np.append(row[cut], kept)
-        start = np.append(start[cut], numbers(calls["start_ns"])[kept])
-        end = np.append(end[cut], numbers(calls["end_ns"])[kept])
-    order = ordered(start, row)
+        start = np.append(start[cut], read_numbers(calls["start_ns"])[kept])
+        end = np.append(end[cut], read_numbers(calls["end_ns"])[kept])
+    order = order_by(start, row)
     rows = calls.take(pa.array(row[order]))
-    rows = with_column(rows, "start_ns", number(start[order], INT64))
-    return with_column(rows, "end_ns", number(end[order], INT64))
+    rows = with_column(rows, "start_ns", build_numbers(start[order], INT64))
+    return with_column(rows, "end_ns", build_numbers(end[order], INT64))
 
 
 def are_whole(calls: pa.Table, spans: HostSpans) -> Mask:
     """Return which calls lie in one span from begin to end."""
     part = spans.pieces(calls)
-    uncut = part.start == numbers(calls["start_ns"])[part.row]
-    uncut &= part.end == numbers(calls["end_ns"])[part.row]
+    uncut = part.start == read_numbers(calls["start_ns"])[part.row]
+    uncut &= part.end == read_numbers(calls["end_ns"])[part.row]
     are_uncut = np.zeros(calls.num_rows, bool)
     are_uncut[part.row[uncut]] = True
     return are_uncut
@@ -109,14 +117,16 @@ def recorded_by(
 ) -> tuple[Mask, Mask]:
     """Return which collectives an operator recorded, without GPU activity, and those of them whose
     operator is whole."""
-    on_gpu = row_of(numbers(read("kernels")["event"], NONE), numbers(collectives["event"], NONE))
+    on_gpu = row_of(
+        read_numbers(read("kernels")["event"], NONE), read_numbers(collectives["event"], NONE)
+    )
     ops = read("cpu_ops")
     is_whole = np.append(are_whole(ops, spans), False)
     by_operator = np.zeros(collectives.num_rows, bool)
     kept = by_operator.copy()
     for column in ("event", "op_event"):
-        event = numbers(collectives[column], NONE)
-        row = row_of(numbers(ops["event"], NONE), event)
+        event = read_numbers(collectives[column], NONE)
+        row = row_of(read_numbers(ops["event"], NONE), event)
         row[(event == NONE) | (on_gpu != NONE)] = NONE
         by_operator |= row != NONE
         kept |= is_whole[row] & (row != NONE)
@@ -128,7 +138,7 @@ def cut_tables(tables: NamedTables) -> dict[str, pa.Table]:
     spans = host_spans(tables["cut_windows"])
     cut = {name: cut_calls(tables[name], spans) for name in CALLS}
     ranges = tables["annotations"]
-    cut["annotations"] = cut_calls(ranges, spans, truths(ranges["on_gpu"]))
+    cut["annotations"] = cut_calls(ranges, spans, read_booleans(ranges["on_gpu"]))
     by_operator, kept = recorded_by(tables["collectives"], tables.__getitem__, spans)
     cut["collectives"] = tables["collectives"].filter(pa.array(kept | ~by_operator))
     return {**tables, **cut}
@@ -141,14 +151,14 @@ def host_spans(cut_windows: pa.Table) -> HostSpans:
     columns = (rows[name].to_pylist() for name in ("process", "thread", "start_ns", "end_ns"))
     for process, thread, start, end in zip(*columns, strict=True):
         spans.setdefault((process, thread), []).append((start, end))
-    unions = {name: union(*np.array(times, np.int64).T) for name, times in spans.items()}
+    unions = {name: merge_spans(*np.array(times, np.int64).T) for name, times in spans.items()}
     others = unions.pop((None, None), _NOWHERE)
     return HostSpans(others, unions)
 
 
 def windows_of(cut_windows: pa.Table, of: str) -> pa.Table:
     """Return the windows of one kind."""
-    return cut_windows.filter(pa.array(matching(cut_windows["of"], of.__eq__)))
+    return cut_windows.filter(pa.array(match_texts(cut_windows["of"], of.__eq__)))
 
 
 def with_passing(activities: pa.Table, passing: pa.Table) -> pa.Table:
@@ -156,5 +166,5 @@ def with_passing(activities: pa.Table, passing: pa.Table) -> pa.Table:
     if not passing.num_rows:
         return activities
     held = {name: passing[name] for name in activities.column_names if name in passing.column_names}
-    more = build(activities.schema, held, passing.num_rows)
+    more = build_table(activities.schema, held, passing.num_rows)
     return pa.concat_tables([activities, more]).unify_dictionaries()

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.base.columns.arrow import without
+from htk.base.columns.arrow import drop_fields
 from htk.base.mappings import Facts, Fields, NamedTables
 from htk.base.schema import CUT_WINDOWS, PASSING, STRING, TABLES
 
@@ -16,8 +16,8 @@ RECORDED = "recorded_tables"  # the fact that names the tables of which the whol
 BY_ACTIVITY = "activities_chosen"  # the fact that GPU activities were chosen by name or stream
 _FARTHEST_NS = 1 << 62  # what is farther is no time
 _TABLES = {
-    "cut_windows": without(CUT_WINDOWS, "rank", "cycle"),
-    "passing": without(PASSING, "rank", "cycle", "event"),
+    "cut_windows": drop_fields(CUT_WINDOWS, "rank", "cycle"),
+    "passing": drop_fields(PASSING, "rank", "cycle", "event"),
 }
 
 

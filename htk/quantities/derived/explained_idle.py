@@ -6,10 +6,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers, read_keys, read_times, valid
-from htk.base.columns.groups import Groups, hosts
-from htk.base.columns.order import ordered
-from htk.base.columns.segments import SegmentTimes, heads
+from htk.base.columns.arrow import codes_of, mark_valid, read_keys, read_numbers, read_times
+from htk.base.columns.groups import Groups, number_hosts
+from htk.base.columns.order import order_by
+from htk.base.columns.segments import SegmentTimes, mark_heads
 from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 from htk.quantities.derived.host_states import (
     ALLOCATION,
@@ -63,7 +63,7 @@ class Stalls:
         start = read_keys(table["start_ns"])
         end = read_keys(table["end_ns"])
         named = np.where(name < 0, len(names), name).astype(np.int64)
-        return cls(hosts(table), state, named, op, start, end, [*names.to_pylist(), None])
+        return cls(number_hosts(table), state, named, op, start, end, [*names.to_pylist(), None])
 
     def where(self, chosen: Mask) -> "Stalls":
         columns = (self.host, self.state, self.name, self.op, self.start, self.end)
@@ -75,7 +75,7 @@ def device_pieces(idle_causes: pa.Table) -> pa.Table:
     """Return the pieces of the idle time of whole devices, with what is asked of them."""
     wanted = ("rank", "cycle", "device", "gap_start_ns", "start_ns", "end_ns", "cause")
     columns = [name for name in wanted if name in idle_causes.column_names]
-    return idle_causes.select(columns).filter(pa.array(~valid(idle_causes["stream"])))
+    return idle_causes.select(columns).filter(pa.array(~mark_valid(idle_causes["stream"])))
 
 
 class Explained(NamedTuple):
@@ -85,7 +85,7 @@ class Explained(NamedTuple):
     idle_ns: Ints
 
 
-def explained(stalls: Stalls, pieces: pa.Table) -> Explained:
+def explain_idle(stalls: Stalls, pieces: pa.Table) -> Explained:
     """Return the stall that explains each piece of the idle time of devices, and how much of it.
 
     A piece that lies in a stall is that stall's. Where the GPU ran dry during a blocking call, the
@@ -93,13 +93,13 @@ def explained(stalls: Stalls, pieces: pa.Table) -> Explained:
     without it the host would have been so much earlier. The rest is what the host did then.
     """
     start, end = read_times(pieces)
-    host = hosts(pieces)
+    host = number_hosts(pieces)
     codes, causes = codes_of(pieces["cause"])
     state = np.array([*(_state_of(c) for c in causes.to_pylist()), -1], np.int64)[codes]
     state = np.where((state == OPERATOR) & (end - start < LONG_NS), -1, state)
     follows = np.array([*(c in _AFTER for c in causes.to_pylist()), False], bool)[codes]
     stall = _during(stalls, host, state, start, end)
-    dry = numbers(pieces["gap_start_ns"])
+    dry = read_numbers(pieces["gap_start_ns"])
     drained = _during(stalls, host, np.full(len(host), SYNC), dry, dry + 1)
     of_operator = (stall >= 0) & (state == OPERATOR)
     idle = np.where(stall >= 0, end - start, 0)
@@ -113,16 +113,16 @@ def explained(stalls: Stalls, pieces: pa.Table) -> Explained:
 def _within_block(stalls: Stalls, pieces: pa.Table, drained: Ints, idle: Ints, after: Mask) -> Ints:
     """Return how much of each piece the call explains in which its gap began: what it blocked, less
     what was idle meanwhile, spent on the pieces in order of time."""
-    host = hosts(pieces)
+    host = number_hosts(pieces)
     device = read_keys(pieces["device"])
     start, end = read_times(pieces)
-    gap = Groups.by_keys(np.stack([host, device, numbers(pieces["gap_start_ns"])], axis=1))
+    gap = Groups.by_keys(np.stack([host, device, read_numbers(pieces["gap_start_ns"])], axis=1))
     blocked = take_or(stalls.end - stalls.start, drained, 0)
     left = np.maximum(blocked - gap.sum(idle)[gap.group_ids], 0)
-    order = ordered(gap.group_ids, start)
+    order = order_by(gap.group_ids, start)
     length = np.where(after, end - start, 0)[order]
     until = np.cumsum(length)
-    first = heads(gap.group_ids[order])
+    first = mark_heads(gap.group_ids[order])
     base = np.maximum.accumulate(np.where(first, until - length, 0))
     before = until - length - base
     explains = np.zeros(len(start), np.int64)

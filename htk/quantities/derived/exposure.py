@@ -7,11 +7,18 @@ whole. A nanosecond is never split: what a division leaves over goes to the firs
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, number, numbers, read_keys, read_times, valid
+from htk.base.columns.arrow import (
+    build_numbers,
+    mark_valid,
+    match_texts,
+    read_keys,
+    read_numbers,
+    read_times,
+)
 from htk.base.columns.groups import Groups, rows_by_number
-from htk.base.columns.intervals import Spans, clip, subtract, union
-from htk.base.columns.order import ordered
-from htk.base.columns.segments import repeated
+from htk.base.columns.intervals import Spans, clip_spans, merge_spans, subtract_spans
+from htk.base.columns.order import order_by
+from htk.base.columns.segments import repeat_rows
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.schema import INT64
 from htk.base.schema.links import COLLECTIVE_SHARES
@@ -35,7 +42,7 @@ def collective_shares(
         columns[1:, of_source] = waiting[:, 1], moving[:, 1], unknown[:, 1]
         timed[of_source] = True
     named = zip(COLLECTIVE_SHARES.names, columns, strict=True)
-    return pa.table({name: number(c, INT64, timed) for name, c in named}, COLLECTIVE_SHARES)
+    return pa.table({name: build_numbers(c, INT64, timed) for name, c in named}, COLLECTIVE_SHARES)
 
 
 def shares_of(rows: CollectiveRows, matches: pa.Table, activities: pa.Table) -> Ints:
@@ -47,8 +54,8 @@ def shares_of(rows: CollectiveRows, matches: pa.Table, activities: pa.Table) -> 
     timed = np.flatnonzero(rows.timed)
     start = rows.start[timed]
     end = rows.end[timed]
-    wait = numbers(matches["wait_ns"], NONE)[timed]
-    transfer = numbers(matches["transfer_ns"], NONE)[timed]
+    wait = read_numbers(matches["wait_ns"], NONE)[timed]
+    transfer = read_numbers(matches["transfer_ns"], NONE)[timed]
     alone = rows.group_size[timed] == 1
     wait = np.where(alone, 0, wait)
     transfer = np.where(alone, end - start, transfer)
@@ -66,7 +73,9 @@ def shares_of(rows: CollectiveRows, matches: pa.Table, activities: pa.Table) -> 
 
 def on_gpu(rows: CollectiveRows) -> Mask:
     """Return which rows ran on a GPU."""
-    return np.asarray((numbers(rows.table["device"], NONE) != NONE) | valid(rows.table["stream"]))
+    return np.asarray(
+        (read_numbers(rows.table["device"], NONE) != NONE) | mark_valid(rows.table["stream"])
+    )
 
 
 def comm_shares(activities: pa.Table, lane: Ints, start: Ints, end: Ints) -> Ints:
@@ -76,7 +85,7 @@ def comm_shares(activities: pa.Table, lane: Ints, start: Ints, end: Ints) -> Int
     rank, cycle and device, the columns of `lane`.
     """
     shares = np.zeros((len(start), 2), np.int64)
-    compute = np.flatnonzero(matching(activities["kind"], "compute".__eq__))
+    compute = np.flatnonzero(match_texts(activities["kind"], "compute".__eq__))
     begin, finish = read_times(activities, compute)
     lanes = Groups.by_keys(np.concatenate([lane, lanes_of(activities)[compute]])).group_ids
     ours = lanes[: len(lane)]
@@ -87,9 +96,9 @@ def comm_shares(activities: pa.Table, lane: Ints, start: Ints, end: Ints) -> Int
         spans = own_rows(lane_id)
         spans = spans[end[spans] > start[spans]]
         busy = busy_rows(lane_id)
-        computing = union(begin[busy], finish[busy])
-        shares[spans, 0] = shared(start[spans], end[spans], None)
-        shares[spans, 1] = shared(start[spans], end[spans], computing)
+        computing = merge_spans(begin[busy], finish[busy])
+        shares[spans, 0] = share_out_time(start[spans], end[spans], None)
+        shares[spans, 1] = share_out_time(start[spans], end[spans], computing)
     return shares
 
 
@@ -99,15 +108,15 @@ def lanes_of(table: pa.Table) -> Ints:
     return np.column_stack(list(columns))
 
 
-def shared(start: Ints, end: Ints, covered: Spans | None) -> Ints:
+def share_out_time(start: Ints, end: Ints, covered: Spans | None) -> Ints:
     """Shared time of each span outside what is covered."""
     if not len(start):
         return np.empty(0, np.int64)
     if covered is None:
         return _split(np.arange(len(start)), start, end, len(start))
     extent = Spans(np.array([start.min()]), np.array([end.max()]))
-    free = subtract(extent, covered)
-    pieces = clip(start, end, free.start, free.end)
+    free = subtract_spans(extent, covered)
+    pieces = clip_spans(start, end, free.start, free.end)
     some = pieces.end > pieces.start
     return _split(pieces.row[some], pieces.start[some], pieces.end[some], len(start))
 
@@ -122,9 +131,9 @@ def _split(row: Ints, start: Ints, end: Ints, length: int) -> Ints:
     first = np.searchsorted(edges, start)
     last = np.searchsorted(edges, end)
     count = last - first
-    owner, nth = repeated(count)
+    owner, nth = repeat_rows(count)
     segment = first[owner] + nth
-    order = ordered(segment, row[owner])
+    order = order_by(segment, row[owner])
     owner = owner[order]
     segment = segment[order]
     active = np.bincount(segment, minlength=len(edges))[segment]

@@ -10,19 +10,19 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import (
     codes_of,
-    matching,
-    numbers,
+    mark_valid,
+    match_texts,
+    read_booleans,
     read_keys,
     read_lengths,
+    read_numbers,
     read_times,
-    truths,
-    valid,
 )
 from htk.base.columns.groups import Groups
-from htk.base.columns.intervals import Spans, sweep, union
+from htk.base.columns.intervals import Spans, merge_spans, sweep_spans
 from htk.base.columns.nesting import FILE, Threads, files_of
-from htk.base.columns.order import ordered
-from htk.base.columns.segments import heads
+from htk.base.columns.order import order_by
+from htk.base.columns.segments import mark_heads
 from htk.base.columns.types import NONE, Ints, Mask
 
 # In the order of precedence: of several that hold at once the first one names the time.
@@ -117,7 +117,7 @@ def call_states(launches: pa.Table, kernels: pa.Table, kernel_links: pa.Table) -
     launches the first kernel of a name, and takes as long as only a context or code being loaded
     does."""
     state = _coded(launches, call_state)
-    state[matching(launches["api"], OF_SYSTEM.__eq__)] = SYSTEM
+    state[match_texts(launches["api"], OF_SYSTEM.__eq__)] = SYSTEM
     state[_first_launches(launches, kernels, kernel_links, state)] = START_UP
     codes, names = codes_of(launches["name"])
     may_begin = np.array([*map(_may_begin, names.to_pylist()), False], bool)
@@ -135,14 +135,14 @@ def _first_launches(
     launches: pa.Table, kernels: pa.Table, kernel_links: pa.Table, state: Ints
 ) -> Ints:
     """Return the long launches of kernels that no launch before was of: their code is loaded."""
-    row = numbers(kernel_links["launch_row"], NONE)
+    row = read_numbers(kernel_links["launch_row"], NONE)
     linked = np.flatnonzero(row != NONE)
     columns = [codes_of(kernels["name"])[0][linked].astype(np.int64)]
     for name in ("rank", "cycle", FILE):  # which the tables of one file lack
         if name in kernels.column_names:
             columns.append(read_keys(kernels[name])[linked])
     begin, end = read_times(launches)
-    order = ordered(begin[row[linked]])
+    order = order_by(begin[row[linked]])
     named = Groups.by_keys([column[order] for column in columns])
     first = row[linked[order[named.first_row]]]
     slow: Mask = (end - begin)[first] >= _FIRST_LAUNCH_NS
@@ -157,7 +157,7 @@ def _first_calls(launches: pa.Table, rows: Ints) -> Ints:
     for name in ("rank", "cycle"):  # which the tables of one file lack
         if name in launches.column_names:
             columns.append(read_keys(launches[name])[rows])
-    order = ordered(numbers(launches["start_ns"])[rows])
+    order = order_by(read_numbers(launches["start_ns"])[rows])
     return np.asarray(order[Groups.by_keys([column[order] for column in columns]).first_row])
 
 
@@ -213,7 +213,7 @@ class HostStates:
         ranges = _coded(annotations, span_state)
         python = _coded(python_calls, span_state)
         cost = _coded(overheads, overhead_state)
-        on_cpu = ~truths(annotations["on_gpu"])
+        on_cpu = ~read_booleans(annotations["on_gpu"])
         parts = [
             (launches, calls, np.ones(len(calls), bool)),
             (cpu_ops, np.where(ops == PYTHON, OPERATOR, ops), np.ones(len(ops), bool)),
@@ -221,16 +221,16 @@ class HostStates:
             (python_calls, python, python != PYTHON),
         ]
         thread_parts = [np.full(len(cost), _ANYWHERE, np.int64)]
-        starts = [numbers(overheads["start_ns"])]
-        ends = [numbers(overheads["end_ns"])]
+        starts = [read_numbers(overheads["start_ns"])]
+        ends = [read_numbers(overheads["end_ns"])]
         states = [cost]
         files = [files_of(overheads)]
         for table, state, chosen in parts:
             rows = np.flatnonzero(chosen)
             thread_parts.append(threads.of(table)[rows].astype(np.int64))
             files.append(files_of(table)[rows])
-            starts.append(numbers(table["start_ns"])[rows])
-            ends.append(numbers(table["end_ns"])[rows])
+            starts.append(read_numbers(table["start_ns"])[rows])
+            ends.append(read_numbers(table["end_ns"])[rows])
             states.append(state[rows])
         return cls(
             np.concatenate(thread_parts),
@@ -250,17 +250,17 @@ class HostStates:
         own = self._sets(threads, self.file_of_thread[threads])
         fallback = self._sets(main[other], self.file_of_thread[threads[other]])
         always = Spans(np.array([-_FOREVER], np.int64), np.array([_FOREVER], np.int64))
-        swept = sweep([*own, *fallback, always])
+        swept = sweep_spans([*own, *fallback, always])
         lowest = np.log2(swept.on & -swept.on).astype(np.int64)
         state = np.array([*range(PYTHON)] * 2 + [PYTHON], np.int64)[lowest]
-        first = heads(state)  # what the main thread does, and then the other one too, is one
+        first = mark_heads(state)  # what the main thread does, and then the other one too, is one
         start = swept.start[first]
         return StateTimeline(start, np.append(start[1:], swept.end[-1:]), state[first])
 
     def anywhere(self, state: int) -> Spans:
         """Return the spans in which any thread is in that state."""
         rows = self.state == state
-        return union(self.start[rows], self.end[rows])
+        return merge_spans(self.start[rows], self.end[rows])
 
     def _sets(self, threads: Ints, files: Ints) -> Sequence[Spans]:
         """Return the spans by state of some threads, and of what is tied to none in their files."""
@@ -272,7 +272,7 @@ class HostStates:
         state = self.state[rows]
         for held in np.unique(state[state < PYTHON]).tolist():  # few of the states
             own = rows[state == held]
-            sets[held] = union(self.start[own], self.end[own])
+            sets[held] = merge_spans(self.start[own], self.end[own])
         return sets
 
 
@@ -285,18 +285,18 @@ def _coded(table: pa.Table, rule: Callable[[str], int]) -> Ints:
 def _main_threads(annotations: pa.Table, launches: pa.Table, threads: Threads) -> Ints:
     """Return the main thread of each file; the earliest of several that step or launch as often."""
     steps = annotations.filter(
-        pa.array(valid(annotations["step"]) & ~truths(annotations["on_gpu"]))
+        pa.array(mark_valid(annotations["step"]) & ~read_booleans(annotations["on_gpu"]))
     )
-    of_gpu = launches.filter(pa.array(~matching(launches["api"], OF_SYSTEM.__eq__)))
-    candidates = [(threads.of(table), numbers(table["start_ns"])) for table in (of_gpu, steps)]
+    of_gpu = launches.filter(pa.array(~match_texts(launches["api"], OF_SYSTEM.__eq__)))
+    candidates = [(threads.of(table), read_numbers(table["start_ns"])) for table in (of_gpu, steps)]
     file = threads.file
     main = np.full(file.max(initial=0) + 1, _ANYWHERE, np.int64)
     for thread, start in candidates:
         count = np.bincount(thread, minlength=len(file))
         earliest = np.full(len(file), np.iinfo(np.int64).max)
         np.minimum.at(earliest, thread, start)
-        order = ordered(file, -count, earliest)
-        most = order[heads(file[order])]
+        order = order_by(file, -count, earliest)
+        most = order[mark_heads(file[order])]
         most = most[count[most] > 0]
         main[file[most]] = most
     return main

@@ -15,21 +15,21 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.base.columns.arrow import (
-    build,
-    matching,
-    number,
+    build_numbers,
+    build_table,
+    decode_texts,
+    match_texts,
     number_or_null,
-    numbers,
+    read_booleans,
     read_keys,
+    read_numbers,
     read_times,
-    text,
-    truths,
 )
 from htk.base.columns.groups import Groups
-from htk.base.columns.intervals import Spans, clip
+from htk.base.columns.intervals import Spans, clip_spans
 from htk.base.columns.nesting import FILE, Threads, files_of
-from htk.base.columns.order import ordered
-from htk.base.columns.segments import SegmentTimes, heads, repeated, running_max
+from htk.base.columns.order import order_by
+from htk.base.columns.segments import SegmentTimes, mark_heads, repeat_rows, running_max
 from htk.base.columns.types import NO_TIME, NONE, Ints, Mask, fill_none
 from htk.base.schema import INT32, INT64
 from htk.quantities.derived.cut_calls import with_passing
@@ -106,20 +106,20 @@ def idle_causes(
     calls = call_states(launches, kernels, kernel_links)
     host = HostStates.of(calls, launches, cpu_ops, annotations, python_calls, overheads, threads)
     thread = np.append(threads.of(launches), np.int32(NONE)).astype(np.int64)
-    launch = numbers(kernel_links["launch_row"], NONE)[gaps.row]
+    launch = read_numbers(kernel_links["launch_row"], NONE)[gaps.row]
     turns = _turns(gaps, kernels, kernel_links)
     pieces = _pieces(gaps, launch, launches, turns, thread[launch], host)
     file = gaps.file[pieces.gap]
     waits = _waits_for_events(kernels, kernel_links, launches, syncs)[gaps.row]
     # Between streams short, yet a dependency: the next activity was queued already.
-    called = np.append(numbers(launches["end_ns"]), np.iinfo(np.int64).max)[launch]
+    called = np.append(read_numbers(launches["end_ns"]), np.iinfo(np.int64).max)[launch]
     handed = waits & ~turns.same_stream & (called <= gaps.start)
     waiting = np.where(pieces.cause == UNKNOWN, waits[pieces.gap], handed[pieces.gap])
     waiting &= np.isin(pieces.cause, (UNKNOWN, LATENCY))
     cause = np.where(waiting, STREAM_WAIT, pieces.cause)
     no_operators = ~np.isin(file, files_of(cpu_ops))  # nothing tells them from Python
     cause = np.where(no_operators & (cause == PYTHON), UNKNOWN, cause)
-    staging = numbers(kernels["size_bytes"])[gaps.row] * COPY_NS_PER_BYTE
+    staging = read_numbers(kernels["size_bytes"])[gaps.row] * COPY_NS_PER_BYTE
     never = np.where(gaps.stream == NONE, 0, np.inf)  # other streams explain a blocking call
     pieces = _blocked(pieces._replace(cause=cause), host.anywhere(SYNC), staging + never)
     return _table(pieces, gaps, kernels)
@@ -130,12 +130,12 @@ def _with_unlinked(kernel_links: pa.Table, rows: int) -> pa.Table:
     more = rows - kernel_links.num_rows
     if not more:
         return kernel_links
-    return pa.concat_tables([kernel_links, build(kernel_links.schema, {}, more)])
+    return pa.concat_tables([kernel_links, build_table(kernel_links.schema, {}, more)])
 
 
 def _gaps_of(kernels: pa.Table) -> _Gaps:
     device = read_keys(kernels["device"])
-    stream = numbers(kernels["stream"], NONE)
+    stream = read_numbers(kernels["stream"], NONE)
     start, end = read_times(kernels)
     file = files_of(kernels)
     nobody = fill_none(len(device))
@@ -148,9 +148,9 @@ def _gaps_in(lanes: Ints, start: Ints, end: Ints) -> _Gaps:
     of = Groups.by_keys(lanes)
     if not len(of):
         return _Gaps(*(np.empty(0, np.int64) for _ in _Gaps._fields))
-    order = ordered(of.group_ids, start)
+    order = order_by(of.group_ids, start)
     lane = of.group_ids[order]
-    reach = running_max(heads(lane), end[order])
+    reach = running_max(mark_heads(lane), end[order])
     free = np.flatnonzero((lane[1:] == lane[:-1]) & (start[order][1:] > reach[:-1]))
     keys = of.keys[lane[free]]
     next_start = start[order][free + 1]
@@ -167,15 +167,15 @@ class _Turns(NamedTuple):
 
 
 def _turns(gaps: _Gaps, kernels: pa.Table, kernel_links: pa.Table) -> _Turns:
-    launch = numbers(kernel_links["launch_row"], NONE)
-    start = numbers(kernels["start_ns"])
-    replayed = np.flatnonzero(matching(kernel_links["launch_by"], "graph".__eq__))
+    launch = read_numbers(kernel_links["launch_row"], NONE)
+    start = read_numbers(kernels["start_ns"])
+    replayed = np.flatnonzero(match_texts(kernel_links["launch_by"], "graph".__eq__))
     begun = np.full(len(launch), np.iinfo(np.int64).max)
     # A program of TPUs begins on each of them; a graph has one device.
-    replays = Groups.by_keys([launch[replayed], numbers(kernels["device"], NONE)[replayed]])
+    replays = Groups.by_keys([launch[replayed], read_numbers(kernels["device"], NONE)[replayed]])
     if len(replayed):
         begun[replayed] = replays.min(start[replayed])[replays.group_ids]
-    is_launched = (launch != NONE) | truths(kernel_links["carry_in"])
+    is_launched = (launch != NONE) | read_booleans(kernel_links["carry_in"])
     same_stream = _ends_before(kernels)[gaps.row] == gaps.start
     return _Turns(begun[gaps.row] < gaps.end, same_stream, is_launched[gaps.row])
 
@@ -183,10 +183,10 @@ def _turns(gaps: _Gaps, kernels: pa.Table, kernel_links: pa.Table) -> _Turns:
 def _ends_before(kernels: pa.Table) -> Ints:
     """Return when the stream of each activity was done with what started before it."""
     start, end = read_times(kernels)
-    columns = [files_of(kernels), *(numbers(kernels[c], NONE) for c in ("device", "stream"))]
+    columns = [files_of(kernels), *(read_numbers(kernels[c], NONE) for c in ("device", "stream"))]
     stream = Groups.by_keys(columns).group_ids
-    order = ordered(stream, start)
-    first = heads(stream[order])
+    order = order_by(stream, start)
+    first = mark_heads(stream[order])
     done = np.empty(len(order), np.int64)
     done[order[1:]] = running_max(first, end[order])[:-1]
     done[order[first]] = NO_TIME
@@ -215,7 +215,7 @@ def _pieces(
     on_its_way[linked] = end - sent <= LATENCY_NS
     late = gaps.start.copy()  # until when the host is late
     late[linked] = np.clip(sent, start, end)
-    of_rocm = files_of(launches)[matching(launches["name"], lambda n: n.startswith("hip"))]
+    of_rocm = files_of(launches)[match_texts(launches["name"], lambda n: n.startswith("hip"))]
     floor = np.where(np.isin(gaps.file, of_rocm), FLOOR_ROCM_NS, FLOOR_CUDA_NS)
     tick = gaps.end - gaps.start <= floor
     late[tick | turns.in_graph] = gaps.start[tick | turns.in_graph]
@@ -236,16 +236,16 @@ def _pieces(
     for launchers in _one_of_each_file(np.unique(thread[waiting]), host.file_of_thread):
         of_thread = waiting[np.isin(thread[waiting], launchers)]
         line = host.timeline(launchers)
-        cut = clip(gaps.start[of_thread], late[of_thread], line.start, line.end)
+        cut = clip_spans(gaps.start[of_thread], late[of_thread], line.start, line.end)
         parts.append(_Pieces(of_thread[cut.row], line.state[cut.window], cut.start, cut.end))
     return _Pieces(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def _one_of_each_file(threads: Ints, file_of_thread: Ints) -> Iterator[Ints]:
     """Yield the first thread of each file, then the second: there are few that launch."""
-    threads = threads[ordered(file_of_thread[threads])]
-    first = np.flatnonzero(heads(file_of_thread[threads]))
-    turn = repeated(np.diff(np.append(first, len(threads))))[1]
+    threads = threads[order_by(file_of_thread[threads])]
+    first = np.flatnonzero(mark_heads(file_of_thread[threads]))
+    turn = repeat_rows(np.diff(np.append(first, len(threads))))[1]
     for k in range(turn.max(initial=-1) + 1):
         yield threads[turn == k]
 
@@ -258,7 +258,7 @@ def _blocked(pieces: _Pieces, blocking: Spans, staging: NDArray[np.float64]) -> 
     long = pieces.end - pieces.start > np.maximum(BLOCKED_NS, staging[pieces.gap])
     cause = np.where(long & (pieces.cause == SYNC), UNRECORDED, pieces.cause)
     queued = np.flatnonzero(long & np.isin(cause, (STREAM_WAIT, UNKNOWN)))
-    inside = clip(pieces.start[queued], pieces.end[queued], blocking.start, blocking.end)
+    inside = clip_spans(pieces.start[queued], pieces.end[queued], blocking.start, blocking.end)
     most = np.zeros(len(queued), np.int64)
     np.add.at(most, inside.row, inside.end - inside.start)
     length = pieces.end[queued] - pieces.start[queued]
@@ -275,37 +275,39 @@ def _waits_for_events(
     waited. Without such records: a wait was called between the launch of the activity and the
     launch before it.
     """
-    launch = numbers(kernel_links["launch_start_ns"], NO_TIME)
+    launch = read_numbers(kernel_links["launch_start_ns"], NO_TIME)
     file = files_of(kernels)
     is_recorded = np.isin(file, files_of(syncs))
     waits = np.zeros(len(file), bool)
     if not is_recorded.all():
-        called = matching(launches["name"], lambda n: "StreamWaitEvent" in n)
-        called_ns = numbers(launches["start_ns"])[called]
+        called = match_texts(launches["name"], lambda n: "StreamWaitEvent" in n)
+        called_ns = read_numbers(launches["start_ns"])[called]
         waits = _after(file, launch, files_of(launches)[called], called_ns) & (launch > NO_TIME)
     if not is_recorded.any():
         return waits
     lane, on = _lanes(kernels, syncs)
-    called = matching(syncs["name"], lambda n: "Stream Wait" in n)
-    waited = matching(syncs["name"], "event_wait".__eq__)
+    called = match_texts(syncs["name"], lambda n: "Stream Wait" in n)
+    waited = match_texts(syncs["name"], "event_wait".__eq__)
     start, end = read_times(syncs)
     queued = _after(lane, launch, on[called], start[called]) & (launch > NO_TIME)
-    queued |= _after(lane, numbers(kernels["start_ns"]), on[waited], end[waited])
+    queued |= _after(lane, read_numbers(kernels["start_ns"]), on[waited], end[waited])
     return np.where(is_recorded, queued, waits)
 
 
 def _lanes(kernels: pa.Table, syncs: pa.Table) -> tuple[Ints, Ints]:
     """Return a number for each stream of each file, in both tables."""
-    keys = [np.stack([files_of(t), numbers(t["stream"], NONE)], axis=1) for t in (kernels, syncs)]
+    keys = [
+        np.stack([files_of(t), read_numbers(t["stream"], NONE)], axis=1) for t in (kernels, syncs)
+    ]
     lanes = Groups.by_keys(np.concatenate(keys)).group_ids
     return lanes[: kernels.num_rows], lanes[kernels.num_rows :]
 
 
 def _after(lane: Ints, time: Ints, on: Ints, moment_ns: Ints) -> Mask:
     """Rows with one of the moments (`at`, each on a lane) since the row before of their lane."""
-    order = ordered(lane, time)
+    order = order_by(lane, time)
     before = np.append(NO_TIME, time[order][:-1])
-    before[heads(lane[order])] = NO_TIME
+    before[mark_heads(lane[order])] = NO_TIME
     moments = SegmentTimes(on, moment_ns)
     until_now = moments.count_until(lane[order], time[order])[1]
     passed = np.zeros(len(time), bool)
@@ -316,20 +318,20 @@ def _after(lane: Ints, time: Ints, on: Ints, moment_ns: Ints) -> Mask:
 def _table(pieces: _Pieces, gaps: _Gaps, kernels: pa.Table) -> pa.Table:
     of_files = FILE in kernels.column_names
     by_file = (gaps.file[pieces.gap],) if of_files else ()
-    order = ordered(*by_file, pieces.gap, pieces.start)
+    order = order_by(*by_file, pieces.gap, pieces.start)
     gap = pieces.gap[order]
     device = gaps.device[gap]
     stream = gaps.stream[gap]
     columns = {
         "device": number_or_null(device, INT32),
         "stream": number_or_null(stream, INT64),
-        "gap_start_ns": number(gaps.start[gap], INT64),
-        "gap_end_ns": number(gaps.end[gap], INT64),
-        "cause": text(pieces.cause[order], pa.array(CAUSES)),
-        "start_ns": number(pieces.start[order], INT64),
-        "end_ns": number(pieces.end[order], INT64),
-        "next_event": number(numbers(kernels["event"])[gaps.row[gap]], INT64),
+        "gap_start_ns": build_numbers(gaps.start[gap], INT64),
+        "gap_end_ns": build_numbers(gaps.end[gap], INT64),
+        "cause": decode_texts(pieces.cause[order], pa.array(CAUSES)),
+        "start_ns": build_numbers(pieces.start[order], INT64),
+        "end_ns": build_numbers(pieces.end[order], INT64),
+        "next_event": build_numbers(read_numbers(kernels["event"])[gaps.row[gap]], INT64),
     }
     if of_files:
-        columns[FILE] = number(gaps.file[gap], INT64)
+        columns[FILE] = build_numbers(gaps.file[gap], INT64)
     return pa.table(columns)

@@ -7,22 +7,22 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import (
-    boolean,
+    build_booleans,
+    build_numbers,
     codes_of,
-    matching,
-    number,
-    numbers,
+    decode_texts,
+    match_texts,
+    read_booleans,
     read_keys,
-    text,
-    truths,
+    read_numbers,
 )
-from htk.base.columns.groups import Groups, hosts
-from htk.base.columns.order import ordered
+from htk.base.columns.groups import Groups, number_hosts
+from htk.base.columns.order import order_by
 from htk.base.columns.segments import SegmentTimes
 from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 from htk.base.schema import INT64
 from htk.base.schema.links import IDLE_COSTS, IDLE_TIMES
-from htk.quantities.derived.explained_idle import Stalls, device_pieces, explained
+from htk.quantities.derived.explained_idle import Stalls, device_pieces, explain_idle
 from htk.quantities.derived.host_states import ALLOCATION, SYNC
 from htk.quantities.derived.idle import CAUSES
 from htk.quantities.derived.stalls import LONG_NS
@@ -57,13 +57,13 @@ def _idle_times(idle_causes: pa.Table, windows: pa.Table) -> pa.Table:
     keys |= {name: values[cut.window] for name, values in held_numbers(windows, "step").items()}
     groups = Groups.by_keys([*keys.values(), code.astype(np.int64)[cut.row]])
     first = groups.first_row
-    complete = groups.min(truths(windows["complete"])[cut.window].astype(np.int64))
-    gap = numbers(idle_causes["gap_start_ns"])[cut.row]
+    complete = groups.min(read_booleans(windows["complete"])[cut.window].astype(np.int64))
+    gap = read_numbers(idle_causes["gap_start_ns"])[cut.row]
     columns = of_first(IDLE_TIMES, keys, first)
-    columns["complete"] = boolean(complete > 0)
-    columns["cause"] = text(code[cut.row][first], causes)
-    columns["idle_ns"] = number(groups.sum(cut.end - cut.start), INT64)
-    columns["gaps"] = number(groups.distinct(gap), INT64)
+    columns["complete"] = build_booleans(complete > 0)
+    columns["cause"] = decode_texts(code[cut.row][first], causes)
+    columns["idle_ns"] = build_numbers(groups.sum(cut.end - cut.start), INT64)
+    columns["gaps"] = build_numbers(groups.distinct(gap), INT64)
     return total_table(IDLE_TIMES, columns)
 
 
@@ -76,9 +76,9 @@ def idle_costs(
     blocking = Stalls.of(stalls)
     cut = cut_to_windows(pieces, rank_windows)
     length = cut.end - cut.start
-    stall, explained_ns = explained(blocking, pieces)
+    stall, explained_ns = explain_idle(blocking, pieces)
     blocks = take_or(blocking.state == SYNC, stall, False)
-    suspected = matching(pieces["cause"], "unrecorded_gpu_work_suspected".__eq__)
+    suspected = match_texts(pieces["cause"], "unrecorded_gpu_work_suspected".__eq__)
     blocked = np.minimum(np.where(blocks & ~suspected, explained_ns, 0)[cut.row], length)
     code, causes = codes_of(pieces["cause"])
     name, names = codes_of(stalls["name"])
@@ -91,7 +91,7 @@ def idle_costs(
     flags = {
         "long": length >= LONG_NS,
         "blocking": blocks[cut.row],
-        "frees": _while_freeing(blocking, hosts(pieces)[cut.row], cut.start, cut.end),
+        "frees": _while_freeing(blocking, number_hosts(pieces)[cut.row], cut.start, cut.end),
     }
     alike = [*keys.values(), *(codes for codes, _ in coded.values())]
     alike += [mask.astype(np.int64) for mask in (*flags.values(), blocked > 0, length > blocked)]
@@ -101,14 +101,15 @@ def idle_costs(
     longest = longest[order]
     columns = of_first(IDLE_COSTS, keys, longest)
     columns |= {
-        n: text(codes[longest], listed, compact=False) for n, (codes, listed) in coded.items()
+        n: decode_texts(codes[longest], listed, compact=False)
+        for n, (codes, listed) in coded.items()
     }
-    columns |= {n: boolean(mask[longest]) for n, mask in flags.items()}
-    columns["pieces"] = number(groups.count[order], INT64)
-    columns["idle_ns"] = number(groups.sum(length)[order], INT64)
-    columns["blocked_ns"] = number(groups.sum(blocked)[order], INT64)
-    columns["longest_start_ns"] = number(cut.start[longest], INT64)
-    columns["longest_ns"] = number(length[longest], INT64)
+    columns |= {n: build_booleans(mask[longest]) for n, mask in flags.items()}
+    columns["pieces"] = build_numbers(groups.count[order], INT64)
+    columns["idle_ns"] = build_numbers(groups.sum(length)[order], INT64)
+    columns["blocked_ns"] = build_numbers(groups.sum(blocked)[order], INT64)
+    columns["longest_start_ns"] = build_numbers(cut.start[longest], INT64)
+    columns["longest_ns"] = build_numbers(length[longest], INT64)
     return total_table(IDLE_COSTS, columns)
 
 
@@ -136,6 +137,6 @@ def _while_freeing(stalls: Stalls, host: Ints, start: Ints, end: Ints) -> Mask:
 
 def _first_longest(groups: Groups, length: Ints) -> Ints:
     """Return the row of the longest of each group, of several the first."""
-    order = ordered(groups.group_ids, -length, np.arange(len(length)))
+    order = order_by(groups.group_ids, -length, np.arange(len(length)))
     longest: Ints = order[np.cumsum(groups.count) - groups.count]
     return longest

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, Mask, fill_none
 from htk.base.names.collectives import SYNCHRONISING
 from htk.quantities.derived.collective_rows import CollectiveRows
@@ -29,7 +29,7 @@ class Lateness:
     is_straggler: Mask  # it is the one that the others waited for
 
 
-def lateness(
+def compute_lateness(
     rows: CollectiveRows,
     match: Ints,
     waited: Waits,
@@ -68,7 +68,7 @@ def _own_time(rows: CollectiveRows, chosen: Ints, start: Ints, end: Ints) -> Int
     this one, in ns."""
     who = np.column_stack([rows.rank[chosen], rows.cycle[chosen], rows.group[chosen]])
     lane = Groups.by_keys(who).group_ids
-    order = ordered(lane, start)
+    order = order_by(lane, start)
     same = np.append(False, lane[order][1:] == lane[order][:-1])
     gap = np.maximum(start[order] - np.append(NONE, end[order][:-1]), 0)
     own_time = np.empty(len(order), np.int64)
@@ -78,7 +78,7 @@ def _own_time(rows: CollectiveRows, chosen: Ints, start: Ints, end: Ints) -> Int
 
 def _latest(rank: Ints, members: Groups, measure: Ints) -> Mask:
     """Return one row of each collective: the largest measure; of several the lowest rank."""
-    order = ordered(members.group_ids, measure, -rank)
+    order = order_by(members.group_ids, measure, -rank)
     latest = np.zeros(len(rank), bool)
     latest[order[np.cumsum(members.count) - 1]] = True
     return latest
@@ -97,9 +97,9 @@ def before_window(rows: CollectiveRows, match: Ints, start: Ints, began: Ints) -
 
 def window_starts(rows: CollectiveRows, windows: pa.Table) -> Ints:
     """Return when the recording of each row's rank and cycle began, in ns (`NEVER`: unknown)."""
-    rank = numbers(windows["rank"], NONE)
-    cycle = numbers(windows["cycle"], 0)
-    start = numbers(windows["start_ns"])
+    rank = read_numbers(windows["rank"], NONE)
+    cycle = read_numbers(windows["cycle"], 0)
+    start = read_numbers(windows["start_ns"])
     both = np.concatenate(
         [np.stack([rows.rank, rows.cycle], axis=1), np.stack([rank, cycle], axis=1)]
     )

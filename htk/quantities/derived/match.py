@@ -13,32 +13,32 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import (
-    boolean,
-    build,
+    build_booleans,
+    build_numbers,
+    build_table,
     codes_of,
-    matching,
-    number,
+    decode_texts,
+    mark_valid,
+    match_texts,
     number_or_null,
-    text,
-    valid,
 )
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, Mask, fill_none
 from htk.base.schema import INT32, INT64
 from htk.base.schema.comm import COLLECTIVE_MATCHES
 from htk.quantities.derived.clock_ends import (
     CertainEnds,
     certain_ends,
-    contradicted,
-    impossible,
+    mark_contradicted,
+    mark_impossible,
 )
 from htk.quantities.derived.collective_rows import MESSAGES, SILENT, CollectiveRows, number_by_order
-from htk.quantities.derived.lateness import before_window, lateness, window_starts
-from htk.quantities.derived.match_reasons import FoundMatches, reasons
+from htk.quantities.derived.lateness import before_window, compute_lateness, window_starts
+from htk.quantities.derived.match_reasons import FoundMatches, list_reasons
 from htk.quantities.derived.recorded import recorded_hosts
 from htk.quantities.derived.unrecorded import depends_on_all, short_of_members, with_undetermined
-from htk.quantities.derived.waits import Waits, waits
+from htk.quantities.derived.waits import Waits, measure_waits
 
 BY = ("comms_id", "sequence", "order")
 
@@ -62,13 +62,13 @@ def matches_of(
     guessed = (by == 2) & rows.unknown_group
     if guessed.any():
         certain = certain or certain_ends(rows, np.where(guessed, NONE, matched.match))
-        slot[contradicted(rows, matched.match, guessed, certain)] = NONE
+        slot[mark_contradicted(rows, matched.match, guessed, certain)] = NONE
         matched = _matched(rows, slot)
-    apart = impossible(rows, matched.match, rows.group, rows.host)
+    apart = mark_impossible(rows, matched.match, rows.group, rows.host)
     if apart.any():
         slot[apart] = NONE
         matched = replace(_matched(rows, slot), apart=apart)
-    waited = waits(rows, matched.match, rows.start, rows.end)
+    waited = measure_waits(rows, matched.match, rows.start, rows.end)
     short = short_of_members(rows, matched.present, ranks)
     lacking = waited.has_wait & short & depends_on_all(rows)
     waited = with_undetermined(rows, waited, lacking, short, ranks)
@@ -76,33 +76,33 @@ def matches_of(
     before = before_window(rows, matched.match, rows.start, began)
     has_match = matched.match != NONE
     columns = {
-        "match": number(matched.match, INT64, has_match),
-        "matched_by": text(np.where(has_match, by, NONE), pa.array(BY)),
-        "guessed": boolean(has_match & guessed),
-        "reason": reasons(rows, matched, waited, lacking),
+        "match": build_numbers(matched.match, INT64, has_match),
+        "matched_by": decode_texts(np.where(has_match, by, NONE), pa.array(BY)),
+        "guessed": build_booleans(has_match & guessed),
+        "reason": list_reasons(rows, matched, waited, lacking),
         "members_expected": number_or_null(rows.expected, INT32),
-        "members_present": number(matched.present, INT32, has_match | waited.has_wait),
-        "before_window": boolean(before),
+        "members_present": build_numbers(matched.present, INT32, has_match | waited.has_wait),
+        "before_window": build_booleans(before),
         **timed_columns(rows, matched.match, waited, before, rows.start, rows.end),
     }
-    return build(COLLECTIVE_MATCHES, columns, rows.length)
+    return build_table(COLLECTIVE_MATCHES, columns, rows.length)
 
 
 def timed_columns(
     rows: CollectiveRows, match: Ints, waited: Waits, before: Mask, start: Ints, end: Ints
 ) -> dict[str, pa.Array]:
     """Return what depends on the clocks: waits, and who is late."""
-    late = lateness(rows, match, waited, before, start, end)
+    late = compute_lateness(rows, match, waited, before, start, end)
     return {
-        "common_start_ns": number(waited.last_dependency_start, INT64, waited.has_wait),
-        "wait_ns": number(waited.wait, INT64, waited.has_wait),
-        "transfer_ns": number(waited.transfer, INT64, waited.has_wait),
-        "undetermined_ns": number(*_undetermined(rows, waited, end - start)),
-        "span_ns": number(waited.span, INT64, waited.has_wait & (waited.span != NONE)),
+        "common_start_ns": build_numbers(waited.last_dependency_start, INT64, waited.has_wait),
+        "wait_ns": build_numbers(waited.wait, INT64, waited.has_wait),
+        "transfer_ns": build_numbers(waited.transfer, INT64, waited.has_wait),
+        "undetermined_ns": build_numbers(*_undetermined(rows, waited, end - start)),
+        "span_ns": build_numbers(waited.span, INT64, waited.has_wait & (waited.span != NONE)),
         "last_rank": number_or_null(waited.last_rank, INT32),
         "lateness_ns": number_or_null(late.late, INT64),
-        "blamed": boolean(late.is_straggler),
-        "cost_ns": number(late.cost, INT64),
+        "blamed": build_booleans(late.is_straggler),
+        "cost_ns": build_numbers(late.cost, INT64),
     }
 
 
@@ -119,15 +119,15 @@ def _slots(rows: CollectiveRows) -> tuple[Ints, Ints]:
     """Return how each row is matched (a number into BY) and its slot (NONE: it takes no part). Rows
     of different ranks that share a slot are one collective."""
     by = fill_none(rows.length)
-    batch = valid(rows.table["messages"])
+    batch = mark_valid(rows.table["messages"])
     part = ~rows.is_type(*SILENT) & (rows.rank >= 0) & ~batch
     message = rows.is_type(*MESSAGES)
     comms, _ = codes_of(rows.table["comms_id"])
     by[part] = 2
-    countable = matching(rows.table["seq_kind"], "plan".__ne__)
+    countable = match_texts(rows.table["seq_kind"], "plan".__ne__)
     by[part & ~message & countable & (rows.seq >= 0)] = 1
     by[part & ~message & (comms >= 0)] = 0
-    of_function = matching(rows.table["seq_kind"], "function".__eq__)
+    of_function = match_texts(rows.table["seq_kind"], "function".__eq__)
     function = np.where(of_function, rows.type, NONE)
     slot = fill_none(rows.length)
     unnamed = rows.unnamed_group
@@ -175,7 +175,7 @@ def _matched(rows: CollectiveRows, slot: Ints) -> FoundMatches:
     numbered = fill_none(len(shared))
     wanted = np.flatnonzero(several)
     begun, row = _first_start(rows, chosen, shared)
-    numbered[wanted[ordered(begun[wanted], row[wanted])]] = np.arange(len(wanted))
+    numbered[wanted[order_by(begun[wanted], row[wanted])]] = np.arange(len(wanted))
     match[chosen] = numbered[shared.group_ids]
     present[chosen] = shared.count[shared.group_ids]
     too_many[chosen] = beyond[shared.group_ids]

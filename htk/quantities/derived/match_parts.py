@@ -17,16 +17,16 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import (
     NUMPY_OF,
-    boolean,
+    build_booleans,
+    build_numbers,
     codes_of,
-    number,
-    numbers,
-    text,
-    truths,
-    valid,
+    decode_texts,
+    mark_valid,
+    read_booleans,
+    read_numbers,
 )
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints
 from htk.base.schema import BOOL, INT64, TEXT
 from htk.base.schema.comm import COLLECTIVE_MATCHES
@@ -56,7 +56,7 @@ class Survey:
     ranks: Ints  # all of them
 
 
-def survey(collectives: pa.Table) -> Survey:
+def survey_groups(collectives: pa.Table) -> Survey:
     groups = groups_in_file(collectives)
     ids, listed = codes_of(collectives["comms_id"])
     number_of = np.array([_hashed(name) for name in listed.to_pylist()], np.int64)
@@ -66,8 +66,8 @@ def survey(collectives: pa.Table) -> Survey:
         np.sort(number_of[pairs[slice(*np.searchsorted(pairs[:, 0], (k, k + 1))), 1]])
         for k in range(len(groups))
     ]
-    rank = numbers(collectives["rank"], NONE)
-    rank = np.unique(np.where(rank >= 0, rank, numbers(collectives["comm_rank"], NONE)))
+    rank = read_numbers(collectives["rank"], NONE)
+    rank = np.unique(np.where(rank >= 0, rank, read_numbers(collectives["comm_rank"], NONE)))
     calls = collectives.select(READ).take(pa.array(groups.first_row))
     return Survey(calls, groups.count, tuple(comms), rank[rank >= 0].astype(np.int64))
 
@@ -76,9 +76,9 @@ def groups_in_file(collectives: pa.Table) -> Groups:
     """Return which of the file's groups each call is of, as far as its record tells."""
     source, name, ranks = (codes_of(collectives[c])[0] for c in _GROUP[:3])
     hashed = collectives["comm_hash"]
-    codes = np.unique(numbers(hashed, 0), return_inverse=True)[1].ravel()
-    size = numbers(collectives["group_size"], NONE)
-    return Groups.by_keys([source, name, ranks, size, np.where(valid(hashed), codes, NONE)])
+    codes = np.unique(read_numbers(hashed, 0), return_inverse=True)[1].ravel()
+    size = read_numbers(collectives["group_size"], NONE)
+    return Groups.by_keys([source, name, ranks, size, np.where(mark_valid(hashed), codes, NONE)])
 
 
 def _hashed(name: str) -> int:
@@ -194,12 +194,12 @@ def _bound_together(calls: CollectiveRows, comms: Sequence[Ints]) -> Ints:
     return np.unique(label, return_inverse=True)[1].ravel()
 
 
-def split(collectives: pa.Table, part_of_group: Ints, first_row: int) -> dict[int, pa.Table]:
+def split_calls(collectives: pa.Table, part_of_group: Ints, first_row: int) -> dict[int, pa.Table]:
     """Return a file's calls of each partition, what matching reads of them and the row of each in
     the table of all files, of which the file's first is `first_row`."""
     part = part_of_group[groups_in_file(collectives).group_ids]
-    order = ordered(part)
-    row = number(order + first_row, INT64)
+    order = order_by(part)
+    row = build_numbers(order + first_row, INT64)
     table = collectives.select(READ).take(pa.array(order)).append_column("row", row)
     table = table.combine_chunks()  # so that a partition's calls are one batch
     present, starts = np.unique(part[order], return_index=True)
@@ -240,17 +240,17 @@ def match_part(
 ) -> MatchedPart:
     """Match the calls of a partition, in the order of their rows."""
     rows = CollectiveRows(part, partition.highest_rank)
-    row = numbers(part["row"])
+    row = read_numbers(part["row"])
     table = matches_of(rows, rank_windows, ranks, certain)
-    begun, first = first_starts(rows, numbers(table["match"], NONE))
+    begun, first = first_starts(rows, read_numbers(table["match"], NONE))
     return MatchedPart(row, table, begun, row[first])
 
 
 def ends_of_part(part: pa.Table, matched: MatchedPart) -> EndsOfPart:
     """Return the ends of a partition's matches that are certain, to judge guesses of others by."""
     rows = CollectiveRows(part)
-    match = numbers(matched.table["match"], NONE)
-    chosen = common_end_rows(rows, np.where(truths(matched.table["guessed"]), NONE, match))
+    match = read_numbers(matched.table["match"], NONE)
+    chosen = common_end_rows(rows, np.where(read_booleans(matched.table["guessed"]), NONE, match))
     own = match[chosen]
     return EndsOfPart(
         matched.begun[own], matched.first_row[own],
@@ -266,7 +266,7 @@ def ends_of_all(parts: Sequence[EndsOfPart], ranks: Ints) -> CertainEnds:
         for f in fields(EndsOfPart)
     )
     process = np.searchsorted(ranks, rank)
-    order = ordered(begun, first, process)
+    order = order_by(begun, first, process)
     begun = begun[order]
     first = first[order]
     another = (begun[1:] != begun[:-1]) | (first[1:] != first[:-1])
@@ -289,7 +289,7 @@ def numbers_in_all(parts: Sequence[Numbered]) -> list[Ints]:
     """Return the number of each partition's matches among those of all."""
     if not parts:
         return []
-    order = ordered(*(np.concatenate([getattr(p, c) for p in parts]) for c in _NUMBERED_BY))
+    order = order_by(*(np.concatenate([getattr(p, c) for p in parts]) for c in _NUMBERED_BY))
     number_of = np.empty(len(order), np.int64)
     number_of[order] = np.arange(len(order))
     return np.split(number_of, np.cumsum([len(part.begun) for part in parts])[:-1])
@@ -314,23 +314,23 @@ class _Column:
         self.values = np.zeros(length, NUMPY_OF.get(field.type, np.int32))
 
     def put(self, row: Ints, column: pa.ChunkedArray, number_of: Ints | None) -> None:
-        has_value = valid(column)
+        has_value = mark_valid(column)
         self.has_value[row] = has_value
         if self.field.type == TEXT:
             codes, listed = codes_of(column)
             code_in_all = [_TEXTS[self.field.name].index(reason) for reason in listed.to_pylist()]
             self.values[row] = np.array([*code_in_all, 0])[codes]
         elif self.field.type == BOOL:
-            self.values[row] = truths(column)
+            self.values[row] = read_booleans(column)
         elif number_of is None:
-            self.values[row] = numbers(column)
+            self.values[row] = read_numbers(column)
         else:
-            self.values[row[has_value]] = number_of[numbers(column)[has_value]]
+            self.values[row[has_value]] = number_of[read_numbers(column)[has_value]]
 
     def array(self) -> pa.Array:
         if self.field.type == TEXT and self.field.name in _TEXTS:
             codes = np.where(self.has_value, self.values, NONE)
-            return text(codes, pa.array(_TEXTS[self.field.name]))
+            return decode_texts(codes, pa.array(_TEXTS[self.field.name]))
         if self.field.type == BOOL:
-            return boolean(self.values.astype(bool), self.has_value)
-        return number(self.values, self.field.type, self.has_value)
+            return build_booleans(self.values.astype(bool), self.has_value)
+        return build_numbers(self.values, self.field.type, self.has_value)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, text
+from htk.base.columns.arrow import decode_texts, match_texts
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.quantities.derived.collective_rows import SILENT, CollectiveRows
@@ -40,10 +40,12 @@ class FoundMatches:
     apart: Mask  # those of a slot did not run at one time
 
 
-def reasons(rows: CollectiveRows, matches: FoundMatches, waited: Waits, lacking: Mask) -> pa.Array:
+def list_reasons(
+    rows: CollectiveRows, matches: FoundMatches, waited: Waits, lacking: Mask
+) -> pa.Array:
     """Return why wait and transfer are unknown, or known in part."""
     lonely = _lonely(rows)
-    watched = matching(rows.table["timing"], "watchdog".__eq__)
+    watched = match_texts(rows.table["timing"], "watchdog".__eq__)
     grouped = rows.is_type("send_recv")
     unmatched = matches.match == NONE
     cases = {
@@ -61,7 +63,7 @@ def reasons(rows: CollectiveRows, matches: FoundMatches, waited: Waits, lacking:
     }
     codes = [REASONS.index(reason) for reason in cases]
     code = np.select([~waited.has_wait & c for c in cases.values()], codes, NONE)
-    return text(np.where(lacking, REASONS.index(LACKING), code), pa.array(REASONS))
+    return decode_texts(np.where(lacking, REASONS.index(LACKING), code), pa.array(REASONS))
 
 
 def _lonely(rows: CollectiveRows) -> Mask:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, number_or_null, numbers, text, with_column
+from htk.base.columns.arrow import codes_of, decode_texts, number_or_null, read_numbers, with_column
 from htk.base.columns.groups import Groups
-from htk.base.columns.segments import repeated
+from htk.base.columns.segments import repeat_rows
 from htk.base.columns.types import NONE, Ints
 from htk.base.schema import INT32, INT64
 
@@ -27,7 +27,7 @@ def one_row_a_message(collectives: pa.Table) -> tuple[pa.Table, Ints]:
     codes, listed = codes_of(collectives["messages"])
     several = [json.loads(messages or "[]") for messages in [*listed.to_pylist(), None]]
     count = np.array([max(len(messages), 1) for messages in several])[codes]
-    row, nth = repeated(count)
+    row, nth = repeat_rows(count)
     if codes.max(initial=NONE) == NONE:
         return collectives, row
     table = collectives.take(pa.array(row))
@@ -38,13 +38,13 @@ def one_row_a_message(collectives: pa.Table) -> tuple[pa.Table, Ints]:
     peer = _numbers([message[1] for message in flat])[entry]
     size = _numbers([message[2] for message in flat])[entry]
     for name in ("in_bytes", "out_bytes"):
-        of_message = np.where(sort == NONE, numbers(table[name], NONE), size)
+        of_message = np.where(sort == NONE, read_numbers(table[name], NONE), size)
         table = with_column(table, name, number_or_null(of_message, INT64))
     own_type, types = codes_of(table["type"])
     vocabulary = [*_TYPES, *types.to_pylist()]
     type_ = np.where(sort == NONE, np.where(own_type < 0, NONE, own_type + len(_TYPES)), sort)
-    peer = np.where(sort == NONE, numbers(table["peer"], NONE), peer)
-    table = with_column(table, "type", text(type_, pa.array(vocabulary)))
+    peer = np.where(sort == NONE, read_numbers(table["peer"], NONE), peer)
+    table = with_column(table, "type", decode_texts(type_, pa.array(vocabulary)))
     return with_column(table, "peer", number_or_null(peer, INT32)), row
 
 
@@ -72,7 +72,7 @@ class Meetings:
             label = lower
 
 
-def meetings(collectives: pa.Table, ends: Callable[[pa.Table], Ints]) -> Meetings:
+def find_meetings(collectives: pa.Table, ends: Callable[[pa.Table], Ints]) -> Meetings:
     """Return which calls exchange messages.
 
     `ends` numbers messages of a table with a row for each: equal for the two ends of one.

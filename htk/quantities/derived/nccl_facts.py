@@ -11,16 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from htk.base.columns.arrow import (
-    boolean,
-    build,
+    build_booleans,
+    build_numbers,
+    build_table,
+    build_texts,
     codes_of,
-    number,
+    decode_texts,
+    mark_valid,
     number_or_null,
-    numbers,
     read_lengths,
-    text,
-    texts,
-    valid,
+    read_numbers,
 )
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints, fill_none, take_or
@@ -34,10 +34,10 @@ from htk.quantities.derived.nccl_pairs import (
     CallsByRank,
     RecordPairs,
     common_answers,
+    group_calls_by_rank,
     groups_of_communicators,
-    paired,
-    sides,
-    signatures,
+    list_signatures,
+    pair_records,
     sources_beside,
 )
 
@@ -54,15 +54,15 @@ def collective_facts(
     """For each collective of the profiler the facts of the others, row by row; null elsewhere."""
     sources = sources_beside(collectives)
     if not sources:
-        return build(COLLECTIVE_FACTS, {}, collectives.num_rows)
+        return build_table(COLLECTIVE_FACTS, {}, collectives.num_rows)
     rows = CollectiveRows(collectives)
     joined = _Joined(RecordPairs.none(rows.length), fill_none(rows.length))
-    match = numbers(collective_matches["match"], NONE)
-    ours = sides(rows, PROFILER)
+    match = read_numbers(collective_matches["match"], NONE)
+    ours = group_calls_by_rank(rows, PROFILER)
     for source in sources:
-        theirs = sides(rows, source)
+        theirs = group_calls_by_rank(rows, source)
         taken_for = groups_of_communicators(rows, ours, theirs)
-        pairs = paired(rows, match, ours, theirs, taken_for)
+        pairs = pair_records(rows, match, ours, theirs, taken_for)
         there = pairs.row != NONE
         joined.source[there] = joined.pairs.row[there] = pairs.row[there]
         joined.pairs.by[there] = pairs.by[there]
@@ -93,7 +93,7 @@ def _by_size(
     for (owner, _), member_rows in ours.rows.items():
         if owner != group:
             continue
-        for row, key in zip(member_rows.tolist(), signatures(rows, member_rows), strict=True):
+        for row, key in zip(member_rows.tolist(), list_signatures(rows, member_rows), strict=True):
             has = joined.source[row] != NONE and algorithm[joined.source[row]] >= 0
             if not has and key in example:
                 joined.source[row] = example[key]
@@ -103,21 +103,21 @@ def _by_size(
 def _facts(collectives: pa.Table, channels: pa.Table, joined: _Joined) -> pa.Table:
     pairs = joined.pairs
     has_facts = joined.source != NONE
-    source = number(np.maximum(joined.source, 0), INT64, has_facts)
+    source = build_numbers(np.maximum(joined.source, 0), INT64, has_facts)
     low, high = _channel_times(collectives, channels)
     low = take_or(low, pairs.row)
     high = take_or(high, pairs.row)
     names, listed = codes_of(collectives["source"])
     has_record = pairs.row != NONE
     columns = {
-        "joined_by": text(pairs.by, pa.array(BY)),
-        "guessed": boolean(pairs.guessed, has_record),
-        "comm_guessed": boolean(pairs.comm_guessed, has_record),
-        "facts_from": text(take_or(names, joined.source), listed),
+        "joined_by": decode_texts(pairs.by, pa.array(BY)),
+        "guessed": build_booleans(pairs.guessed, has_record),
+        "comm_guessed": build_booleans(pairs.comm_guessed, has_record),
+        "facts_from": decode_texts(take_or(names, joined.source), listed),
         "channel_ns_min": number_or_null(low, INT64),
         "channel_ns_max": number_or_null(high, INT64),
     }
-    there = number(np.maximum(pairs.row, 0), INT64, has_record)
+    there = build_numbers(np.maximum(pairs.row, 0), INT64, has_record)
     other = collectives.take(there) if len(has_facts) else collectives
     columns |= {name: other[name] for name in ("comm_hash", "comm_rank", "seq")}
     columns["record_from"] = other["source"]
@@ -127,15 +127,15 @@ def _facts(collectives: pa.Table, channels: pa.Table, joined: _Joined) -> pa.Tab
     )
     for column in ("algorithm", "protocol", "channels"):
         taken = collectives[column].take(source) if len(has_facts) else collectives[column]
-        columns[column] = texts(taken.to_pylist()) if column != "channels" else taken
-    return build(COLLECTIVE_FACTS, columns, len(has_facts))
+        columns[column] = build_texts(taken.to_pylist()) if column != "channels" else taken
+    return build_table(COLLECTIVE_FACTS, columns, len(has_facts))
 
 
 def _channel_times(collectives: pa.Table, channels: pa.Table) -> tuple[Ints, Ints]:
     """Shortest and longest channel of each call (NONE: not recorded)."""
     length = collectives.num_rows
     empty = fill_none(length)
-    timed = valid(channels["start_ns"]) & valid(channels["end_ns"])
+    timed = mark_valid(channels["start_ns"]) & mark_valid(channels["end_ns"])
     channels = channels.filter(pa.array(timed))
     if not channels.num_rows:
         return empty, empty
@@ -147,9 +147,9 @@ def _channel_times(collectives: pa.Table, channels: pa.Table) -> tuple[Ints, Int
     )
     source, _ = codes_of(both["source"])
     kind, _ = codes_of(both["type"])
-    hashed = np.unique(numbers(both["comm_hash"], 0), return_inverse=True)[1].ravel()
-    rank = numbers(both["comm_rank"], NONE)
-    seq = numbers(both["seq"], NONE)
+    hashed = np.unique(read_numbers(both["comm_hash"], 0), return_inverse=True)[1].ravel()
+    rank = read_numbers(both["comm_rank"], NONE)
+    seq = read_numbers(both["seq"], NONE)
     key = np.column_stack([source, hashed, rank, kind, seq]).astype(np.int64)
     groups = Groups.by_keys(key)
     took = read_lengths(channels)

@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.align import aligned_positions, fitting_shifts
-from htk.base.columns.arrow import codes_of, matching, read_keys
+from htk.base.columns.arrow import codes_of, match_texts, read_keys
 from htk.base.columns.groups import Groups, row_of
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 from htk.quantities.derived.collective_rows import CollectiveRows
 
@@ -73,9 +73,9 @@ def sources_beside(collectives: pa.Table) -> list[str]:
     return sorted(present - set(_NOT_JOINED))
 
 
-def sides(rows: CollectiveRows, source: str) -> CallsByRank:
+def group_calls_by_rank(rows: CollectiveRows, source: str) -> CallsByRank:
     """Return the calls of a source, by communicator and rank in it; of the profiler by rank."""
-    of_source = matching(rows.table["source"], source.__eq__)
+    of_source = match_texts(rows.table["source"], source.__eq__)
     comm_rank = read_keys(rows.table["comm_rank"])
     by_rank = source == PROFILER
     rank = rows.rank if by_rank else np.where(comm_rank >= 0, comm_rank, rows.rank)
@@ -84,7 +84,7 @@ def sides(rows: CollectiveRows, source: str) -> CallsByRank:
     if not len(chosen):
         return side
     groups = Groups.by_keys([rows.group[chosen], rank[chosen]])
-    order = ordered(groups.group_ids, rows.order[chosen])
+    order = order_by(groups.group_ids, rows.order[chosen])
     ends = np.cumsum(groups.count)
     for k, (group, member) in enumerate(groups.keys.tolist()):  # a few groups of each rank
         member_rows = chosen[order[ends[k] - groups.count[k] : ends[k]]]
@@ -93,7 +93,7 @@ def sides(rows: CollectiveRows, source: str) -> CallsByRank:
     return side
 
 
-def paired(
+def pair_records(
     rows: CollectiveRows,
     match: Ints,
     ours: CallsByRank,
@@ -247,8 +247,8 @@ def _agreement(rows: CollectiveRows, lanes: list[tuple[Ints, Ints]]) -> float:
     """Share of the profiler's calls whose type and size the communicator has made."""
     agreed = total = 0
     for target, source in lanes:
-        recorded = set(signatures(rows, source))
-        agreed += sum(s in recorded for s in signatures(rows, target))
+        recorded = set(list_signatures(rows, source))
+        agreed += sum(s in recorded for s in list_signatures(rows, target))
         total += len(target)
     return agreed / total if total else 0.0
 
@@ -264,7 +264,7 @@ def _distance(rows: CollectiveRows, lanes: list[tuple[Ints, Ints]]) -> float:
     return float(np.median(apart)) if apart else float("inf")
 
 
-def signatures(rows: CollectiveRows, chosen: Ints) -> list[tuple[int, int]]:
+def list_signatures(rows: CollectiveRows, chosen: Ints) -> list[tuple[int, int]]:
     """Return type and size of calls."""
     kind, size, _ = _sequence(rows, chosen)
     return list(zip(kind.tolist(), size.tolist(), strict=True))
@@ -284,7 +284,7 @@ def _by_sequence(
 
     `member`: communicator of each call, and its rank there.
     """
-    numbered = matching(rows.table["seq_kind"], lambda kind: kind in ("function", "collective"))
+    numbered = match_texts(rows.table["seq_kind"], lambda kind: kind in ("function", "collective"))
     numbered &= rows.seq >= 0
     seq = take_or(np.where(numbered, rows.seq, NONE), pairs.row)
     voting = np.flatnonzero((match != NONE) & (seq != NONE))
@@ -317,7 +317,7 @@ def _by_sequence(
 def _decided(votes: Groups, sure: Ints) -> Ints:
     """Return the votes that win: of each collective and communicator the number that most ranks are
     sure of, else that most have."""
-    order = ordered(votes.keys[:, 0], votes.keys[:, 1], -sure, -votes.count)
+    order = order_by(votes.keys[:, 0], votes.keys[:, 1], -sure, -votes.count)
     collective = votes.keys[order, :2]
     first = np.append(True, (collective[1:] != collective[:-1]).any(axis=1))
     strength = np.column_stack([sure, votes.count])[order]
@@ -335,7 +335,7 @@ def common_answers(
         if owner != comm:
             continue
         with_facts = member_rows[values[0][member_rows] >= 0]
-        for row, key in zip(with_facts.tolist(), signatures(rows, with_facts), strict=True):
+        for row, key in zip(with_facts.tolist(), list_signatures(rows, with_facts), strict=True):
             answers[key].add((int(values[0][row]), int(values[1][row])))
             example[key] = row
     return {key: row for key, row in example.items() if len(answers[key]) == 1}

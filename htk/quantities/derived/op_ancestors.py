@@ -4,10 +4,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import codes_of, number, numbers, text, valid
+from htk.base.columns.arrow import build_numbers, codes_of, decode_texts, mark_valid, read_numbers
 from htk.base.columns.groups import Groups
-from htk.base.columns.nesting import Nested, Rows, Threads, nested
-from htk.base.columns.order import ordered
+from htk.base.columns.nesting import Nested, Rows, Threads, nest_rows
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, fill_none, take_or
 from htk.base.schema import INT32, INT64, STRING
 from htk.base.schema.links import LAUNCH_CALLERS, OP_CALLERS, PYTHON_LINKS
@@ -18,8 +18,8 @@ MODULE = "nn.Module: "
 def op_callers(cpu_ops: pa.Table, python_calls: pa.Table, op_links: pa.Table) -> pa.Table:
     """Innermost Python call, and the path of nn.Modules, round each operator."""
     threads = Threads()
-    calls = nested(python_calls, threads)
-    caller = calls.around(threads.of(cpu_ops), numbers(cpu_ops["start_ns"]))
+    calls = nest_rows(python_calls, threads)
+    caller = calls.around(threads.of(cpu_ops), read_numbers(cpu_ops["start_ns"]))
     path, paths = module_paths(python_calls, calls)
     module = take_or(path, caller)
     by_python = module != NONE
@@ -31,9 +31,9 @@ def op_callers(cpu_ops: pa.Table, python_calls: pa.Table, op_links: pa.Table) ->
     how = np.select([by_hierarchy, by_python, by_forward], [0, 1, 2], NONE)
     return pa.table(
         [
-            number(caller, INT64, caller != NONE),
-            text(module, every),
-            text(how, pa.array(["hierarchy", "python", "forward"])),
+            build_numbers(caller, INT64, caller != NONE),
+            decode_texts(module, every),
+            decode_texts(how, pa.array(["hierarchy", "python", "forward"])),
         ],
         schema=OP_CALLERS,
     )
@@ -42,25 +42,26 @@ def op_callers(cpu_ops: pa.Table, python_calls: pa.Table, op_links: pa.Table) ->
 def launch_callers(launches: pa.Table, python_calls: pa.Table) -> pa.Table:
     """Return the innermost Python call round each call of the runtime, and its nn.Modules."""
     threads = Threads()
-    calls = nested(python_calls, threads)
-    caller = calls.around(threads.of(launches), numbers(launches["start_ns"]))
+    calls = nest_rows(python_calls, threads)
+    caller = calls.around(threads.of(launches), read_numbers(launches["start_ns"]))
     path, paths = module_paths(python_calls, calls)
     module = take_or(path, caller)
     return pa.table(
-        [number(caller, INT64, caller != NONE), text(module, paths)], schema=LAUNCH_CALLERS
+        [build_numbers(caller, INT64, caller != NONE), decode_texts(module, paths)],
+        schema=LAUNCH_CALLERS,
     )
 
 
 def python_links(python_calls: pa.Table) -> pa.Table:
     """Return the caller, depth, thread and module of each Python call."""
-    calls = nested(python_calls, Threads())
+    calls = nest_rows(python_calls, Threads())
     path, paths = module_paths(python_calls, calls)
     return pa.table(
         [
-            number(calls.parent, INT64, calls.parent != NONE),
-            number(calls.depth, INT32),
-            number(calls.thread, INT32),
-            text(path, paths),
+            build_numbers(calls.parent, INT64, calls.parent != NONE),
+            build_numbers(calls.depth, INT32),
+            build_numbers(calls.thread, INT32),
+            decode_texts(path, paths),
         ],
         schema=PYTHON_LINKS,
     )
@@ -78,7 +79,7 @@ def module_paths(python_calls: pa.Table, calls: Nested) -> tuple[NDArray[np.int6
     path_codes: dict[tuple[int, int], int] = {}
     paths: list[str] = []
     depth = calls.depth
-    order = ordered(depth)
+    order = order_by(depth)
     levels = np.searchsorted(depth[order], np.arange(int(depth.max(initial=-1)) + 2))
     for low, high in zip(levels[:-1].tolist(), levels[1:].tolist(), strict=True):
         rows = order[low:high]
@@ -100,7 +101,7 @@ def module_paths(python_calls: pa.Table, calls: Nested) -> tuple[NDArray[np.int6
 
 def _from_forward(module: NDArray[np.int64], op_links: pa.Table) -> NDArray[np.bool_]:
     """Operators of the backward pass take their forward operator's module."""
-    forward: Rows = numbers(op_links["forward_row"], NONE)
-    wants = valid(op_links["forward_row"]) & (module == NONE)
+    forward: Rows = read_numbers(op_links["forward_row"], NONE)
+    wants = mark_valid(op_links["forward_row"]) & (module == NONE)
     module[wants] = module[forward[wants]]
     return np.asarray(wants & (module != NONE))

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, number, numbers, read_keys, read_times
-from htk.base.columns.groups import Groups, paired, rows_by_number
-from htk.base.columns.intervals import Spans, covered, subtract, union
-from htk.base.columns.order import ordered
+from htk.base.columns.arrow import build_numbers, match_texts, read_keys, read_numbers, read_times
+from htk.base.columns.groups import Groups, pair_columns, rows_by_number
+from htk.base.columns.intervals import Spans, measure_covered, merge_spans, subtract_spans
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, Mask, fill_none
 from htk.base.schema import INT64
 from htk.base.schema.links import OWN_TIMES
@@ -30,8 +30,8 @@ class OwnTime:
     def parts(self, activities: pa.Table) -> Ints:
         """Return compute, other communication, other copies, and idle time of each, in ns."""
         start, end = read_times(activities)
-        is_comm = matching(activities["kind"], "comm".__eq__)
-        is_copy = matching(activities["kind"], "memory".__eq__)
+        is_comm = match_texts(activities["kind"], "comm".__eq__)
+        is_copy = match_texts(activities["kind"], "memory".__eq__)
         kinds = [~is_comm & ~is_copy, is_comm, is_copy]  # whole graphs are mostly computation
         parts = np.zeros((len(self.start), 4), np.int64)
         follows = np.flatnonzero(self.has_previous)
@@ -43,9 +43,13 @@ class OwnTime:
             taken = Spans(np.empty(0, np.int64), np.empty(0, np.int64))
             for k, kind in enumerate(kinds):  # what runs beside an earlier kind is that kind's
                 chosen = rows[kind[rows]]
-                alone = subtract(union(start[chosen], end[chosen]), taken)
-                parts[own, k] = covered(alone, self.end[own]) - covered(alone, self.start[own])
-                taken = union(*(np.concatenate(pair) for pair in zip(taken, alone, strict=True)))
+                alone = subtract_spans(merge_spans(start[chosen], end[chosen]), taken)
+                parts[own, k] = measure_covered(alone, self.end[own]) - measure_covered(
+                    alone, self.start[own]
+                )
+                taken = merge_spans(
+                    *(np.concatenate(pair) for pair in zip(taken, alone, strict=True))
+                )
             parts[own, 3] = self.end[own] - self.start[own] - parts[own, :3].sum(axis=1)
         return parts
 
@@ -67,7 +71,7 @@ def own_times_of(
         if group is not None:
             rows.group = group[among]
         parts[among] = own_time(rows, table).parts(activities)
-    columns = [number(parts[:, k], INT64) for k in range(len(OWN_TIMES))]
+    columns = [build_numbers(parts[:, k], INT64) for k in range(len(OWN_TIMES))]
     return pa.table(columns, OWN_TIMES)
 
 
@@ -75,7 +79,7 @@ def own_time(rows: CollectiveRows, collectives: pa.Table) -> OwnTime:
     """Return the time from the end of the group's previous collective on the rank to the start of
     each."""
     lane = _lanes(rows.rank, collectives)
-    order = ordered(lane, rows.cycle, rows.group, rows.start)
+    order = order_by(lane, rows.cycle, rows.group, rows.start)
     other = np.zeros(len(order), bool)
     for column in (lane, rows.cycle, rows.group):
         other[1:] |= column[order][1:] != column[order][:-1]
@@ -94,21 +98,21 @@ def fastest_member(own: OwnTime, match: Ints, matched: Mask) -> Ints:
     chosen = np.flatnonzero(matched & own.has_previous)
     if len(chosen):
         members = Groups.by_keys(match[chosen])
-        order = ordered(members.group_ids, own.end[chosen] - own.start[chosen])
+        order = order_by(members.group_ids, own.end[chosen] - own.start[chosen])
         first = np.searchsorted(members.group_ids[order], np.arange(len(members)))
         fastest[chosen] = chosen[order[first]][members.group_ids]
     return fastest
 
 
-def beyond(parts: Ints, fastest: Ints) -> Ints:
+def subtract_fastest(parts: Ints, fastest: Ints) -> Ints:
     """Return the parts less those of the fastest member; 0 where that is not known."""
     return np.where((fastest != NONE)[:, None], parts - parts[fastest], 0)
 
 
 def lanes_of(table: pa.Table) -> Ints:
     """Return one number for each device of each rank, the same in every table."""
-    return _lanes(numbers(table["rank"], NONE), table)
+    return _lanes(read_numbers(table["rank"], NONE), table)
 
 
 def _lanes(rank: Ints, table: pa.Table) -> Ints:
-    return paired(rank, read_keys(table["device"]))
+    return pair_columns(rank, read_keys(table["device"]))

@@ -22,18 +22,18 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import (
-    boolean,
+    build_booleans,
     codes_of,
-    matching,
-    numbers,
+    decode_texts,
+    mark_valid,
+    match_texts,
+    read_booleans,
     read_keys,
-    text,
-    truths,
-    valid,
+    read_numbers,
 )
 from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.nesting import Int32, Threads, files_of
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, Mask, take_or
 from htk.base.names.phases import (
     BACKWARD,
@@ -48,7 +48,7 @@ from htk.base.names.phases import (
 )
 from htk.base.schema import DERIVED
 from htk.quantities.derived.captures import captured_ops
-from htk.quantities.derived.user_ranges import enclosing
+from htk.quantities.derived.user_ranges import find_enclosing_ranges
 
 BASES = ("sequence", "autograd thread", "user range", "name", "order")
 _SEQUENCE, _THREAD, _RANGE, _NAME, _ORDER = range(len(BASES))
@@ -64,9 +64,9 @@ def op_passes(
     Backward evidence of an operator holds for all inside it.
     """
     calls = _Calls(op_links)
-    linked = (numbers(cpu_ops["forward_thread"]) > 0) | valid(op_links["forward_row"])
+    linked = (read_numbers(cpu_ops["forward_thread"]) > 0) | mark_valid(op_links["forward_row"])
     by_sequence = calls.inside(linked)
-    evaluated = matching(cpu_ops["name"], lambda name: name.startswith(ENGINE))
+    evaluated = match_texts(cpu_ops["name"], lambda name: name.startswith(ENGINE))
     threads = Threads().of(cpu_ops)
     engine = _autograd_threads(threads, evaluated, cpu_ops, op_links, calls)
     of_engine = np.isin(threads, engine)
@@ -105,11 +105,11 @@ def kernel_passes(
     operators goes by the thread and the user range of its launch, then by the order of its step.
     """
     captured, _ = captured_ops(kernels, kernel_links, launches, launch_links)
-    op = np.where(captured != NONE, captured, numbers(kernel_links["op_row"], NONE))
+    op = np.where(captured != NONE, captured, read_numbers(kernel_links["op_row"], NONE))
     phase = take_or(_codes(op_passes["phase"], PHASES), op, OTHER)
     basis = take_or(_codes(op_passes["basis"], BASES), op)
-    again = take_or(truths(op_passes["recomputed"]), op, False)
-    launch = numbers(kernel_links["launch_row"], NONE)
+    again = take_or(read_booleans(op_passes["recomputed"]), op, False)
+    launch = read_numbers(kernel_links["launch_row"], NONE)
     outside = op == NONE
     on_engine = outside & take_or(_launched_by_engine(launches, cpu_ops, op_links), launch, False)
     phase[on_engine], basis[on_engine] = BACKWARD, _THREAD
@@ -126,7 +126,11 @@ def kernel_passes(
 
 
 def _table(name: str, phase: Ints, basis: Ints, recomputed: Mask) -> pa.Table:
-    columns = [text(phase, pa.array(PHASES)), text(basis, pa.array(BASES)), boolean(recomputed)]
+    columns = [
+        decode_texts(phase, pa.array(PHASES)),
+        decode_texts(basis, pa.array(BASES)),
+        build_booleans(recomputed),
+    ]
     return pa.table(columns, schema=DERIVED[name])
 
 
@@ -140,9 +144,9 @@ class _Calls:
     """What lies inside what, callers first."""
 
     def __init__(self, op_links: pa.Table) -> None:
-        self.parent = numbers(op_links["parent_row"], NONE)
-        depth = numbers(op_links["depth"]).astype(np.int64)
-        order = ordered(depth)
+        self.parent = read_numbers(op_links["parent_row"], NONE)
+        depth = read_numbers(op_links["depth"]).astype(np.int64)
+        order = order_by(depth)
         ends = np.cumsum(np.bincount(depth)) if len(order) else np.empty(0, np.int64)
         self._inner = np.split(order, ends[:-1])[1:] if len(ends) else []
 
@@ -186,8 +190,8 @@ def _autograd_threads(
     """
     if not evaluated.any():
         return np.empty(0, np.int64)
-    outer = numbers(op_links["depth"]) == 0
-    forward = numbers(op_links["forward_row"], NONE)
+    outer = read_numbers(op_links["depth"]) == 0
+    forward = read_numbers(op_links["forward_row"], NONE)
     made_nodes = np.zeros(len(threads), bool)
     made_nodes[forward[forward != NONE]] = True
     made_nodes &= ~calls.inside(evaluated)
@@ -195,7 +199,7 @@ def _autograd_threads(
     by_engine = np.bincount(threads[outer & evaluated], minlength=counts)
     besides = np.bincount(threads[outer & ~evaluated], minlength=counts)
     makers = np.bincount(threads[made_nodes], minlength=counts)
-    start = numbers(cpu_ops["start_ns"])
+    start = read_numbers(cpu_ops["start_ns"])
     first = np.full(counts, np.iinfo(np.int64).max)
     np.minimum.at(first, threads[evaluated], start[evaluated])
     before = np.bincount(threads[outer & (start < first[threads])], minlength=counts)
@@ -210,7 +214,7 @@ def _launched_by_engine(launches: pa.Table, cpu_ops: pa.Table, op_links: pa.Tabl
     """Return which calls threads of the autograd engine made."""
     threads = Threads()
     of_ops = threads.of(cpu_ops)
-    evaluated = matching(cpu_ops["name"], lambda name: name.startswith(ENGINE))
+    evaluated = match_texts(cpu_ops["name"], lambda name: name.startswith(ENGINE))
     engine = _autograd_threads(of_ops, evaluated, cpu_ops, op_links, _Calls(op_links))
     return np.isin(threads.of(launches), engine)
 
@@ -218,11 +222,11 @@ def _launched_by_engine(launches: pa.Table, cpu_ops: pa.Table, op_links: pa.Tabl
 def _made_nodes(cpu_ops: pa.Table, op_links: pa.Table, calls: _Calls, backward: Mask) -> Ints:
     """Return FORWARD for operators to which backward ones are linked, what they call, and the
     operators (not ranges that were recorded as such) that called them."""
-    forward = numbers(op_links["forward_row"], NONE)
+    forward = read_numbers(op_links["forward_row"], NONE)
     chosen = np.zeros(len(backward), bool)
     chosen[forward[forward != NONE]] = True
     chosen &= ~backward
-    operators = matching(cpu_ops["name"], lambda name: "::" in name)
+    operators = match_texts(cpu_ops["name"], lambda name: "::" in name)
     forward_ops = calls.inside(chosen) | calls.around(chosen, operators)
     return np.where(forward_ops, FORWARD, OTHER)
 
@@ -233,7 +237,7 @@ def _of_ranges(
     """Return the phase that the innermost range round each row names that names one."""
     of_range = _phases(annotations["name"], phase_of_range)
     phase = np.full(links.num_rows, OTHER)
-    for held, ranges in enclosing(annotations, annotation_links, links, rows):
+    for held, ranges in find_enclosing_ranges(annotations, annotation_links, links, rows):
         phase[held] = np.where(phase[held] == OTHER, of_range[ranges], phase[held])
     return phase
 
@@ -242,7 +246,7 @@ def _before_backward(backward: Mask, cpu_ops: pa.Table, op_links: pa.Table) -> I
     """Return FORWARD for what begins before the last backward of its step, and for all of a
     process that has none."""
     process = codes_of(cpu_ops["process"])[0].astype(np.int64)
-    start = numbers(cpu_ops["start_ns"])
+    start = read_numbers(cpu_ops["start_ns"])
     step = read_keys(op_links["step"])
     groups = Groups.by_keys([process, step])
     last = groups.max(np.where(backward, start, np.iinfo(np.int64).min))[groups.group_ids]
@@ -261,19 +265,21 @@ def _launched_before_backward(
 ) -> Mask:
     """Return which activities were launched before the last backward operator of their step, or by
     a process that runs operators and has no backward pass."""
-    outside = numbers(kernel_links["op_row"], NONE) == NONE
-    if matching(kernels["name"], is_of_training)[outside].any():
+    outside = read_numbers(kernel_links["op_row"], NONE) == NONE
+    if match_texts(kernels["name"], is_of_training)[outside].any():
         return np.zeros(len(launch), bool)
-    backward = matching(op_passes["phase"], "backward".__eq__)
+    backward = match_texts(op_passes["phase"], "backward".__eq__)
     process, of_launch = _numbered_alike(cpu_ops["process"], launches["process"])
     process_of = take_or(of_launch, launch)
     trained = np.isin(process_of, np.unique(process[backward]))
     steps = [process, read_keys(op_links["step"])]
     of_step = Groups.by_keys([column[backward] for column in steps])
-    last = of_step.max(numbers(cpu_ops["start_ns"])[backward])
+    last = of_step.max(read_numbers(cpu_ops["start_ns"])[backward])
     wanted = [process_of, read_keys(kernel_links["step"])]
     step = row_of(of_step.keys, np.column_stack(wanted))
-    before = (step != NONE) & (numbers(kernel_links["launch_start_ns"]) < take_or(last, step, 0))
+    before = (step != NONE) & (
+        read_numbers(kernel_links["launch_start_ns"]) < take_or(last, step, 0)
+    )
     return np.where(trained, before, np.isin(process_of, np.unique(process)))
 
 
@@ -291,15 +297,15 @@ def _recomputed(cpu_ops: pa.Table, threads: Int32, calls: _Calls, backward: Mask
     again. That is recomputed where it repeats a run of the forward pass, or where a checkpoint's
     node evaluates it; a gradient that is itself differentiated (create_graph) repeats nothing.
     """
-    sequence = numbers(cpu_ops["sequence"], NONE)
+    sequence = read_numbers(cpu_ops["sequence"], NONE)
     names = cpu_ops["name"]
-    numbered = (sequence >= 0) & (numbers(cpu_ops["forward_thread"]) == 0)
-    numbered &= backward & ~matching(names, is_gradient)
-    checkpoint = matching(names, lambda name: "CheckpointFunctionBackward" in name)
+    numbered = (sequence >= 0) & (read_numbers(cpu_ops["forward_thread"]) == 0)
+    numbered &= backward & ~match_texts(names, is_gradient)
+    checkpoint = match_texts(names, lambda name: "CheckpointFunctionBackward" in name)
     in_checkpoint = take_or(checkpoint, calls.parent, False)
     file = files_of(cpu_ops)
     without_numbers = np.bincount(file, sequence >= 0)[file] == 0  # of a profiler that records none
-    again = without_numbers & in_checkpoint & backward & ~matching(names, is_gradient)
+    again = without_numbers & in_checkpoint & backward & ~match_texts(names, is_gradient)
     if numbered.any():
         repeats = _repeats(cpu_ops, threads, calls.parent, backward)
         again |= numbered & (in_checkpoint | repeats)
@@ -314,7 +320,7 @@ def _repeats(cpu_ops: pa.Table, thread: Int32, parent: Ints, backward: Mask) -> 
     if not backward.any():
         return np.zeros(len(backward), bool)
     name = codes_of(cpu_ops["name"])[0].astype(np.int64)
-    order = ordered(thread, parent, numbers(cpu_ops["start_ns"]))
+    order = order_by(thread, parent, read_numbers(cpu_ops["start_ns"]))
     count = len(order) - _RUN + 1
     repeated = np.zeros(len(order), bool)
     if count < 1:

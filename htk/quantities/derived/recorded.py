@@ -6,9 +6,9 @@ Time outside of that is unrecorded, neither idle nor short.
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers, read_keys, read_times
+from htk.base.columns.arrow import read_keys, read_numbers, read_times
 from htk.base.columns.groups import Groups
-from htk.base.columns.intervals import Spans, union
+from htk.base.columns.intervals import Spans, merge_spans
 from htk.base.columns.types import NO_TIME, NONE
 
 
@@ -28,9 +28,9 @@ def unrecorded_ranks(ranks: pa.Table) -> int:
 def recorded_spans(ranks: pa.Table, activities: pa.Table) -> dict[tuple[int, int], Spans]:
     """Return when each GPU with work, by rank and device, was recorded: from its files' first event
     to their last, GPU work included."""
-    of_file = numbers(ranks["rank"], NONE), numbers(ranks["cycle"], 0)
-    low = numbers(ranks["start_ns"], NO_TIME)
-    high = numbers(ranks["end_ns"], NO_TIME)
+    of_file = read_numbers(ranks["rank"], NONE), read_numbers(ranks["cycle"], 0)
+    low = read_numbers(ranks["start_ns"], NO_TIME)
+    high = read_numbers(ranks["end_ns"], NO_TIME)
     timed = (low != NO_TIME) & (high != NO_TIME)
     gpus = Groups.by_keys([read_keys(activities[c]) for c in ("rank", "device", "cycle")])
     start, end = read_times(activities)
@@ -42,4 +42,4 @@ def recorded_spans(ranks: pa.Table, activities: pa.Table) -> dict[tuple[int, int
         begin = min([first, *low[file].tolist()])
         finish = max([last, *high[file].tolist()])
         spans.setdefault((rank, device), []).append((begin, finish))
-    return {gpu: union(*np.array(times, np.int64).T) for gpu, times in spans.items()}
+    return {gpu: merge_spans(*np.array(times, np.int64).T) for gpu, times in spans.items()}

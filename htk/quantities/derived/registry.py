@@ -87,7 +87,7 @@ NAMES = (*PER_FILE, *OVER_RANKS)
 
 
 @cache
-def maker(name: str) -> Maker:
+def find_maker(name: str) -> Maker:
     """Return who makes a table of that name; its module is imported only then."""
     module = PER_FILE.get(name) or OVER_RANKS[name]
     return Maker(getattr(importlib.import_module(module), name))
@@ -98,5 +98,5 @@ def base_tables(names: Iterable[str]) -> set[str]:
     base: set[str] = set()
     for name in names:
         is_derived = name in PER_FILE or name in OVER_RANKS
-        base |= base_tables(maker(name).reads) if is_derived else {name}
+        base |= base_tables(find_maker(name).reads) if is_derived else {name}
     return base

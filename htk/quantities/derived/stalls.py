@@ -9,19 +9,19 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import (
+    build_numbers,
     codes_of,
-    matching,
-    number,
+    decode_texts,
+    match_texts,
     number_or_null,
-    numbers,
+    read_booleans,
     read_lengths,
+    read_numbers,
     read_times,
-    text,
-    truths,
 )
 from htk.base.columns.nesting import FILE, files_of
-from htk.base.columns.order import ordered
-from htk.base.columns.segments import heads, running_max
+from htk.base.columns.order import order_by
+from htk.base.columns.segments import mark_heads, running_max
 from htk.base.columns.types import NO_TIME, NONE, Ints, Mask
 from htk.base.schema import INT32, INT64, STRING
 from htk.quantities.derived.host_states import (
@@ -76,7 +76,7 @@ def stalls(
 
     Where the tables are those of several files (`derived.together`), so is the answer.
     """
-    on_host = ~truths(annotations["on_gpu"])
+    on_host = ~read_booleans(annotations["on_gpu"])
     parts = [
         _calls(call_states(launches, kernels, kernel_links), launches, launch_links),
         _spans(cpu_ops, span_state, np.ones(cpu_ops.num_rows, bool)),
@@ -89,34 +89,34 @@ def stalls(
         np.concatenate(column) for column in zip(*(part[:-1] for part in parts), strict=True)
     )
     kept = _outermost(state, start, end)
-    kept = kept[ordered(start[kept])]
+    kept = kept[order_by(start[kept])]
     columns = {
-        "cause": text(state[kept], pa.array(STATES)),
+        "cause": decode_texts(state[kept], pa.array(STATES)),
         "name": pa.concat_arrays([part.name for part in parts])
         .take(pa.array(kept))
         .dictionary_encode(),
-        "op_row": number(op[kept], INT64, op[kept] != NONE),
-        "start_ns": number(start[kept], INT64),
-        "end_ns": number(end[kept], INT64),
+        "op_row": build_numbers(op[kept], INT64, op[kept] != NONE),
+        "start_ns": build_numbers(start[kept], INT64),
+        "end_ns": build_numbers(end[kept], INT64),
     }
     if FILE in launches.column_names:
-        columns[FILE] = number(file[kept], INT64)
+        columns[FILE] = build_numbers(file[kept], INT64)
     return pa.table(columns)
 
 
 def _calls(state: Ints, launches: pa.Table, launch_links: pa.Table) -> _Stalls:
     """Return the calls that block, allocate or load code."""
     length = read_lengths(launches)
-    quick = matching(launches["name"], lambda n: "Memcpy" in n and "Async" in n)
+    quick = match_texts(launches["name"], lambda n: "Memcpy" in n and "Async" in n)
     chosen = _WAITS[state] & ~(quick & (length < _LONG_COPY_NS))
     rows = np.flatnonzero(chosen)
-    return _picked(launches, rows, state[rows], numbers(launch_links["op_row"], NONE)[rows])
+    return _picked(launches, rows, state[rows], read_numbers(launch_links["op_row"], NONE)[rows])
 
 
 def _long_operators(cpu_ops: pa.Table, op_links: pa.Table) -> _Stalls:
     """Outermost operators that keep the host longer than any launch takes."""
     length = read_lengths(cpu_ops)
-    rows = np.flatnonzero((numbers(op_links["depth"], 0) == 0) & (length >= LONG_NS))
+    rows = np.flatnonzero((read_numbers(op_links["depth"], 0) == 0) & (length >= LONG_NS))
     return _picked(cpu_ops, rows, np.full(len(rows), OPERATOR), np.full(len(rows), NONE))
 
 
@@ -140,8 +140,8 @@ def _picked(spans: pa.Table, rows: Ints, state: Ints, op: Ints) -> _Stalls:
 
 def _outermost(state: Ints, start: Ints, end: Ints) -> Ints:
     """Return the rows that lie inside no other one of their state."""
-    order = ordered(state, start, -end)
-    first = heads(state[order])
+    order = order_by(state, start, -end)
+    first = mark_heads(state[order])
     reach = running_max(first, end[order])
     before = np.where(first, NO_TIME, np.append(NO_TIME, reach[:-1])[: len(order)])
     return np.asarray(order[end[order] > before])

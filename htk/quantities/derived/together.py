@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import (
+    build_numbers,
     codes_of,
-    number,
+    decode_texts,
+    mark_valid,
     number_or_null,
-    numbers,
-    text,
-    valid,
+    read_numbers,
     with_column,
 )
 from htk.base.columns.nesting import FILE
@@ -62,7 +62,7 @@ Read = Callable[[str], pa.Table]  # a table of one file, as parsed or as it was 
 
 def links_for(name: str) -> list[str]:
     """Return those tables made together that a table is or is made of."""
-    reads = registry.maker(name).reads if name in registry.PER_FILE else ()
+    reads = registry.find_maker(name).reads if name in registry.PER_FILE else ()
     own = [name] if name in MADE_TOGETHER else []
     return own + [link for read in reads for link in links_for(read)]
 
@@ -84,7 +84,7 @@ class _Laid:
     def __init__(self, files: Sequence[Read], names: Collection[str]) -> None:
         self._count = len(files)
         self._made = names
-        reads = {read for name in names for read in registry.maker(name).reads}
+        reads = {read for name in names for read in registry.find_maker(name).reads}
         self._parts = {name: [read(name) for read in files] for name in sorted(reads - {*names})}
         self._cuts = {
             name: np.append(0, np.cumsum([part.num_rows for part in parts]))
@@ -142,7 +142,7 @@ class _Laid:
         """Return a table of all files, with numbers that are apart."""
         if name not in self._tables:
             if name in self._made:
-                maker = registry.maker(name)
+                maker = registry.find_maker(name)
                 self._tables[name] = maker.function(*map(self.table, maker.reads))
             else:
                 self._tables[name] = self._laid(name)
@@ -152,7 +152,7 @@ class _Laid:
         parts = self._parts[name]
         cuts = self._cuts[name]
         file = np.repeat(np.arange(self._count), np.diff(cuts))
-        columns: dict[str, pa.Array | pa.ChunkedArray] = {FILE: number(file, INT64)}
+        columns: dict[str, pa.Array | pa.ChunkedArray] = {FILE: build_numbers(file, INT64)}
         for field in parts[0].schema:
             own = [part[field.name] for part in parts] if field.name in _OF_A_FILE else []
             if own:
@@ -171,7 +171,7 @@ class _Laid:
             moved = values + added[file]
             least = _LEAST.get(field.name, 1) if field.name in self._ids else np.iinfo(np.int64).min
             values = np.where(values >= least, moved, values)
-        return number(values, field.type, None if there.all() else there)
+        return build_numbers(values, field.type, None if there.all() else there)
 
     def _added(self, field: pa.Field) -> Ints | None:
         """Return what is added to the numbers of a column, by file."""
@@ -188,17 +188,17 @@ class _Laid:
         if name in LINKS:
             cuts = self._cuts[LINKS[name]]
         else:
-            cuts = np.searchsorted(numbers(of_all[FILE]), np.arange(self._count + 1))
+            cuts = np.searchsorted(read_numbers(of_all[FILE]), np.arange(self._count + 1))
             of_all = of_all.drop_columns([FILE])
         file = np.repeat(np.arange(self._count), np.diff(cuts))
         for index, field in enumerate(of_all.schema):
             column = of_all.column(index)
             added = self._added(_declared(name, field))
             if field.name == "thread_index":
-                added = _least(numbers(column), cuts)
+                added = _least(read_numbers(column), cuts)
             if added is not None and len(file):
-                there = valid(column) if column.null_count else None
-                own = number(numbers(column) - added[file], field.type, there)
+                there = mark_valid(column) if column.null_count else None
+                own = build_numbers(read_numbers(column) - added[file], field.type, there)
                 of_all = of_all.set_column(index, field, own)
         parts = [
             of_all.slice(first, rows) for first, rows in zip(cuts, np.diff(cuts), strict=False)
@@ -220,7 +220,10 @@ def _columns(table_name: str, table: pa.Table) -> dict[str, tuple[Ints, Mask]]:
     fields = [_declared(table_name, field) for field in table.schema]
     is_made = table_name in DERIVED
     names = [f.name for f in fields if f.name in _NUMBERS or (is_made and index_of(f))]
-    return {name: (numbers(table[name]).astype(np.int64), valid(table[name])) for name in names}
+    return {
+        name: (read_numbers(table[name]).astype(np.int64), mark_valid(table[name]))
+        for name in names
+    }
 
 
 def _with_own_texts(table: pa.Table, columns: Mapping[str, bool]) -> pa.Table:
@@ -231,7 +234,7 @@ def _with_own_texts(table: pa.Table, columns: Mapping[str, bool]) -> pa.Table:
         if by_row:
             own = dictionary.take(number_or_null(codes, INT32)).dictionary_encode()
         else:
-            own = text(codes, dictionary)
+            own = decode_texts(codes, dictionary)
         table = with_column(table, name, own)
     return table
 
@@ -250,7 +253,7 @@ def _own_texts(parts: Sequence[pa.ChunkedArray], *, apart: bool) -> pa.Array:
         else:
             names += dictionary.to_pylist()
             codes.append(np.where(own == NONE, np.int32(NONE), own + first))
-    return text(np.concatenate(codes), pa.array(names, STRING), compact=False)
+    return decode_texts(np.concatenate(codes), pa.array(names, STRING), compact=False)
 
 
 def _least(values: Ints, cuts: Ints) -> Ints:

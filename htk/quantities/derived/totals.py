@@ -10,20 +10,20 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import (
-    boolean,
+    build_booleans,
+    build_numbers,
     codes_of,
-    matching,
-    number,
-    numbers,
+    decode_texts,
+    mark_valid,
+    match_texts,
+    read_booleans,
     read_keys,
     read_lengths,
+    read_numbers,
     read_times,
-    text,
-    truths,
-    valid,
 )
 from htk.base.columns.groups import Groups, row_of
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints
 from htk.base.names.kinds import is_copy_between_gpus
 from htk.base.names.server_ranges import is_server_mark
@@ -51,8 +51,8 @@ def kernel_totals(kernels: pa.Table, kernel_links: pa.Table, kernel_passes: pa.T
     numbered = {n: read_keys(kernels[n]) for n in (*who, *_NUMBERS)}
     numbered["step"] = read_keys(kernel_links["step"])
     coded = {name: codes_of(kernels[name]) for name in _TEXTS}
-    blocks = numbers(kernels["blocks_per_sm"], -1.0)
-    again = truths(kernel_passes["recomputed"])
+    blocks = read_numbers(kernels["blocks_per_sm"], -1.0)
+    again = read_booleans(kernel_passes["recomputed"])
     keys = [
         *numbered.values(),
         *(codes.astype(np.int64) for codes, _ in coded.values()),
@@ -65,25 +65,27 @@ def kernel_totals(kernels: pa.Table, kernel_links: pa.Table, kernel_passes: pa.T
     start, end = read_times(kernels)
     longest = _longest(alike, end - start)[order]
     columns = {
-        name: number(values[first], KERNEL_TOTALS.field(name).type, values[first] != NONE)
+        name: build_numbers(values[first], KERNEL_TOTALS.field(name).type, values[first] != NONE)
         for name, values in numbered.items()
     }
-    columns |= {name: text(codes[first], names) for name, (codes, names) in coded.items()}
+    columns |= {name: decode_texts(codes[first], names) for name, (codes, names) in coded.items()}
     columns |= {
-        "blocks_per_sm": number(blocks[first], FLOAT64, valid(kernels["blocks_per_sm"])[first]),
-        "recomputed": boolean(again[first]),
-        "count": number(alike.count[order], INT64),
-        "total_ns": number(alike.sum(end - start)[order], INT64),
-        "start_ns": number(alike.min(start)[order], INT64),
-        "longest_start_ns": number(start[longest], INT64),
-        "longest_ns": number((end - start)[longest], INT64),
+        "blocks_per_sm": build_numbers(
+            blocks[first], FLOAT64, mark_valid(kernels["blocks_per_sm"])[first]
+        ),
+        "recomputed": build_booleans(again[first]),
+        "count": build_numbers(alike.count[order], INT64),
+        "total_ns": build_numbers(alike.sum(end - start)[order], INT64),
+        "start_ns": build_numbers(alike.min(start)[order], INT64),
+        "longest_start_ns": build_numbers(start[longest], INT64),
+        "longest_ns": build_numbers((end - start)[longest], INT64),
     }
     return total_table(KERNEL_TOTALS, columns)
 
 
 def _longest(groups: Groups, length: Ints) -> Ints:
     """Return the row of the longest of each group, of several the first."""
-    order = ordered(groups.group_ids, -length, np.arange(len(length)))
+    order = order_by(groups.group_ids, -length, np.arange(len(length)))
     longest: Ints = order[np.cumsum(groups.count) - groups.count]
     return longest
 
@@ -109,8 +111,8 @@ def op_extents(cpu_ops: pa.Table) -> pa.Table:
     recordings = Groups.by_keys(list(_who(cpu_ops).values()) or [np.zeros(cpu_ops.num_rows, int)])
     start, end = read_times(cpu_ops)
     columns = of_first(OP_EXTENTS, _who(cpu_ops), recordings.first_row)
-    columns["start_ns"] = number(recordings.min(start), INT64)
-    columns["end_ns"] = number(recordings.max(end), INT64)
+    columns["start_ns"] = build_numbers(recordings.min(start), INT64)
+    columns["end_ns"] = build_numbers(recordings.max(end), INT64)
     return total_table(OP_EXTENTS, columns)
 
 
@@ -120,25 +122,27 @@ def memory_extents(memory: pa.Table) -> pa.Table:
     keys["device_type"] = read_keys(memory["device_type"])
     devices = Groups.by_keys(list(keys.values()))
     columns = of_first(MEMORY_EXTENTS, keys, devices.first_row)
-    columns["reserved_bytes"] = number(devices.max(numbers(memory["reserved_bytes"])), INT64)
+    columns["reserved_bytes"] = build_numbers(
+        devices.max(read_numbers(memory["reserved_bytes"])), INT64
+    )
     return total_table(MEMORY_EXTENTS, columns)
 
 
 def step_marks(annotations: pa.Table, cut_windows: pa.Table) -> pa.Table:
     """Return the annotations that are steps, in their order, and which of them are whole."""
-    marks = annotations.filter(pa.array(valid(annotations["step"])))
+    marks = annotations.filter(pa.array(mark_valid(annotations["step"])))
     held = [name for name in STEP_MARKS.names if name in annotations.column_names]
     of_step = [name for name in (*_WHO, "step") if name in held]
     cut = windows_of(cut_windows, CUT_STEPS)
     own = held_numbers(marks, *of_step)
     row = row_of([*held_numbers(cut, *of_step).values()], [*own.values()])
-    columns = {name: marks[name] for name in held} | {"complete": boolean(row == NONE)}
+    columns = {name: marks[name] for name in held} | {"complete": build_booleans(row == NONE)}
     return total_table(STEP_MARKS, columns)
 
 
 def server_marks(annotations: pa.Table) -> pa.Table:
     """Return the annotations by which servers mark iterations and captures, in their order."""
-    marks = annotations.filter(pa.array(matching(annotations["name"], is_server_mark)))
+    marks = annotations.filter(pa.array(match_texts(annotations["name"], is_server_mark)))
     held = [name for name in SERVER_MARKS.names if name in annotations.column_names]
     return total_table(SERVER_MARKS, {name: marks[name] for name in held})
 
@@ -147,11 +151,11 @@ def gpu_work(kernels: pa.Table, kernel_links: pa.Table) -> pa.Table:
     """Return how much GPU work each recording holds, and how much of it is linked."""
     recordings = Groups.by_keys(list(_who(kernels).values()) or [np.zeros(kernels.num_rows, int)])
     length = read_lengths(kernels)
-    linked = valid(kernel_links["launch_row"])
-    carried = truths(kernel_links["carry_in"])
+    linked = mark_valid(kernel_links["launch_row"])
+    carried = read_booleans(kernel_links["carry_in"])
     lost = ~linked & ~carried
-    ambiguous = truths(kernel_links["ambiguous"])
-    between_gpus = matching(kernels["name"], is_copy_between_gpus)
+    ambiguous = read_booleans(kernel_links["ambiguous"])
+    between_gpus = match_texts(kernels["name"], is_copy_between_gpus)
     sums = {
         "gpu_activities": recordings.count,
         "total_ns": recordings.sum(length),
@@ -164,7 +168,7 @@ def gpu_work(kernels: pa.Table, kernel_links: pa.Table) -> pa.Table:
         "copies_between_gpus_ns": recordings.sum(np.where(between_gpus, length, 0)),
     }
     columns = of_first(GPU_WORK, _who(kernels), recordings.first_row)
-    columns |= {name: number(values, INT64) for name, values in sums.items()}
+    columns |= {name: build_numbers(values, INT64) for name, values in sums.items()}
     return total_table(GPU_WORK, columns)
 
 
@@ -183,9 +187,9 @@ def _alike(
     first = groups.first_row[order]
     length = read_lengths(events)
     columns = of_first(schema, keys, first)
-    columns |= {name: text(codes[first], names) for name, (codes, names) in coded.items()}
-    columns["count"] = number(groups.count[order], INT64)
-    columns["total_ns"] = number(groups.sum(length)[order], INT64)
+    columns |= {name: decode_texts(codes[first], names) for name, (codes, names) in coded.items()}
+    columns["count"] = build_numbers(groups.count[order], INT64)
+    columns["total_ns"] = build_numbers(groups.sum(length)[order], INT64)
     return total_table(schema, columns)
 
 
@@ -203,7 +207,7 @@ def held_numbers(table: pa.Table, *names: str) -> dict[str, Ints]:
 def of_first(schema: pa.Schema, keys: Mapping[str, Ints], first: Ints) -> dict[str, pa.Array]:
     """Return the columns of keys, by the first row of each."""
     return {
-        name: number(values[first], schema.field(name).type, values[first] != NONE)
+        name: build_numbers(values[first], schema.field(name).type, values[first] != NONE)
         for name, values in keys.items()
     }
 

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.align import fitting_shifts
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Floats, Ints, Mask, fill_none
 
 APART = 2.0  # times the scatter within groups: what other ranks must at least differ by
@@ -49,7 +49,7 @@ def unnamed_groups(rows: GuessedRows, chosen: Ints, lane: Ints) -> Ints:
     group, NONE where which ranks are one group cannot be told."""
     group = np.zeros(len(chosen), np.int64)
     lanes = Groups.by_keys(lane)
-    order = ordered(lane, rows.rank[chosen], rows.order[chosen])
+    order = order_by(lane, rows.rank[chosen], rows.order[chosen])
     ends = np.cumsum(lanes.count)
     for k in range(len(lanes)):  # a few streams of the job
         of_lane = order[ends[k] - lanes.count[k] : ends[k]]
@@ -139,7 +139,7 @@ def stream_ordinals(rows: GuessedRows, chosen: Ints) -> Ints:
 
     A recording that begins later may see them in another order.
     """
-    stream = numbers(rows.table["stream"], NONE)[chosen]
+    stream = read_numbers(rows.table["stream"], NONE)[chosen]
     pairs = Groups.by_keys([rows.rank[chosen], stream])
     used = Groups.by_keys(pairs.keys[:, 1])
     if (used.count == len(np.unique(rows.rank[chosen]))).all():

@@ -10,10 +10,10 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import read_keys, valid
+from htk.base.columns.arrow import mark_valid, read_keys
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Floats, Ints, Mask, fill_none
-from htk.physics.bandwidth import traffic
+from htk.physics.bandwidth import compute_traffic
 from htk.physics.link_rates import scale_up_gbps
 from htk.quantities.derived.collective_rows import CollectiveRows
 from htk.quantities.derived.recorded import unrecorded_ranks
@@ -76,6 +76,6 @@ def least_transfer_ns(rows: CollectiveRows, ranks: pa.Table) -> Floats:
     into = read_keys(rows.table["in_bytes"])
     out = read_keys(rows.table["out_bytes"])
     kept = fill_none(len(size))
-    moved, factor = traffic(rows.type, rows.types, into, out, size, kept)
+    moved, factor = compute_traffic(rows.type, rows.types, into, out, size, kept)
     sent = np.nan_to_num(moved * np.minimum(factor, 1.0))
-    return np.where(valid(rows.table["in_split"]), 0.0, sent / rate)
+    return np.where(mark_valid(rows.table["in_split"]), 0.0, sent / rate)

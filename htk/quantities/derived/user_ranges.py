@@ -12,11 +12,18 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, number, numbers, read_times, truths, valid
-from htk.base.columns.intervals import Spans, union
-from htk.base.columns.nesting import Int32, Nested, Rows, Threads, nested
-from htk.base.columns.order import ordered
-from htk.base.columns.segments import heads
+from htk.base.columns.arrow import (
+    build_numbers,
+    mark_valid,
+    match_texts,
+    read_booleans,
+    read_numbers,
+    read_times,
+)
+from htk.base.columns.intervals import Spans, merge_spans
+from htk.base.columns.nesting import Int32, Nested, Rows, Threads, nest_rows
+from htk.base.columns.order import order_by
+from htk.base.columns.segments import mark_heads
 from htk.base.columns.types import NO_TIME, NONE, Ints, Mask, fill_none, take_or
 from htk.base.names.phases import is_gradient
 from htk.base.schema import DERIVED, INT64
@@ -25,10 +32,12 @@ from htk.base.schema import DERIVED, INT64
 def annotation_links(annotations: pa.Table, cpu_ops: pa.Table) -> pa.Table:
     """Return the range that holds each range; null for steps and for copies on the GPU."""
     parent = UserRanges(annotations, cpu_ops, Threads()).parent
-    return pa.table([number(parent, INT64, parent != NONE)], schema=DERIVED["annotation_links"])
+    return pa.table(
+        [build_numbers(parent, INT64, parent != NONE)], schema=DERIVED["annotation_links"]
+    )
 
 
-def enclosing(
+def find_enclosing_ranges(
     annotations: pa.Table, annotation_links: pa.Table, links: pa.Table, rows: pa.Table
 ) -> Iterator[tuple[Ints, Ints]]:
     """Yield rows and the range that holds each, from the innermost range outward.
@@ -41,14 +50,14 @@ def enclosing(
             Y ------------
                     ^ in Y alone
     """
-    parent = numbers(annotation_links["parent_row"], NONE)
+    parent = read_numbers(annotation_links["parent_row"], NONE)
     start, end = read_times(annotations)
-    ranges = numbers(links["annotation_row"], NONE)
+    ranges = read_numbers(links["annotation_row"], NONE)
     held = np.flatnonzero(ranges != NONE)
     ranges = ranges[held]
     by_launch = "launch_start_ns" in links.column_names
     column = links["launch_start_ns"] if by_launch else rows["start_ns"]
-    moment = numbers(column, NO_TIME)[held]
+    moment = read_numbers(column, NO_TIME)[held]
     moment = np.maximum(moment, start[ranges])  # where the call was not recorded
     while len(held):  # as often as ranges are deep
         is_open = moment < end[ranges]
@@ -64,12 +73,12 @@ class UserRanges:
     """The ranges of each file on its CPU threads, steps of the profiler aside."""
 
     def __init__(self, annotations: pa.Table, cpu_ops: pa.Table, threads: Threads) -> None:
-        on_cpu = ~truths(annotations["on_gpu"])
-        is_step = valid(annotations["step"])
+        on_cpu = ~read_booleans(annotations["on_gpu"])
+        is_step = mark_valid(annotations["step"])
         self._length = annotations.num_rows
         self._rows = np.flatnonzero(on_cpu & ~is_step)
-        self._ranges: Nested = nested(annotations, threads, self._rows)
-        steps = nested(annotations, threads, np.flatnonzero(on_cpu & is_step))
+        self._ranges: Nested = nest_rows(annotations, threads, self._rows)
+        steps = nest_rows(annotations, threads, np.flatnonzero(on_cpu & is_step))
         self._autograd = _autograd_threads(cpu_ops, threads)
         self._threads = threads
         self._main = _main_threads(steps, self._ranges, self._autograd, threads.file)
@@ -100,7 +109,8 @@ class UserRanges:
         start = self._ranges.start[own]
         end = self._ranges.end[own]
         spans = {
-            int(k): union(start[thread == k], end[thread == k]) for k in np.unique(thread).tolist()
+            int(k): merge_spans(start[thread == k], end[thread == k])
+            for k in np.unique(thread).tolist()
         }
         main = spans.get(int(self._main[0])) if len(self._main) else None
         if main is None:
@@ -109,7 +119,7 @@ class UserRanges:
             parts = [main, spans[k]] if k in spans else [main]
             starts = np.concatenate([part[0] for part in parts])
             ends = np.concatenate([part[1] for part in parts])
-            spans[k] = union(starts, ends)
+            spans[k] = merge_spans(starts, ends)
         return spans
 
     def _of_main(self, thread: Int32, time: Rows) -> Rows:
@@ -130,8 +140,8 @@ class UserRanges:
 
 
 def _autograd_threads(cpu_ops: pa.Table, threads: Threads) -> Int32:
-    evaluates = matching(cpu_ops["name"], is_gradient)
-    evaluates |= numbers(cpu_ops["forward_thread"]) > 0
+    evaluates = match_texts(cpu_ops["name"], is_gradient)
+    evaluates |= read_numbers(cpu_ops["forward_thread"]) > 0
     return np.unique(threads.of(cpu_ops)[evaluates])
 
 
@@ -149,8 +159,8 @@ def _main_threads(steps: Nested, ranges: Nested, autograd: Int32, file: Rows) ->
     time = np.zeros(len(file), np.int64)
     np.add.at(time, ranges.thread[outer], ranges.end[outer] - ranges.start[outer] + 1)
     weight = np.where(stepped[file], by_steps, time)
-    order = ordered(file, -weight)
-    most = order[heads(file[order])]
+    order = order_by(file, -weight)
+    most = order[mark_heads(file[order])]
     main = np.full(count, NONE, np.int32)
     main[file[most]] = np.where(weight[most] > 0, most, NONE)
     return main

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, Mask, fill_none
 from htk.quantities.derived.collective_rows import CollectiveRows
 
@@ -30,7 +30,7 @@ class Waits:
     last_rank: Ints  # who started last; NONE: unknown
 
 
-def waits(rows: CollectiveRows, match: Ints, start: Ints, end: Ints) -> Waits:
+def measure_waits(rows: CollectiveRows, match: Ints, start: Ints, end: Ints) -> Waits:
     """Wait and transfer of matched, timed rows, from times on one clock."""
     length = len(match)
     common = np.full(length, NEVER, np.int64)
@@ -128,6 +128,6 @@ def global_root(rows: CollectiveRows) -> Ints:
 
 def _last_rank(rank: Ints, members: Groups, start: Ints) -> Ints:
     """Return who started last in each match; of several the lowest rank."""
-    order = ordered(members.group_ids, start, -rank)
+    order = order_by(members.group_ids, start, -rank)
     ends = np.cumsum(members.count) - 1
     return rank[order][ends][members.group_ids] if len(rank) else rank

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, numbers, read_times
-from htk.base.columns.intervals import Spans, sweep
+from htk.base.columns.arrow import build_numbers, read_numbers, read_times
+from htk.base.columns.intervals import Spans, sweep_spans
 from htk.base.columns.types import Ints
 from htk.base.schema import INT64
 from htk.base.schema.links import ADDED, RUNNING, WINDOW_TIMES
-from htk.quantities.derived.windows import WindowedSpans, fill, kinds_of
+from htk.quantities.derived.windows import WindowedSpans, fill_windows, kinds_of
 
 KINDS = ("compute", "comm", "memory", "other")  # other: of no known kind
 BITS = {kind: 1 << k for k, kind in enumerate(KINDS)}
@@ -36,10 +36,10 @@ class KindTimes:
         start, end = read_times(window_times)
         times = np.zeros((window_times.num_rows, len(RUNNING) + 1), np.int64)
         for on, name in enumerate(RUNNING, 1):
-            times[:, on] = numbers(window_times[name])
+            times[:, on] = read_numbers(window_times[name])
         lengths = np.zeros((window_times.num_rows, len(ADDED)), np.int64)
         for k, name in enumerate(ADDED):
-            lengths[:, k] = numbers(window_times[name])
+            lengths[:, k] = read_numbers(window_times[name])
         return cls(end - start, times, lengths)
 
     @property
@@ -78,7 +78,7 @@ class KindTimes:
 
 def kind_times(activities: pa.Table, windows: pa.Table) -> KindTimes:
     """Return how long each combination of kinds runs in each window."""
-    return times_within(activities, fill(activities, windows))
+    return times_within(activities, fill_windows(activities, windows))
 
 
 def times_within(activities: pa.Table, filled: WindowedSpans) -> KindTimes:
@@ -86,7 +86,7 @@ def times_within(activities: pa.Table, filled: WindowedSpans) -> KindTimes:
     kinds = kinds_of(activities, filled.row)
     pieces = [kinds.equals(kind) for kind in KINDS]
     unions: list[Spans] = [filled.union(of_kind) for of_kind in pieces]
-    swept = sweep(unions)
+    swept = sweep_spans(unions)
     window = filled.axis.window(swept.start)
     running = np.where(swept.on > BITS["other"], swept.on - BITS["other"], swept.on)
     times = np.zeros((len(filled.length), len(RUNNING) + 1), np.int64)
@@ -112,8 +112,8 @@ def _with_times(activities: pa.Table, windows: pa.Table) -> pa.Table:
     running = kind_times(activities, windows)
     columns = {name: windows[name] for name in windows.column_names}
     for on, name in enumerate(RUNNING, 1):
-        columns[name] = number(running.times[:, on], INT64)
+        columns[name] = build_numbers(running.times[:, on], INT64)
     for k, name in enumerate(ADDED):
-        columns[name] = number(running.lengths[:, k], INT64)
+        columns[name] = build_numbers(running.lengths[:, k], INT64)
     fields = [field for field in WINDOW_TIMES if field.name in columns]
     return pa.table([columns[field.name] for field in fields], schema=pa.schema(fields))

@@ -12,18 +12,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from htk.base.columns.arrow import (
-    boolean,
+    build_booleans,
+    build_numbers,
     codes_of,
-    number,
+    drop_fields,
     number_or_null,
-    numbers,
     read_keys,
+    read_numbers,
     read_times,
-    without,
 )
-from htk.base.columns.groups import Groups, numbered, rows_by_number
-from htk.base.columns.intervals import Clipped, ConcatenatedTimeline, Spans, clip, union
-from htk.base.columns.order import ordered
+from htk.base.columns.groups import Groups, number_values, rows_by_number
+from htk.base.columns.intervals import Clipped, ConcatenatedTimeline, Spans, clip_spans, merge_spans
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, fill_none
 from htk.base.schema import INT32, INT64
 from htk.base.schema.links import ACTIVITIES, WINDOWS
@@ -33,8 +33,8 @@ from htk.quantities.derived.links import steps_of
 _WITHOUT_WHO = ("rank", "cycle")
 _FEWEST_STEPS = 2  # that tell what is usual
 _HEAD = 0.15  # of a step: by as much less may be waited before its first activity than by others
-_OWN_ACTIVITIES = without(ACTIVITIES, *_WITHOUT_WHO)
-_OWN_WINDOWS = without(WINDOWS, *_WITHOUT_WHO).names
+_OWN_ACTIVITIES = drop_fields(ACTIVITIES, *_WITHOUT_WHO)
+_OWN_WINDOWS = drop_fields(WINDOWS, *_WITHOUT_WHO).names
 
 
 def activities(kernels: pa.Table, passing: pa.Table) -> pa.Table:
@@ -58,7 +58,7 @@ def step_windows(
     if cut_windows.num_rows:
         return windows_of(cut_windows, STEPS).select(_OWN_WINDOWS)
     device, start, end = _spans(kernels)
-    step = numbers(kernel_links["step"], NONE)
+    step = read_numbers(kernel_links["step"], NONE)
     lows, highs, devices = _extent(device, start, end)
     rows: list[tuple[int, int, int, int, bool]] = []
     for low, high, device_id in zip(lows.tolist(), highs.tolist(), devices.tolist(), strict=True):
@@ -162,8 +162,8 @@ def _extent(device: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
 def _spans(kernels: pa.Table) -> tuple[Ints, Ints, Ints]:
     return (
         read_keys(kernels["device"]),
-        numbers(kernels["start_ns"]),
-        numbers(kernels["end_ns"]),
+        read_numbers(kernels["start_ns"]),
+        read_numbers(kernels["end_ns"]),
     )
 
 
@@ -173,9 +173,9 @@ def _windows(
     columns = [
         number_or_null(device, INT32),
         number_or_null(step, INT32),
-        number(start, INT64),
-        number(end, INT64),
-        boolean(complete),
+        build_numbers(start, INT64),
+        build_numbers(end, INT64),
+        build_booleans(complete),
     ]
     return pa.table(columns, names=_OWN_WINDOWS)
 
@@ -193,10 +193,10 @@ class WindowedSpans:
 
     def union(self, pieces: NDArray[np.bool_]) -> Spans:
         """Time on the axis that the chosen pieces cover."""
-        return union(self.start[pieces], self.end[pieces])
+        return merge_spans(self.start[pieces], self.end[pieces])
 
 
-def fill(activities: pa.Table, windows: pa.Table) -> WindowedSpans:
+def fill_windows(activities: pa.Table, windows: pa.Table) -> WindowedSpans:
     """Cut activities to the windows of their rank, cycle and device."""
     from_, to = read_times(windows)
     cut = cut_to_windows(activities, windows)
@@ -222,11 +222,11 @@ def cut_to_windows(spans: pa.Table, windows: pa.Table) -> Clipped:
     ends = []
     spans_of = rows_by_number(lane)
     windows_of = rows_by_number(window_lane)
-    for lane_id in numbered(window_lane)[0].tolist():  # one device of one rank after the other
+    for lane_id in number_values(window_lane)[0].tolist():  # one device of one rank after the other
         lane_spans = spans_of(lane_id)
         lane_windows = windows_of(lane_id)
-        lane_windows = lane_windows[ordered(from_[lane_windows])]
-        cut = clip(start[lane_spans], end[lane_spans], from_[lane_windows], to[lane_windows])
+        lane_windows = lane_windows[order_by(from_[lane_windows])]
+        cut = clip_spans(start[lane_spans], end[lane_spans], from_[lane_windows], to[lane_windows])
         rows.append(lane_spans[cut.row])
         places.append(lane_windows[cut.window])
         starts.append(cut.start)

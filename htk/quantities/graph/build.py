@@ -17,16 +17,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import number, numbers, read_keys, with_column
+from htk.base.columns.arrow import build_numbers, read_keys, read_numbers, with_column
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
-from htk.base.columns.segments import repeated
+from htk.base.columns.order import order_by
+from htk.base.columns.segments import repeat_rows
 from htk.base.columns.types import Ints, Mask, fill_none
 from htk.base.core.humanize import format_duration
 from htk.base.errors import MissingTable
 from htk.base.mappings import NamedTables
 from htk.base.schema import INT64
-from htk.quantities.derived.clocks import corrections
+from htk.quantities.derived.clocks import compute_corrections
 from htk.quantities.graph.edges import KINDS, Edges, edges_of
 from htk.quantities.graph.left_out import left_out_of
 from htk.quantities.graph.lone_step import repeat_lone_step
@@ -136,13 +136,13 @@ class Graph:
         rows, target = self._events_by_target
         first = np.searchsorted(target, nodes, "left")
         count = np.searchsorted(target, nodes, "right") - first
-        whose, nth = repeated(count)
+        whose, nth = repeat_rows(count)
         return whose, self.src[rows[first[whose] + nth]]
 
     @cached_property
     def _events_by_target(self) -> tuple[Ints, Ints]:
         rows = self.rows_of("event")
-        rows = rows[ordered(self.dst[rows])]
+        rows = rows[order_by(self.dst[rows])]
         return _kept(rows), _kept(self.dst[rows])
 
     @cached_property
@@ -227,10 +227,10 @@ _WINDOWS = ("step_windows", "rank_windows")
 def _shifted(windows: pa.Table, clocks: pa.Table) -> pa.Table:
     """Return windows as the graph has times: on one clock, where ranks could be put on one."""
     rank = read_keys(windows["rank"])
-    start = numbers(windows["start_ns"])
-    shift = corrections(clocks, rank, start)
+    start = read_numbers(windows["start_ns"])
+    shift = compute_corrections(clocks, rank, start)
     for name in ("start_ns", "end_ns"):
-        moved = number(numbers(windows[name]) + shift, INT64)
+        moved = build_numbers(read_numbers(windows[name]) + shift, INT64)
         windows = with_column(windows, name, moved)
     return windows
 
@@ -247,7 +247,7 @@ class StepEvents:
     calls: LaunchCalls
 
 
-def build(tables: NamedTables, step: int | None = None) -> Graph:
+def build_graph(tables: NamedTables, step: int | None = None) -> Graph:
     """Return the graph of a step; without a number that of the steadiest."""
     return build_of(tables, events_to_replay(tables, step))[0]
 
@@ -270,7 +270,7 @@ def events_to_replay(tables: NamedTables, step: int | None) -> StepEvents:
             "with activities=[CPU, CUDA]"
         )
     steps = steps_at_hand(tables)
-    origin = int(numbers(tables["kernels"]["start_ns"]).min())
+    origin = int(read_numbers(tables["kernels"]["start_ns"]).min())
     events = step_events(tables, steps, steps.chosen(step), origin)
     if not len(events.activities.start) or not len(events.calls.start):
         raise MissingTable("no launch is linked to its GPU activity; the step cannot be replayed")
@@ -341,13 +341,13 @@ def _numbered(events: StepEvents, edges: Edges) -> Graph:
     tie_order = node_order(events, edges)
     nodes = np.empty(len(time), np.int64)
     nodes[tie_order] = np.arange(len(time))
-    nodes = nodes[ordered(time[nodes])]
+    nodes = nodes[order_by(time[nodes])]
     number = np.empty(len(time), np.int64)
     number[nodes] = np.arange(len(time))
     src = number[edges.src]
     dst = number[edges.dst]
     rows = np.flatnonzero(src < dst)
-    rows = rows[ordered(dst[rows])]
+    rows = rows[order_by(dst[rows])]
     return Graph(
         step=events.step,
         origin_ns=events.origin,

@@ -6,7 +6,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import boolean, number, number_or_null, numbers, text
+from htk.base.columns.arrow import (
+    build_booleans,
+    build_numbers,
+    decode_texts,
+    number_or_null,
+    read_numbers,
+)
 from htk.base.columns.types import NONE, Ints, Mask, take_or
 from htk.base.mappings import Facts, NamedTables
 from htk.base.schema import BOOL, INT32, INT64, TEXT, table
@@ -68,18 +74,18 @@ def list_pieces(tables: NamedTables, graph: Graph, path: Ints) -> pa.Table:
     before = np.append(-1, pieces.row[:-1])[: len(path)]
     columns = [
         number_or_null(rank, INT32),
-        number(cycle, INT32),
-        text(pieces.of_call.astype(np.int64), pa.array(_TABLES)),
-        number(pieces.row, INT64),
+        build_numbers(cycle, INT32),
+        decode_texts(pieces.of_call.astype(np.int64), pa.array(_TABLES)),
+        build_numbers(pieces.row, INT64),
         number_or_null(event, INT64),
-        text(_came_from(pieces), pa.array(_TABLES)),
+        decode_texts(_came_from(pieces), pa.array(_TABLES)),
         number_or_null(before, INT64),
-        number(recorded_times(clocks, rank, start), INT64),
-        number(recorded_times(clocks, rank, end), INT64),
-        number(length, INT64),
-        text(pieces.what, pa.array(_WHATS)),
-        boolean(pieces.inside),
-        boolean(graph.observed[path]),
+        build_numbers(recorded_times(clocks, rank, start), INT64),
+        build_numbers(recorded_times(clocks, rank, end), INT64),
+        build_numbers(length, INT64),
+        decode_texts(pieces.what, pa.array(_WHATS)),
+        build_booleans(pieces.inside),
+        build_booleans(graph.observed[path]),
     ]
     return pa.table(columns, schema=PATH)
 
@@ -199,12 +205,14 @@ def _came_from(pieces: PathPieces) -> Ints:
 
 def event_numbers(tables: NamedTables) -> tuple[Ints, Ints]:
     """Return the row in its rank's trace of each row of `kernels`, and of `launches`."""
-    return numbers(tables["kernels"]["event"], NONE), numbers(tables["launches"]["event"], NONE)
+    return read_numbers(tables["kernels"]["event"], NONE), read_numbers(
+        tables["launches"]["event"], NONE
+    )
 
 
 def of_tables(tables: NamedTables, pieces: PathPieces, column: str) -> Ints:
     """Return a column of the tables, for the event of each piece."""
     values = np.empty(len(pieces.row), np.int64)
     for from_table, name in ((pieces.of_call, "launches"), (~pieces.of_call, "kernels")):
-        values[from_table] = numbers(tables[name][column], NONE)[pieces.row[from_table]]
+        values[from_table] = read_numbers(tables[name][column], NONE)[pieces.row[from_table]]
     return values

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Ints, Mask
 from htk.quantities.graph.build import EARLIEST, Graph
 from htk.quantities.graph.part import GraphPart, Weights
 from htk.quantities.graph.pooled import Told
-from htk.quantities.graph.replay import NEVER, longest, once
+from htk.quantities.graph.replay import NEVER, raise_to_longest, replay_one_step
 
 _ACTIVITY, _MEETING, _CALL = range(3)  # nodes of one time come in this order
 
@@ -62,7 +62,7 @@ def _ways(graph: Graph, match: Ints, weights: Weights) -> Ways:
 def _without_meeting(graph: Graph, meets: Mask, weights: Weights) -> Ints:
     """Return when nodes come, and ranks arrive at collectives, if none of these takes any time."""
     apart = np.where(meets[graph.src], NEVER, weights.edges)
-    return once(graph, apart, weights.wraps, weights.seen)
+    return replay_one_step(graph, apart, weights.wraps, weights.seen)
 
 
 def _between(graph: Graph, meets: Mask, weight: Ints) -> tuple[Ints, Ints, Ints]:
@@ -72,9 +72,9 @@ def _between(graph: Graph, meets: Mask, weight: Ints) -> tuple[Ints, Ints, Ints]
     from_one = np.where(meets, 0, NEVER)
     to_one = np.where(meets, 0, NEVER)
     nothing = np.zeros(len(src), np.int64)
-    longest(from_one, src, dst, nothing)
-    back = ordered(-src)
-    longest(to_one, dst[back], src[back], nothing)
+    raise_to_longest(from_one, src, dst, nothing)
+    back = order_by(-src)
+    raise_to_longest(to_one, dst[back], src[back], nothing)
     alive = (from_one[src] == 0) & (to_one[dst] == 0)
     src = src[alive]
     dst = dst[alive]
@@ -109,7 +109,7 @@ def begins_of_collectives(parts: Sequence[Ways], meetings: Told) -> Ints:
     time = np.concatenate([meetings.last, *(part.time for part in parts)])
     sort = np.concatenate([np.full(many, _MEETING), *(part.sort for part in parts)])
     position = np.empty(len(time), np.int64)
-    position[ordered(time, sort)] = np.arange(len(time))  # in which every way leads on
+    position[order_by(time, sort)] = np.arange(len(time))  # in which every way leads on
     came = np.full(len(time), EARLIEST, np.int64)
     for part, own in zip(parts, nodes, strict=True):
         np.maximum.at(came, position[own], part.begin)
@@ -118,6 +118,6 @@ def begins_of_collectives(parts: Sequence[Ways], meetings: Told) -> Ints:
         for part, own in zip(parts, nodes, strict=True)
     ]
     src, dst, length = (np.concatenate(column) for column in zip(*ways, strict=True))
-    rows = ordered(dst)
-    longest(came, src[rows], dst[rows], length[rows])
+    rows = order_by(dst)
+    raise_to_longest(came, src[rows], dst[rows], length[rows])
     return came[position[:many]]

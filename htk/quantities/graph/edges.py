@@ -8,22 +8,22 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from htk.base.columns.arrow import numbers, valid
+from htk.base.columns.arrow import mark_valid, read_numbers
 from htk.base.columns.groups import Groups, event_keys, row_of
 from htk.base.columns.types import NO_TIME, NONE, Ints, Mask, fill_none, take_or
 from htk.base.mappings import NamedTables
 from htk.quantities.derived.messages import peers_of_calls
-from htk.quantities.graph.handovers import handovers
+from htk.quantities.graph.handovers import find_handovers
 from htk.quantities.graph.left_out import left_out_of
 from htk.quantities.graph.nodes import FREES, Activities, LaunchCalls, ends_of_lanes
 from htk.quantities.graph.pooled import ALL_AT_HAND, Pooled
 from htk.quantities.graph.queue import full_queues
-from htk.quantities.graph.shared_tables import once
+from htk.quantities.graph.shared_tables import find_once
 from htk.quantities.graph.sm_contention import waits_for_room
 from htk.quantities.graph.waits import (
     Wait,
-    communicators,
-    synchronised,
+    find_communicator_waits,
+    find_sync_waits,
     waits_for_events,
     waits_for_nodes,
 )
@@ -143,7 +143,7 @@ def edges_of(
     held = _queue(edges, tables, activities, calls, origin)
     events = waits_for_events(tables, activities, calls, origin, pooled)
     _wait(edges, "event", edges.end(events.src), edges.start(events.dst), events)
-    ordered = communicators(tables, activities, calls, pooled)
+    ordered = find_communicator_waits(tables, activities, calls, pooled)
     _wait(edges, "event", edges.end(ordered.src), edges.start(ordered.dst), ordered)
     nodes = waits_for_nodes(tables, activities)
     _wait(edges, "event", edges.end(nodes.src), edges.start(nodes.dst), nodes)
@@ -190,11 +190,11 @@ def _collectives(edges: Edges, tables: NamedTables, activities: Activities, orig
         return joined
     ours = event_keys(tables["kernels"])[activities.row]
     activity = row_of(ours, event_keys(collectives))
-    is_matched = valid(collectives["event"]) & (activity >= 0)
-    is_matched &= numbers(matches["match"], NONE) >= 0
+    is_matched = mark_valid(collectives["event"]) & (activity >= 0)
+    is_matched &= read_numbers(matches["match"], NONE) >= 0
     is_matched &= peers_of_calls(collectives["messages"]) < 2  # others wait for their peers alone
     member = activity[is_matched]
-    match = numbers(matches["match"], NONE)[is_matched]
+    match = read_numbers(matches["match"], NONE)[is_matched]
     member, first = np.unique(member, return_index=True)
     match = match[first]
     followed, behind = _followers(tables, activities, member, match, origin)
@@ -290,7 +290,7 @@ def _queue(
     held = np.zeros(len(calls.start), bool)
     node = fill_none(tables["kernels"].num_rows)
     node[activities.row] = np.arange(len(activities.row))
-    for queue in once(tables, "queues", lambda: full_queues(tables)):
+    for queue in find_once(tables, "queues", lambda: full_queues(tables)):
         ours = np.flatnonzero(node[queue.kernels] >= 0)
         held[activities.call[node[queue.kernels[ours]]][queue.blocked[ours]]] = True
         head = ours - queue.capacity
@@ -339,7 +339,7 @@ def _room(edges: Edges, activities: Activities, calls: LaunchCalls) -> None:
 def _syncs(edges: Edges, activities: Activities, calls: LaunchCalls) -> Ints:
     """Return how long each call would take if it did not wait for the GPU (NO_TIME: it does not):
     nothing, but for those that free memory after the wait."""
-    waits = synchronised(activities, calls)
+    waits = find_sync_waits(activities, calls)
     blocked = activities.end[waits.src] > calls.start[waits.dst]
     own = np.full(len(calls.start), NO_TIME, np.int64)
     frees = calls.named(FREES)[waits.dst]
@@ -359,7 +359,7 @@ def _threads(
     usual = edges.pooled.middle("call", free)
     own = np.where(blocked, unblocked, np.where(held, usual, length))
     edges.add("call", edges.call_start(every), edges.call_end(every), own, True)
-    handed = handovers(tables, calls)
+    handed = find_handovers(tables, calls)
     here = every[1:][(calls.lane[1:] == calls.lane[:-1]) & ~np.isin(every[1:], handed.cut)]
     nested = calls.start[here] < calls.end[here - 1]
     think = calls.start[here] - calls.end[here - 1]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from htk.base.columns.types import Ints
 from htk.quantities.graph.build import Graph
-from htk.quantities.graph.overlaps import busy
+from htk.quantities.graph.overlaps import measure_busy_sets
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class BusyDevices:
 
     @classmethod
     def of(cls, graph: Graph, time: Ints) -> "BusyDevices":
-        of_devices = [busy(time, sets) for sets in graph.of_devices]
+        of_devices = [measure_busy_sets(time, sets) for sets in graph.of_devices]
         by_set = list(zip((0, 0, 0), *of_devices, strict=True))
         return cls(len(of_devices), sum(by_set[0]), sum(by_set[1]), sum(by_set[2]))
 

@@ -9,11 +9,11 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers, read_lengths
+from htk.base.columns.arrow import read_lengths, read_numbers
 from htk.base.columns.types import Ints
 from htk.base.errors import UsageError
 from htk.base.mappings import NamedTables
-from htk.quantities.graph.build import Graph, build, steps_at_hand
+from htk.quantities.graph.build import Graph, build_graph, steps_at_hand
 from htk.quantities.graph.critical_path import (
     PathEdges,
     PathEvents,
@@ -22,10 +22,16 @@ from htk.quantities.graph.critical_path import (
     event_numbers,
     list_pieces,
 )
-from htk.quantities.graph.gate import Figures, Gate, TestedStep, judged
+from htk.quantities.graph.gate import Figures, Gate, TestedStep, judge_figures
 from htk.quantities.graph.held_out import held_out, with_durations
 from htk.quantities.graph.path_lead import name_lead
-from htk.quantities.graph.replay import Replay, critical, last_end, once, replay
+from htk.quantities.graph.replay import (
+    Replay,
+    find_critical_edges,
+    last_end,
+    replay_graph,
+    replay_one_step,
+)
 from htk.quantities.graph.shared_tables import SharedTables
 from htk.quantities.graph.step_lengths import step_lengths
 from htk.quantities.graph.unexplained import keep_unexplained
@@ -103,10 +109,10 @@ def _path_of_step(tables: NamedTables, step: int | None) -> JudgedPath:
     tables = SharedTables(tables)
 
     def judge(graph: Graph) -> JudgedPath:
-        time = once(graph, graph.weight, graph.wrap_weight, graph.wrap_seen)
+        time = replay_one_step(graph, graph.weight, graph.wrap_weight, graph.wrap_seen)
         return _judged_path(tables, graph, time)
 
-    return _explained(build(tables, step), judge)
+    return _explained(build_graph(tables, step), judge)
 
 
 def _explained(graph: Graph, judge: Callable[[Graph], _T]) -> _T:
@@ -122,16 +128,16 @@ def _explained(graph: Graph, judge: Callable[[Graph], _T]) -> _T:
     return plain if explained.gate.verdict.startswith("refused") else explained
 
 
-def gate(tables: NamedTables, graph: Graph, replayed: Replay) -> Gate:
+def test_replay(tables: NamedTables, graph: Graph, replayed: Replay) -> Gate:
     """Return all five tests."""
     return _judged_path(tables, graph, replayed.time).gate
 
 
 def _judged_path(tables: NamedTables, graph: Graph, time: Ints) -> JudgedPath:
-    path = critical(graph, time)
+    path = find_critical_edges(graph, time)
     edges = PathEdges.of(graph, path, time)
     figures, tested = _tested(tables, graph, time)
-    return JudgedPath(graph, path, edges, figures, tested, judged(figures, edges, tested))
+    return JudgedPath(graph, path, edges, figures, tested, judge_figures(figures, edges, tested))
 
 
 def _tested(tables: NamedTables, graph: Graph, time: Ints) -> tuple[Figures, TestedStep]:
@@ -141,7 +147,7 @@ def _tested(tables: NamedTables, graph: Graph, time: Ints) -> tuple[Figures, Tes
     neighbour = held_out(steps, graph.step)
     if neighbour is not None:
         weights = with_durations(graph, step_lengths(tables, neighbour))
-        held_out_end = last_end(graph, once(graph, *weights))
+        held_out_end = last_end(graph, replay_one_step(graph, *weights))
     figures = Figures.of(graph, time, linked_time(tables), held_out_end)
     return figures, TestedStep(steps, graph.step, graph.cycle, graph.window)
 
@@ -151,16 +157,16 @@ def linked_time(tables: NamedTables) -> tuple[int, int]:
     kernels = tables["kernels"]
     links = tables["kernel_links"]
     length = read_lengths(kernels)
-    linked_ns = int(length[numbers(links["launch_row"], -1) >= 0].sum())
+    linked_ns = int(length[read_numbers(links["launch_row"], -1) >= 0].sum())
     return int(length.sum()), linked_ns
 
 
-def gated(tables: NamedTables) -> JudgedReplay:
+def judge_steadiest_step(tables: NamedTables) -> JudgedReplay:
     """Return the steadiest step, replayed and judged."""
     tables = SharedTables(tables)  # both graphs read the same
 
     def judge(graph: Graph) -> JudgedReplay:
-        replayed = replay(graph)
-        return JudgedReplay(graph, replayed, gate(tables, graph, replayed))
+        replayed = replay_graph(graph)
+        return JudgedReplay(graph, replayed, test_replay(tables, graph, replayed))
 
-    return _explained(build(tables), judge)
+    return _explained(build_graph(tables), judge)

@@ -208,7 +208,7 @@ class TestedStep:
         }
 
 
-def judged(figures: Figures, path: PathEdges, tested: TestedStep) -> Gate:
+def judge_figures(figures: Figures, path: PathEdges, tested: TestedStep) -> Gate:
     """Return all five tests; `path`: the critical one."""
     steps = tested.steps
     low = tested.window[0]

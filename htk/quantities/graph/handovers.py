@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from htk.base.columns.arrow import codes_of, numbers, valid
+from htk.base.columns.arrow import codes_of, mark_valid, read_numbers
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.mappings import NamedTables
 from htk.quantities.graph.nodes import LaunchCalls
-from htk.quantities.graph.shared_tables import once
+from htk.quantities.graph.shared_tables import find_once
 
 _HANDED_NS = 100_000  # shorter pauses of a thread are not looked at for a handover
 # Of the pause, in which the other thread was at work; autograd's threads work for no one else,
@@ -58,7 +58,7 @@ class _Threads:
         return inside[self.calls.end[inside] <= again]
 
 
-def handovers(tables: NamedTables, calls: LaunchCalls) -> Handovers:
+def find_handovers(tables: NamedTables, calls: LaunchCalls) -> Handovers:
     """Return a thread pauses while another works: it started that one and waits for its end.
 
     Main and autograd threads in backward; observed where the other thread runs operators that
@@ -99,10 +99,10 @@ def handovers(tables: NamedTables, calls: LaunchCalls) -> Handovers:
 
 def _backward_threads(tables: NamedTables, calls: LaunchCalls) -> dict[int, list[int]]:
     """Lanes of the calls, by rank, whose threads run backward operators."""
-    wanted = once(tables, "backward threads", lambda: _of_backward(tables))
+    wanted = find_once(tables, "backward threads", lambda: _of_backward(tables))
     launches = tables["launches"]
     thread, names = codes_of(launches["thread"])
-    rank = numbers(launches["rank"], NONE)
+    rank = read_numbers(launches["rank"], NONE)
     lanes: dict[int, list[int]] = defaultdict(list)
     for lane in np.unique(calls.lane).tolist():  # a few threads
         row = calls.row[int(np.argmax(calls.lane == lane))]
@@ -117,9 +117,9 @@ def _of_backward(tables: NamedTables) -> set[tuple[int, str]]:
     """Return rank and name of each thread that runs backward operators."""
     ops = tables["cpu_ops"]
     links = tables["op_links"]
-    tied = valid(links["forward_row"])
+    tied = mark_valid(links["forward_row"])
     op_thread, op_names = codes_of(ops["thread"])
-    op_rank = numbers(ops["rank"], NONE)
+    op_rank = read_numbers(ops["rank"], NONE)
     return {
         (int(r), op_names[int(t)].as_py())
         for r, t in Groups.by_keys([op_rank[tied], op_thread[tied]]).keys.tolist()

@@ -10,7 +10,7 @@ the first launch.
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers, read_lengths, truths
+from htk.base.columns.arrow import read_booleans, read_lengths, read_numbers
 from htk.base.columns.types import NONE, Ints
 from htk.quantities.graph.edges import Edges
 from htk.quantities.graph.nodes import Activities, LaunchCalls, ends_of_lanes
@@ -53,10 +53,12 @@ def repeat_lone_step(
 
 def _lengths(annotations: pa.Table, step: int, cycle: int | None, ranks: Ints) -> Ints:
     """Return how long the step's range on the CPU of each of these ranks lasts; 0: not recorded."""
-    of_step = (numbers(annotations["step"], NONE) == step) & ~truths(annotations["on_gpu"])
+    of_step = (read_numbers(annotations["step"], NONE) == step) & ~read_booleans(
+        annotations["on_gpu"]
+    )
     if cycle is not None:
-        of_step &= numbers(annotations["cycle"], 0) == cycle
-    rank = numbers(annotations["rank"], NONE)[of_step]
+        of_step &= read_numbers(annotations["cycle"], 0) == cycle
+    rank = read_numbers(annotations["rank"], NONE)[of_step]
     length = read_lengths(annotations)[of_step]
     longest = [int(length[rank == r].max(initial=0)) for r in ranks.tolist()]  # a few threads
     return np.array(longest, np.int64)

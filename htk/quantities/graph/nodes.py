@@ -8,15 +8,23 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import codes_of, matching, numbers, read_keys, read_times, truths, valid
+from htk.base.columns.arrow import (
+    codes_of,
+    mark_valid,
+    match_texts,
+    read_booleans,
+    read_keys,
+    read_numbers,
+    read_times,
+)
 from htk.base.columns.groups import Groups, event_keys, row_of
-from htk.base.columns.order import ordered
-from htk.base.columns.segments import heads
+from htk.base.columns.order import order_by
+from htk.base.columns.segments import mark_heads
 from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 from htk.base.errors import MissingTable
 from htk.base.mappings import NamedTables
-from htk.quantities.derived.clocks import corrections
-from htk.quantities.graph.shared_tables import once
+from htk.quantities.derived.clocks import compute_corrections
+from htk.quantities.graph.shared_tables import find_once
 
 SYNCHRONISES = re.compile(r"(Device|Stream|Event|Ctx)Synchronize$")
 FREES = re.compile(r"^(cuda|hip)Free(Host)?$")  # waits for all that runs, then gives memory back
@@ -67,13 +75,15 @@ class Steps:
 
 
 def steps_of_all(step_windows: pa.Table, rank_windows: pa.Table) -> Steps:
-    is_complete = truths(step_windows["complete"]) & (numbers(step_windows["step"], NONE) >= 0)
-    rank = numbers(step_windows["rank"], NONE)
-    cycle = numbers(step_windows["cycle"], 0)
-    step = numbers(step_windows["step"], NONE)
+    is_complete = read_booleans(step_windows["complete"]) & (
+        read_numbers(step_windows["step"], NONE) >= 0
+    )
+    rank = read_numbers(step_windows["rank"], NONE)
+    cycle = read_numbers(step_windows["cycle"], 0)
+    step = read_numbers(step_windows["step"], NONE)
     recording, longest = _longest(rank_windows)
     low, high = read_times(step_windows)
-    ranks = len(np.unique(numbers(rank_windows["rank"], NONE)))
+    ranks = len(np.unique(read_numbers(rank_windows["rank"], NONE)))
     complete_steps = []
     lows = {}
     highs = {}
@@ -101,7 +111,7 @@ def _cycle_of_all(rank: Ints, cycle: Ints, preferred: int) -> int:
     cycles = Groups.by_keys(cycle.astype(np.int64))
     of_cycle = cycles.keys[:, 0]
     ranks = cycles.distinct(rank.astype(np.int64))
-    return int(of_cycle[ordered(ranks, of_cycle == preferred, of_cycle)[-1]])
+    return int(of_cycle[order_by(ranks, of_cycle == preferred, of_cycle)[-1]])
 
 
 def _longest(rank_windows: pa.Table) -> tuple[tuple[int, int], int]:
@@ -109,7 +119,7 @@ def _longest(rank_windows: pa.Table) -> tuple[tuple[int, int], int]:
     recordings nobody knows what ran."""
     if not rank_windows.num_rows:
         raise MissingTable("no GPU work runs in the time that is looked at")
-    cycles = Groups.by_keys(numbers(rank_windows["cycle"]).astype(np.int64)[:, None])
+    cycles = Groups.by_keys(read_numbers(rank_windows["cycle"]).astype(np.int64)[:, None])
     low, high = read_times(rank_windows)
     most = int(cycles.sum(high - low).argmax())
     in_cycle = cycles.group_ids == most
@@ -148,7 +158,7 @@ class Activities:
             if busy:
                 on_lane = (self.lane == lanes[int(np.argmax(busy))]) & (self.rank == rank)
                 rows = np.flatnonzero(on_lane)
-                rows = rows[ordered(self.start[rows])]
+                rows = rows[order_by(self.start[rows])]
             rows.flags.writeable = False
             self._compute_lanes[rank] = rows
         return self._compute_lanes[rank]
@@ -160,7 +170,7 @@ class Activities:
     @cached_property
     def of_devices(self) -> list[tuple[Ints, Ints, Ints]]:
         """Return the rows of each device: those that compute, those that communicate, others."""
-        order = ordered(self.device)
+        order = order_by(self.device)
         begins = np.flatnonzero(np.diff(self.device[order])) + 1
         of_device = np.split(order, begins) if len(order) else []
         kind = self.kind
@@ -195,7 +205,7 @@ def calls_of(
     """Return the calls of a step or of several, of a cycle, or of all."""
     launches = tables["launches"]
     links = tables["launch_links"]
-    every, ends, cycles = once(tables, "calls", lambda: _all_calls(tables, origin))
+    every, ends, cycles = find_once(tables, "calls", lambda: _all_calls(tables, origin))
     ours = _chosen(launches, links, step, cycle)[every.row]
     return LaunchCalls(
         every.row[ours],
@@ -214,17 +224,17 @@ def _all_calls(tables: NamedTables, origin: int) -> tuple[LaunchCalls, Ints, Int
     """Return the calls of all recordings, their ends as recorded, and their cycles."""
     launches = tables["launches"]
     links = tables["launch_links"]
-    matters = matching(launches["name"], lambda n: bool(_MATTERS.search(n)))
-    matters |= numbers(links["kernels"]) > 0
+    matters = match_texts(launches["name"], lambda n: bool(_MATTERS.search(n)))
+    matters |= read_numbers(links["kernels"]) > 0
     rank = read_keys(launches["rank"])
     began, ended = read_times(launches)
     clocks = tables["rank_clocks"]
-    start = began - origin + corrections(clocks, rank, began)
+    start = began - origin + compute_corrections(clocks, rank, began)
     # By itself: clocks drift while a call blocks, and the next one would begin inside of it.
-    end = ended - origin + corrections(clocks, rank, ended)
+    end = ended - origin + compute_corrections(clocks, rank, ended)
     lane = _threads_by_first_row(launches, rank)
     rows = np.flatnonzero(matters)
-    rows = rows[ordered(lane[rows], start[rows])]
+    rows = rows[order_by(lane[rows], start[rows])]
     names, dictionary = codes_of(launches["name"])
     every = LaunchCalls(
         rows,
@@ -234,10 +244,10 @@ def _all_calls(tables: NamedTables, origin: int) -> tuple[LaunchCalls, Ints, Int
         _not_inside_next(lane[rows], start[rows], np.maximum(end[rows], start[rows])),
         names[rows].astype(np.int64),
         dictionary.to_pylist(),
-        numbers(launches["correlation"], NONE)[rows],
+        read_numbers(launches["correlation"], NONE)[rows],
         fill_none(len(rows)),
     )
-    return every, end[rows], numbers(launches["cycle"], 0)[rows]
+    return every, end[rows], read_numbers(launches["cycle"], 0)[rows]
 
 
 def _not_inside_next(lane: Ints, start: Ints, end: Ints) -> Ints:
@@ -259,7 +269,7 @@ def activities_of(
 ) -> Activities:
     kernels = tables["kernels"]
     links = tables["kernel_links"]
-    every, ends, cycles = once(tables, "activities", lambda: _all_activities(tables, origin))
+    every, ends, cycles = find_once(tables, "activities", lambda: _all_activities(tables, origin))
     ours = _chosen(kernels, links, step, cycle)[every.row] & (every.call >= 0)
     where = fill_none(tables["launches"].num_rows + 1)
     where[calls.row] = np.arange(len(calls.row))
@@ -284,12 +294,12 @@ def _all_activities(tables: NamedTables, origin: int) -> tuple[Activities, Ints,
     kernels = tables["kernels"]
     links = tables["kernel_links"]
     rank = read_keys(kernels["rank"])
-    shift = corrections(tables["rank_clocks"], rank, numbers(kernels["start_ns"]))
-    start = numbers(kernels["start_ns"]) - origin + shift
-    end = numbers(kernels["end_ns"]) - origin + shift
-    device = _lane(rank, numbers(kernels["device"], NONE))
-    lane = _lane(rank, numbers(kernels["device"], NONE), numbers(kernels["stream"], NONE))
-    rows = ordered(lane, start)
+    shift = compute_corrections(tables["rank_clocks"], rank, read_numbers(kernels["start_ns"]))
+    start = read_numbers(kernels["start_ns"]) - origin + shift
+    end = read_numbers(kernels["end_ns"]) - origin + shift
+    device = _lane(rank, read_numbers(kernels["device"], NONE))
+    lane = _lane(rank, read_numbers(kernels["device"], NONE), read_numbers(kernels["stream"], NONE))
+    rows = order_by(lane, start)
     names, dictionary = codes_of(kernels["name"])
     kinds, kind_names = codes_of(kernels["kind"])
     kind_codes = {"compute": 0, "comm": 1, "memory": 2}
@@ -304,18 +314,18 @@ def _all_activities(tables: NamedTables, origin: int) -> tuple[Activities, Ints,
         names[rows].astype(np.int64),
         dictionary.to_pylist(),
         to_kind[kinds[rows]],
-        numbers(links["launch_row"], NONE)[rows],
+        read_numbers(links["launch_row"], NONE)[rows],
         fill_none(len(rows)),
     )
-    return every, end[rows], numbers(kernels["cycle"], 0)[rows]
+    return every, end[rows], read_numbers(kernels["cycle"], 0)[rows]
 
 
 def _chosen(table: pa.Table, links: pa.Table, step: Which, cycle: int | None) -> Mask:
     every: Mask = np.ones(len(table), bool)
     if step is not None:
-        every &= np.isin(numbers(links["step"], NONE), step)
+        every &= np.isin(read_numbers(links["step"], NONE), step)
     if cycle is not None:
-        every &= numbers(table["cycle"]) == cycle
+        every &= read_numbers(table["cycle"]) == cycle
     return every
 
 
@@ -337,7 +347,7 @@ def _last_before(lane: Ints, end: Ints, cycle: Ints, ours: Mask) -> Ints:
 
 def ends_of_lanes(lane: Ints) -> tuple[Ints, Ints]:
     """Return the first and the last row of each lane, which are ordered by it."""
-    first = np.flatnonzero(heads(lane))
+    first = np.flatnonzero(mark_heads(lane))
     return first, np.append(first[1:], len(lane))[: len(first)] - 1
 
 
@@ -347,7 +357,7 @@ def _threads_by_first_row(launches: pa.Table, rank: Ints) -> Ints:
     names = [codes_of(launches[name])[0] for name in ("process", "thread")]
     threads = Groups.by_keys([rank, *names])
     code = np.empty(len(threads), np.int64)
-    code[ordered(threads.keys[:, 0], threads.first_row)] = np.arange(len(threads))
+    code[order_by(threads.keys[:, 0], threads.first_row)] = np.arange(len(threads))
     return code[threads.group_ids]
 
 
@@ -360,6 +370,6 @@ def collective_rows(tables: NamedTables, rows: Ints) -> Ints:
     """Row of `collectives` for each activity; -1: none."""
     kernels = tables["kernels"]
     comm = tables["collectives"]
-    linked = np.flatnonzero(valid(comm["event"]))
+    linked = np.flatnonzero(mark_valid(comm["event"]))
     positions = row_of(event_keys(comm)[linked], event_keys(kernels)[rows])
     return take_or(linked, positions)

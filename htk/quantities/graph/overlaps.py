@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from htk.base.columns.intervals import covered, union
+from htk.base.columns.intervals import measure_covered, merge_spans
 from htk.base.columns.types import Floats, Ints
 
 
@@ -15,7 +15,7 @@ class Nodes(NamedTuple):
     end: Ints
 
 
-def busy(time: Ints, sets: tuple[Nodes, Nodes, Nodes]) -> tuple[int, int, int]:
+def measure_busy_sets(time: Ints, sets: tuple[Nodes, Nodes, Nodes]) -> tuple[int, int, int]:
     """Return how long the first set runs, any of the first two, and any of all, in ns."""
     try:
         from htk.base.native._overlaps import busy as compiled
@@ -37,10 +37,10 @@ def _union(time: Ints, sets: tuple[Nodes, ...]) -> int:
     starts, ends = (
         np.concatenate([time[nodes] for nodes in side]) for side in zip(*sets, strict=True)
     )
-    return union(starts, ends).total
+    return merge_spans(starts, ends).total
 
 
-def beside(time: Ints, own: Nodes, others: Nodes) -> Floats:
+def share_time_beside(time: Ints, own: Nodes, others: Nodes) -> Floats:
     """Return the share of each own activity's time in which any of the others runs."""
     try:
         from htk.base.native._overlaps import beside as compiled
@@ -53,8 +53,8 @@ def beside(time: Ints, own: Nodes, others: Nodes) -> Floats:
 
 def beside_pure(time: Ints, own: Nodes, others: Nodes) -> Floats:
     """Return the share of each activity beside which another runs, with NumPy alone."""
-    running = union(time[others.start], time[others.end])
+    running = merge_spans(time[others.start], time[others.end])
     start = time[own.start]
     end = time[own.end]
-    inside = covered(running, end) - covered(running, start)
+    inside = measure_covered(running, end) - measure_covered(running, start)
     return np.asarray(inside / np.maximum(end - start, 1))

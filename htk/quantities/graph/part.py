@@ -22,7 +22,7 @@ from htk.quantities.graph.gate import Figures
 from htk.quantities.graph.held_out import with_durations
 from htk.quantities.graph.nodes import Steps
 from htk.quantities.graph.pooled import Heard, Told
-from htk.quantities.graph.replay import edges_waited_for, last_end, once
+from htk.quantities.graph.replay import edges_waited_for, last_end, replay_one_step
 from htk.quantities.graph.shared_tables import SharedTables
 from htk.quantities.graph.step_lengths import step_lengths_of
 
@@ -54,7 +54,7 @@ class HeardOfStep:
     calls: int
 
 
-def heard(tables: NamedTables, of_all: StepOfAll) -> list[HeardOfStep]:
+def hear_ranks(tables: NamedTables, of_all: StepOfAll) -> list[HeardOfStep]:
     """Return what some ranks tell of the step, and of the one that it is tested with."""
     tables = SharedTables(tables)
     by_step = [_heard(tables, of_all, of_all.step, edges_of)]
@@ -134,7 +134,7 @@ def replayed(part: GraphPart, began: Ints) -> Replayed:
 
 
 def _times(part: GraphPart, weights: Weights, began: Ints) -> Ints:
-    return once(part.graph, weights.edges, weights.wraps, weights.seen, began=began)
+    return replay_one_step(part.graph, weights.edges, weights.wraps, weights.seen, began=began)
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ def _collectives_before(state: Replayed) -> Ints:
     return match[before]
 
 
-def legs(
+def list_path_legs(
     part: GraphPart, began: Ints, matches: Sequence[int | None]
 ) -> list[tuple[PathEdges, PathEvents]]:
     """Return the legs of a path that end with the arrival at these collectives, each back to the

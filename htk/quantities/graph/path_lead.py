@@ -3,8 +3,8 @@
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, numbers, read_times, truths
-from htk.base.columns.intervals import Spans, covered, union
+from htk.base.columns.arrow import match_texts, read_booleans, read_numbers, read_times
+from htk.base.columns.intervals import Spans, measure_covered, merge_spans
 from htk.base.columns.types import NONE
 from htk.base.mappings import NamedTables
 from htk.quantities.derived.clocks import recorded_times
@@ -20,7 +20,7 @@ def name_lead(tables: NamedTables, rank: int, start: int, end: int) -> str:
         return BEFORE_THE_FIRST_CALL
     moments = np.array([start, end])
     moments = recorded_times(tables["rank_clocks"], np.full(2, rank), moments)
-    low, high = covered(_loading_of(tables, rank), moments)
+    low, high = measure_covered(_loading_of(tables, rank), moments)
     return LOADING_DATA if 2 * (high - low) >= end - start else BEFORE_THE_FIRST_CALL
 
 
@@ -28,12 +28,12 @@ def _loading_of(tables: NamedTables, rank: int) -> Spans:
     """Return when operators or ranges of a rank's CPU load data, on its own clock."""
     chosen = [_loading_rows(tables[name], rank) for name in ("cpu_ops", "annotations")]
     starts, ends = zip(*map(read_times, chosen), strict=True)
-    return union(np.concatenate(starts), np.concatenate(ends))
+    return merge_spans(np.concatenate(starts), np.concatenate(ends))
 
 
 def _loading_rows(table: pa.Table, rank: int) -> pa.Table:
-    loads = matching(table["name"], lambda name: span_state(name) == LOADING)
-    loads &= numbers(table["rank"], NONE) == rank
+    loads = match_texts(table["name"], lambda name: span_state(name) == LOADING)
+    loads &= read_numbers(table["rank"], NONE) == rank
     if "on_gpu" in table.column_names:
-        loads &= ~truths(table["on_gpu"])
+        loads &= ~read_booleans(table["on_gpu"])
     return table.filter(pa.array(loads))

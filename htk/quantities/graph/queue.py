@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from htk.base.columns.arrow import numbers, read_keys, truths
-from htk.base.columns.groups import paired, rows_by_number
+from htk.base.columns.arrow import read_booleans, read_keys, read_numbers
+from htk.base.columns.groups import pair_columns, rows_by_number
 from htk.base.columns.types import NO_TIME, NONE, Ints, Mask
 from htk.base.mappings import NamedTables
 
@@ -29,13 +29,13 @@ def full_queues(tables: NamedTables) -> list[FullQueue]:
     kernels = tables["kernels"]
     links = tables["kernel_links"]
     rank = read_keys(kernels["rank"])
-    lane = paired(rank, numbers(kernels["device"], NONE))
-    start = numbers(kernels["start_ns"])
-    end = numbers(links["launch_end_ns"], NO_TIME)
-    issued = numbers(links["launch_start_ns"], NO_TIME)
+    lane = pair_columns(rank, read_numbers(kernels["device"], NONE))
+    start = read_numbers(kernels["start_ns"])
+    end = read_numbers(links["launch_end_ns"], NO_TIME)
+    issued = read_numbers(links["launch_start_ns"], NO_TIME)
     is_recorded = issued > NO_TIME
     # What was launched before the recording stands in the queue all the same, ahead of the rest.
-    queued = np.flatnonzero(is_recorded | truths(links["carry_in"]))
+    queued = np.flatnonzero(is_recorded | read_booleans(links["carry_in"]))
     queues = []
     of_device = rows_by_number(lane[queued])
     for device in np.unique(lane[is_recorded]).tolist():  # a few devices

@@ -35,12 +35,14 @@ class Replay:
         return self.repeated - self.later_ns if self.later_ns else self.repeated
 
 
-def replay(graph: Graph, weight: Ints | None = None, wrap_weight: Ints | None = None) -> Replay:
+def replay_graph(
+    graph: Graph, weight: Ints | None = None, wrap_weight: Ints | None = None
+) -> Replay:
     """Replay with these weights; without any, the untouched step."""
     weight = graph.weight if weight is None else weight
     wraps = graph.wrap_weight if wrap_weight is None else wrap_weight
     if not len(graph.wrap_src):
-        time = once(graph, weight, wraps, graph.wrap_seen)
+        time = replay_one_step(graph, weight, wraps, graph.wrap_seen)
         end = int(time[graph.end].max())
         return Replay(time, end, _alone(graph, time, end), time, 0)
     time, again = np.empty((2, len(graph.time)), np.int64)
@@ -52,7 +54,7 @@ def replayed_period(graph: Graph, weight: Ints, wrap_weight: Ints | None = None)
     """Return the period of `replay` alone, in ns."""
     wraps = graph.wrap_weight if wrap_weight is None else wrap_weight
     if not len(graph.wrap_src):
-        time = once(graph, weight, wraps, graph.wrap_seen)
+        time = replay_one_step(graph, weight, wraps, graph.wrap_seen)
         return _alone(graph, time, int(time[graph.end].max()))
     time = np.empty(len(graph.time), np.int64)
     return _repeated(graph, weight, wraps, (time, time))[1]
@@ -132,12 +134,12 @@ def repeated_pure(
 ) -> tuple[int, int, int]:
     """Repeat a step in Python until its period is steady."""
     first, again = times
-    once(graph, weight, wraps, graph.wrap_seen, first)
+    replay_one_step(graph, weight, wraps, graph.wrap_seen, first)
     first_end = last = int(first[graph.end].max())
     period = last - graph.window[0]
     seen = first[graph.wrap_src]
     for _ in range(_PASSES):
-        once(graph, weight, wraps, seen, again)
+        replay_one_step(graph, weight, wraps, seen, again)
         seen = again[graph.wrap_src]
         end = int(again[graph.end].max())
         before = period
@@ -148,7 +150,7 @@ def repeated_pure(
     return first_end, period, last
 
 
-def once(
+def replay_one_step(
     graph: Graph,
     weight: Ints,
     wrap_weight: Ints,
@@ -165,11 +167,11 @@ def once(
     if began is not None:
         time[graph.joins] = began
     np.maximum.at(time, graph.wrap_dst, seen + wrap_weight)
-    longest(time, graph.src, graph.dst, weight)
+    raise_to_longest(time, graph.src, graph.dst, weight)
     return time
 
 
-def longest(time: Ints, src: Ints, dst: Ints, weight: Ints) -> None:
+def raise_to_longest(time: Ints, src: Ints, dst: Ints, weight: Ints) -> None:
     """Raise each head to its tail plus the weight, edge by edge, in place."""
     try:
         from htk.base.native import _replay
@@ -191,7 +193,7 @@ def longest_pure(time: Ints, src: Ints, dst: Ints, weight: Ints) -> None:
     time[:] = times
 
 
-def critical(graph: Graph, time: Ints, weight: Ints | None = None) -> Ints:
+def find_critical_edges(graph: Graph, time: Ints, weight: Ints | None = None) -> Ints:
     """The edges that bound the step, first to last: from its last end back to its beginning."""
     weight = graph.weight if weight is None else weight
     node = int(graph.end[np.argmax(time[graph.end])])

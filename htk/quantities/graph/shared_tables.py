@@ -22,6 +22,6 @@ class SharedTables(RepresentedTables):
         return cast("_T", self._found[what])
 
 
-def once(tables: NamedTables, what: str, find: Callable[[], _T]) -> _T:
+def find_once(tables: NamedTables, what: str, find: Callable[[], _T]) -> _T:
     """Return what the recording alone tells; who asks must not write to it."""
     return tables.once(what, find) if isinstance(tables, SharedTables) else find()

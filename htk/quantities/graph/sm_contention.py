@@ -6,7 +6,7 @@ kernel of another stream that ended just then, else the one that was running.
 
 import numpy as np
 
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Ints, Mask, take_or
 from htk.quantities.graph.nodes import Activities, LaunchCalls
 from htk.quantities.graph.waits import Wait
@@ -29,7 +29,7 @@ def waits_for_room(activities: Activities, calls: LaunchCalls, ready: Ints) -> t
     running: list[tuple[int, int, int, bool]] = []
     for device in np.unique(activities.device[late]).tolist():  # a few
         on_device = np.flatnonzero(activities.device == device)
-        on_device = on_device[ordered(activities.end[on_device])]
+        on_device = on_device[order_by(activities.end[on_device])]
         ends = activities.end[on_device]
         for row in np.flatnonzero(late & (activities.device == device)).tolist():  # a few
             start = int(activities.start[row])

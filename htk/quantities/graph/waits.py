@@ -13,9 +13,9 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers, read_keys, valid
+from htk.base.columns.arrow import codes_of, mark_valid, read_keys, read_numbers
 from htk.base.columns.groups import Groups, row_of, rows_by_number
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 from htk.base.mappings import NamedTables
 from htk.quantities.graph.nodes import (
@@ -123,7 +123,7 @@ class _Launched:
     def of(cls, activities: Activities, calls: LaunchCalls) -> "_Launched":
         linked = np.flatnonzero(activities.call >= 0)
         issued = calls.start[activities.call[linked]]
-        order = ordered(issued)
+        order = order_by(issued)
         return cls(activities, calls, linked[order], issued[order], {})
 
     @cached_property
@@ -239,7 +239,7 @@ class _Launched:
         if rank not in self.ranks:
             own = self._of_rank(rank)
             end = self.activities.end[self.order[own]]
-            own = own[ordered(end)]
+            own = own[order_by(end)]
             rows = self.order[own]
             self.ranks[rank] = rows, self.activities.end[rows], self.launched_ns[own]
         return self.ranks[rank]
@@ -262,8 +262,8 @@ class _Recorded:
 def _recorded_waits(tables: NamedTables, activities: Activities, calls: LaunchCalls) -> _Recorded:
     """Return who waits for what in calls of cudaStreamWaitEvent, where that was profiled."""
     syncs = tables["syncs"]
-    is_complete = valid(syncs["wait_correlation"]) & valid(syncs["correlation"])
-    is_complete &= valid(syncs["stream"]) & valid(syncs["wait_stream"])
+    is_complete = mark_valid(syncs["wait_correlation"]) & mark_valid(syncs["correlation"])
+    is_complete &= mark_valid(syncs["stream"]) & mark_valid(syncs["wait_stream"])
     rank = read_keys(syncs["rank"])[is_complete]
     own = read_keys(syncs["correlation"])[is_complete]
     other = read_keys(syncs["wait_correlation"])[is_complete]
@@ -272,7 +272,7 @@ def _recorded_waits(tables: NamedTables, activities: Activities, calls: LaunchCa
     by_call = np.column_stack([calls.rank, calls.correlation])
     wait = _last_row(by_call, np.column_stack([rank, own]))
     record = _last_row(by_call, np.column_stack([rank, other]))
-    stream = numbers(tables["kernels"]["stream"], NONE)[activities.row]
+    stream = read_numbers(tables["kernels"]["stream"], NONE)[activities.row]
     first = np.unique(activities.lane, return_index=True)[1]
     by_stream = np.column_stack([activities.rank, stream])[first]
     columns = [
@@ -290,7 +290,7 @@ def _last_row(keys: Ints, wanted: Ints) -> Ints:
     return np.where(row >= 0, len(keys) - 1 - row, -1)
 
 
-def communicators(
+def find_communicator_waits(
     tables: NamedTables,
     activities: Activities,
     calls: LaunchCalls,
@@ -306,7 +306,7 @@ def communicators(
     group = take_or(codes, rows)
     members = np.flatnonzero((group >= 0) & (activities.call >= 0) & (activities.kind == 1))
     issued = calls.start[activities.call[members]]
-    order = members[ordered(activities.rank[members], group[members], issued)]
+    order = members[order_by(activities.rank[members], group[members], issued)]
     first = order[:-1]
     second = order[1:]
     same = (group[first] == group[second]) & (activities.rank[first] == activities.rank[second])
@@ -334,7 +334,7 @@ def waits_for_nodes(tables: NamedTables, activities: Activities) -> Wait:
     pairs = [waits_of_text[k] for k in code[target].tolist()]
     flat = np.array([pair for listed in pairs for pair in listed], np.int64).reshape(-1, 2)
     target = np.repeat(target, count)
-    node = numbers(kernels["graph_node"], NONE)[activities.row] & _NODE_BITS
+    node = read_numbers(kernels["graph_node"], NONE)[activities.row] & _NODE_BITS
     places = np.column_stack([activities.device, activities.call, node])
     source = row_of(places, np.column_stack([places[target, :2], flat[:, 0] & _NODE_BITS]))
     is_seen = (source >= 0) & (source != target) & (activities.call[target] >= 0)
@@ -358,7 +358,7 @@ def _counted(what: str, names: pa.Array, codes: Ints, pooled: Pooled) -> Ints:
     return np.array([of_all.get(name, 0) for name in listed], np.int64)
 
 
-def synchronised(activities: Activities, calls: LaunchCalls) -> Wait:
+def find_sync_waits(activities: Activities, calls: LaunchCalls) -> Wait:
     """Return what synchronising calls and blocking copies waited for."""
     launched = _Launched.of(activities, calls)
     rows: list[tuple[int, int, int, bool]] = []

@@ -14,15 +14,21 @@ from functools import cached_property
 
 import numpy as np
 
-from htk.base.columns.arrow import numbers, truths, valid
+from htk.base.columns.arrow import mark_valid, read_booleans, read_numbers
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
-from htk.base.columns.segments import SegmentTimes, repeated
+from htk.base.columns.order import order_by
+from htk.base.columns.segments import SegmentTimes, repeat_rows
 from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 from htk.base.core.analysis import Later
 from htk.base.errors import MissingTable
 from htk.quantities.derived.collective_rows import CollectiveRows
-from htk.quantities.derived.own_time import KINDS, OwnTime, beyond, fastest_member, own_time
+from htk.quantities.derived.own_time import (
+    KINDS,
+    OwnTime,
+    fastest_member,
+    own_time,
+    subtract_fastest,
+)
 from htk.quantities.measures.collective_calls import CollectiveCalls
 
 _ROUNDS = 64  # each goes twice as far back
@@ -77,25 +83,25 @@ class Blame:
         return total
 
 
-def blame(calls: CollectiveCalls, own_times: Later) -> Blame:
+def blame_ranks(calls: CollectiveCalls, own_times: Later) -> Blame:
     """Return who is late by its own doing: not for links that are slow or peers that are late in
     its other groups, nor in what the recording of some rank does not hold, as of a cut file."""
     rows = calls.rows
     matches = calls.matches
     own = own_time(rows, calls.table)
-    has_lateness = valid(matches["lateness_ns"])
-    lateness = numbers(matches["lateness_ns"], 0)
-    common = _on_all_ranks(rows.group, numbers(matches["members_present"], 0))
-    late = truths(matches["blamed"]) & (calls.match != NONE)
+    has_lateness = mark_valid(matches["lateness_ns"])
+    lateness = read_numbers(matches["lateness_ns"], 0)
+    common = _on_all_ranks(rows.group, read_numbers(matches["members_present"], 0))
+    late = read_booleans(matches["blamed"]) & (calls.match != NONE)
     excess = np.zeros((rows.length, len(KINDS) + 1), np.int64)
     if late.any():
         fastest = fastest_member(own, calls.match, calls.waits.has_wait)
-        excess = beyond(parts_of(calls, own_times), fastest)
+        excess = subtract_fastest(parts_of(calls, own_times), fastest)
     held_up = late & (2 * excess[:, KINDS.index("comm")] > lateness)
     peers = _held_up_in(own, rows, calls.waits.wait, lateness, np.flatnonzero(held_up))
     wait = calls.waits.wait
     cause, limit = _first_causes(calls.match, late & common, held_up, peers, has_lateness, wait)
-    waited = np.where(late, numbers(matches["cost_ns"], 0), 0)
+    waited = np.where(late, read_numbers(matches["cost_ns"], 0), 0)
     blames = Blame(late, held_up, common, cause, lateness, excess, waited, limit)
     return replace(blames, waited=waited - blames.beyond_limit(calls.match, wait))
 
@@ -103,7 +109,7 @@ def blame(calls: CollectiveCalls, own_times: Later) -> Blame:
 def parts_of(calls: CollectiveCalls, own_times: Later) -> Ints:
     """Return the own time before each call by kind, a column for each."""
     kept = calls.rows_of(own_times())
-    return np.stack([numbers(kept[name]) for name in kept.column_names], axis=1)
+    return np.stack([read_numbers(kept[name]) for name in kept.column_names], axis=1)
 
 
 def need_waits(calls: CollectiveCalls) -> None:
@@ -163,12 +169,12 @@ def _held_up_in(
     _, low = ends.count_until(segment[wanted], own.start[wanted])
     _, high = ends.count_until(segment[wanted], own.end[wanted])
     count = np.maximum(high - low, 0)
-    asker, within = repeated(count)
+    asker, within = repeat_rows(count)
     candidate = waits[ends.order[low[asker] + within]]
     other = rows.group[candidate] != rows.group[wanted[asker]]
     asker = asker[other]
     candidate = candidate[other]
-    order = ordered(asker, wait[candidate])
+    order = order_by(asker, wait[candidate])
     longest[wanted[asker[order]]] = candidate[order]  # the last one written is the longest
     waited = np.zeros(len(wait), np.int64)
     np.add.at(waited, wanted[asker], wait[candidate])

@@ -7,8 +7,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import boolean, number, number_or_null, numbers, truths
-from htk.base.columns.groups import quotient
+from htk.base.columns.arrow import (
+    build_booleans,
+    build_numbers,
+    number_or_null,
+    read_booleans,
+    read_numbers,
+)
+from htk.base.columns.groups import divide_or_nan
 from htk.base.columns.types import NONE, Floats, Ints, fill_none
 from htk.base.core.analysis import Later
 from htk.base.schema import FLOAT64, INT32
@@ -29,25 +35,25 @@ def chosen_times(per: Per, of_ranks: Later, of_steps: Later) -> tuple[pa.Table, 
     return windows, KindTimes.of(windows)
 
 
-def summed(
+def sum_windows(
     per: Per, windows: pa.Table, values: Mapping[str, Ints]
 ) -> tuple[dict[str, pa.Array], dict[str, Ints]]:
     """Windows of the same rank and device (and step) added up: who they are, and the sums."""
-    step = numbers(windows["step"], NONE) if per == "step" else np.full(windows.num_rows, -1)
-    who_ran = [numbers(windows[name], NONE) for name in ("rank", "device")]
+    step = read_numbers(windows["step"], NONE) if per == "step" else np.full(windows.num_rows, -1)
+    who_ran = [read_numbers(windows[name], NONE) for name in ("rank", "device")]
     keys = np.stack([*who_ran, step_cycles(windows, step), step], axis=1).astype(np.int64)
     order = keys.copy()
     order[keys[:, 3] < 0, 3] = np.iinfo(np.int64).max  # what has no number comes last
     _, first, inverse = np.unique(order, axis=0, return_index=True, return_inverse=True)
     who = keys[first]
     complete = np.ones(len(first), bool)
-    np.logical_and.at(complete, inverse.ravel(), truths(windows["complete"]))
+    np.logical_and.at(complete, inverse.ravel(), read_booleans(windows["complete"]))
     columns = {
         "rank": _nullable(who[:, 0]),
         "device": _nullable(who[:, 1]),
-        "cycle": number(who[:, 2], INT32, who[:, 3] >= 0),
+        "cycle": build_numbers(who[:, 2], INT32, who[:, 3] >= 0),
         "step": _nullable(who[:, 3]),
-        "complete": boolean(complete),
+        "complete": build_booleans(complete),
     }
     sums = {}
     for name, value in values.items():
@@ -63,19 +69,19 @@ def step_cycles(windows: pa.Table, step: Ints) -> Ints:
     """
     cycles = np.full(len(step), np.iinfo(np.int32).max, np.int64)
     if (step >= 0).any():  # a guest's windows have neither
-        cycles[step >= 0] = numbers(windows["cycle"], 0)[step >= 0]
+        cycles[step >= 0] = read_numbers(windows["cycle"], 0)[step >= 0]
     return cycles
 
 
-def pooled(per: Pool, rows: pa.Table, step: pa.ChunkedArray) -> Ints:
+def pool_rows(per: Pool, rows: pa.Table, step: pa.ChunkedArray) -> Ints:
     """Rank, cycle and step of each row, as far as they are kept apart (-1 where they are not).
 
     Two cycles may have equal step numbers; their rows without a number are one.
     """
-    rank = numbers(rows["rank"], NONE)
-    number_of = numbers(step, NONE)
+    rank = read_numbers(rows["rank"], NONE)
+    number_of = read_numbers(step, NONE)
     nothing = fill_none(len(rank))
-    cycle = np.where(number_of < 0, nothing, numbers(rows["cycle"], 0))
+    cycle = np.where(number_of < 0, nothing, read_numbers(rows["cycle"], 0))
     columns = (
         nothing if per == "all" else rank,
         cycle if per == "step" else nothing,
@@ -89,14 +95,14 @@ def who_columns(keys: Ints) -> list[pa.Array]:
     return [_nullable(keys[:, k]) for k in range(3)]
 
 
-def percent(part: Ints | Floats, total: Ints | Floats) -> pa.Array:
+def build_percent(part: Ints | Floats, total: Ints | Floats) -> pa.Array:
     """100·part/whole; null where there is no whole."""
-    return number(quotient(100.0 * part, total), FLOAT64, total > 0)
+    return build_numbers(divide_or_nan(100.0 * part, total), FLOAT64, total > 0)
 
 
-def ratio(part: Ints | Floats, total: Ints | Floats) -> pa.Array:
+def build_ratio(part: Ints | Floats, total: Ints | Floats) -> pa.Array:
     """part/whole; null where there is no whole."""
-    return number(quotient(part, total), FLOAT64, total > 0)
+    return build_numbers(divide_or_nan(part, total), FLOAT64, total > 0)
 
 
 def _nullable(values: NDArray[np.int64]) -> pa.Array:

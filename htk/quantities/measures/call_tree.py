@@ -8,10 +8,17 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, numbers, read_lengths, read_times, truths
+from htk.base.columns.arrow import (
+    codes_of,
+    match_texts,
+    read_booleans,
+    read_lengths,
+    read_numbers,
+    read_times,
+)
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
-from htk.base.columns.segments import heads, running_max
+from htk.base.columns.order import order_by
+from htk.base.columns.segments import mark_heads, running_max
 from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+\b")
@@ -32,15 +39,15 @@ class CallTree:
         """Return the tree of a table of calls and its links (parent_row, depth, thread_index)."""
         who = np.stack(
             [
-                numbers(calls["rank"], NONE),
-                numbers(calls["cycle"], NONE),
-                numbers(links["thread_index"], NONE),
+                read_numbers(calls["rank"], NONE),
+                read_numbers(calls["cycle"], NONE),
+                read_numbers(links["thread_index"], NONE),
             ],
             axis=1,
         )
         return cls(
-            numbers(links["parent_row"], NONE),
-            numbers(links["depth"]).astype(np.int64),
+            read_numbers(links["parent_row"], NONE),
+            read_numbers(links["depth"]).astype(np.int64),
             Groups.by_keys(who).group_ids,
             *read_times(calls),
         )
@@ -57,7 +64,7 @@ class CallTree:
     @cached_property
     def levels(self) -> list[Ints]:
         """Rows of each depth, callers first."""
-        order = ordered(self.depth)
+        order = order_by(self.depth)
         ends = np.cumsum(np.bincount(self.depth)) if len(order) else np.empty(0, np.int64)
         return np.split(order, ends[:-1]) if len(ends) else []
 
@@ -77,9 +84,9 @@ class CallTree:
         """Calls that lie in no other call of the same key: their totals may be added up."""
         size = self.subtree(np.ones(len(self.parent), np.int64))
         position = self._positions(size)
-        order = ordered(key, position)
-        reach = running_max(heads(key[order]), (position + size)[order])
-        outermost = heads(key[order])
+        order = order_by(key, position)
+        reach = running_max(mark_heads(key[order]), (position + size)[order])
+        outermost = mark_heads(key[order])
         outermost[1:] |= reach[:-1] <= position[order][1:]
         of_call = np.empty(len(order), bool)
         of_call[order] = outermost
@@ -90,9 +97,9 @@ class CallTree:
         position = np.zeros(len(self.parent) + 1, np.int64)
         position[NONE] = -1  # of no caller
         for rows in self.levels:
-            rows = rows[ordered(self.parent[rows])]
+            rows = rows[order_by(self.parent[rows])]
             before = np.cumsum(size[rows]) - size[rows]
-            first = np.maximum.accumulate(np.where(heads(self.parent[rows]), before, 0))
+            first = np.maximum.accumulate(np.where(mark_heads(self.parent[rows]), before, 0))
             position[rows] = position[self.parent[rows]] + 1 + before - first
         return position[:-1]
 
@@ -173,10 +180,10 @@ class DeviceTimes:
     def of(
         cls, operators: int, kernels: pa.Table, kernel_links: pa.Table, op_links: pa.Table
     ) -> "DeviceTimes":
-        row = numbers(kernel_links["op_row"], NONE)
+        row = read_numbers(kernel_links["op_row"], NONE)
         length = read_lengths(kernels)
         linked = row != NONE
-        forward = take_or(numbers(op_links["forward_row"], NONE), row)
+        forward = take_or(read_numbers(op_links["forward_row"], NONE), row)
         behind = forward != NONE
         return cls(
             _sums(row[linked], length[linked], operators),
@@ -196,9 +203,9 @@ def without_operator(
 ) -> Iterator[tuple[str, Mask]]:
     """Yield why GPU activities belong to no operator of the selection, and which they are."""
     lost = times.row == NONE
-    carried = truths(kernel_links["carry_in"])
-    launched = numbers(kernel_links["launch_row"], NONE) != NONE
-    graph = matching(kernel_links["launch_by"], "graph".__eq__)
+    carried = read_booleans(kernel_links["carry_in"])
+    launched = read_numbers(kernel_links["launch_row"], NONE) != NONE
+    graph = match_texts(kernel_links["launch_by"], "graph".__eq__)
     for why, rows in (
         ("(launched before the recording)", lost & carried),
         ("(graph launched outside operators)", lost & launched & graph),

@@ -5,14 +5,14 @@ from statistics import NormalDist
 
 import numpy as np
 
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Floats, Mask
 
 _ROUNDS = 60  # of Newton's method; it needs five, or more where there are few degrees of freedom
 _TERMS = 300  # of the continued fraction; it needs about the root of the degrees of freedom
 
 
-def tail(t: Floats, free: Floats) -> Floats:
+def compute_student_tail(t: Floats, free: Floats) -> Floats:
     """Return how probable it is that Student's t exceeds these values."""
     x = free / (free + t**2)
     half = 0.5 * _incomplete_beta(x, free / 2)
@@ -49,12 +49,12 @@ def _fraction(x: Floats, a: Floats, b: Floats) -> Floats:
     return np.asarray(value)
 
 
-def student(chance: Floats, free: Floats) -> Floats:
+def find_student_quantile(chance: Floats, free: Floats) -> Floats:
     """Return what Student's t exceeds with these chances, each below a half."""
     z = -np.array([NormalDist().inv_cdf(p) for p in chance.tolist()])
     value = z + (z**3 + z) / (4 * free)  # Cornish and Fisher; Newton's method goes on from there
     for _ in range(_ROUNDS):
-        above = tail(value, free)
+        above = compute_student_tail(value, free)
         slope = value * _density(value, free) / above  # both on logarithmic axes
         step = np.clip(np.log(above / chance) / slope, -0.7, 0.7)
         value = value * np.exp(step)
@@ -74,12 +74,12 @@ def _ln_beta(a: Floats, b: Floats) -> Floats:
     return np.asarray(gamma(a) + gamma(b) - gamma(a + b), np.float64)
 
 
-def shared(p: Floats, chance: float) -> tuple[Mask, Floats]:
+def correct_by_holm(p: Floats, chance: float) -> tuple[Mask, Floats]:
     """Holm: which hypotheses fall, so that any true one falls with `chance` at most; and at what p.
 
     A hypothesis falls exactly where its p is below its own level.
     """
-    order = ordered(p)
+    order = order_by(p)
     levels = chance / np.arange(len(p), 0, -1)
     stands = np.flatnonzero(p[order] > levels)
     fallen = int(stands[0]) if len(stands) else len(p)
@@ -99,7 +99,8 @@ def explained_by_chance(
     is taken for more, of one or two sides."""
     grown = np.abs(changes) if sides == 2 else changes
     never = np.where(grown > 0, np.inf, 0.0)
-    level = shared(
-        sides * tail(np.divide(grown, errors, out=never, where=errors > 0), free), chance
+    level = correct_by_holm(
+        sides * compute_student_tail(np.divide(grown, errors, out=never, where=errors > 0), free),
+        chance,
     )
-    return np.asarray(errors * student(level[1] / sides, free))
+    return np.asarray(errors * find_student_quantile(level[1] / sides, free))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from htk.base.columns.types import Floats, Ints
-from htk.quantities.measures.chance import student, tail
+from htk.quantities.measures.chance import compute_student_tail, find_student_quantile
 
 LEAST_STEPS = 6
 _SIDE = 2  # steps on each side of a split, at least
@@ -26,7 +26,7 @@ class Shift(NamedTuple):
     p: Floats  # chance that a series without a shift shows as much
 
 
-def shifts(series: Floats) -> Shift:
+def find_best_splits(series: Floats) -> Shift:
     """Find the best split of each row; its columns are steps, LEAST_STEPS of them or more."""
     many, steps = series.shape
     splits = np.arange(_SIDE, steps - _SIDE + 1)
@@ -43,8 +43,10 @@ def shifts(series: Floats) -> Shift:
     change = np.abs(after - before)[rows, best]
     error = np.sqrt(variance / weight[best])
     t = np.divide(change, error, out=np.where(change > 0, np.inf, 0.0), where=error > 0)
-    p = np.minimum(2 * tail(t, free) * len(splits), 1)
-    limit = student(np.array([0.025]), free[:1])[0] ** 2 / (steps - 2) if many else 0.0
+    p = np.minimum(2 * compute_student_tail(t, free) * len(splits), 1)
+    limit = (
+        find_student_quantile(np.array([0.025]), free[:1])[0] ** 2 / (steps - 2) if many else 0.0
+    )
     near = rest <= rest[rows, best][:, None] * (1 + limit)
     low = splits[np.argmax(near, axis=1)]
     high = splits[len(splits) - 1 - np.argmax(near[:, ::-1], axis=1)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers, truths, valid
+from htk.base.columns.arrow import codes_of, mark_valid, read_booleans, read_numbers
 from htk.base.columns.types import NONE
 from htk.base.mappings import Facts, Fields
 from htk.quantities.derived.collective_rows import CollectiveRows
@@ -88,8 +88,10 @@ def paired_communicators(collectives: pa.Table, facts: pa.Table) -> dict[tuple[i
     other group's as well."""
     codes, listed = CollectiveRows(collectives).group_ranks
     hashed = facts["comm_hash"]
-    rows = np.flatnonzero(valid(hashed) & ~truths(facts["comm_guessed"]) & (codes != NONE))
-    values = numbers(hashed, 0)
+    rows = np.flatnonzero(
+        mark_valid(hashed) & ~read_booleans(facts["comm_guessed"]) & (codes != NONE)
+    )
+    values = read_numbers(hashed, 0)
     seen: dict[int, set[int]] = defaultdict(set)
     for code, value in set(zip(codes[rows].tolist(), values[rows].tolist(), strict=True)):
         seen[code].add(value)
@@ -134,7 +136,7 @@ def _places(calls: CollectiveCalls) -> dict[int, _Place]:
     """Return the recorded host and device of each rank."""
     hosts = {} if calls.hosts.inferred else calls.hosts.of_rank
     rank = calls.rows.rank
-    device = numbers(calls.table["device"], NONE)
+    device = read_numbers(calls.table["device"], NONE)
     chosen = np.flatnonzero((rank >= 0) & (device >= 0))
     pairs = {(int(rank[k]), int(device[k])) for k in chosen}
     return {r: (hosts.get(r), d) for r, d in sorted(pairs, reverse=True)}

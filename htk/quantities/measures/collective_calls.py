@@ -9,15 +9,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.base.columns.arrow import codes_of, matching, number, numbers, text, truths
+from htk.base.columns.arrow import (
+    build_numbers,
+    codes_of,
+    decode_texts,
+    match_texts,
+    read_booleans,
+    read_numbers,
+)
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Floats, Ints, Mask, fill_none
-from htk.base.core.humanize import pluralize
+from htk.base.core.humanize import pluralize_count
 from htk.base.errors import MissingTable
 from htk.base.names.collectives import dtype_bytes
 from htk.base.schema import FLOAT64, STRING, TEXT
-from htk.physics.bandwidth import traffic
+from htk.physics.bandwidth import compute_traffic
 from htk.quantities.derived.collective_rows import CollectiveRows
 from htk.quantities.derived.match_reasons import LACKING
 from htk.quantities.derived.sources import counted_rows
@@ -57,12 +64,12 @@ class CollectiveCalls:
 
     @cached_property
     def match(self) -> Ints:
-        return numbers(self.matches["match"], NONE)
+        return read_numbers(self.matches["match"], NONE)
 
     @cached_property
     def waits(self) -> Waits:
         """Return the waits as matched over all ranks, whichever ranks are selected."""
-        column = {n: numbers(self.matches[n], NONE) for n in _TIMED}
+        column = {n: read_numbers(self.matches[n], NONE) for n in _TIMED}
         has_wait = column["wait_ns"] != NONE
         return Waits(
             has_wait,
@@ -82,18 +89,18 @@ class CollectiveCalls:
     @cached_property
     def correction(self) -> Ints:
         """Return the clock correction of each row, in ns."""
-        return numbers(self.matches["clock_offset_ns"], 0)
+        return read_numbers(self.matches["clock_offset_ns"], 0)
 
     @cached_property
     def undetermined(self) -> Ints:
         """The time in ns that is wait or transfer, which cannot be told apart; all of it for calls
         without a match."""
-        return numbers(self.matches["undetermined_ns"], 0)
+        return read_numbers(self.matches["undetermined_ns"], 0)
 
     @cached_property
     def lacking(self) -> Mask:
         """Whether each call is matched, but of a collective in which unrecorded ranks took part."""
-        return matching(self.matches["reason"], LACKING.__eq__)
+        return match_texts(self.matches["reason"], LACKING.__eq__)
 
     @cached_property
     def duration(self) -> Ints:
@@ -105,7 +112,7 @@ class CollectiveCalls:
     def _recorded_duration(self) -> Ints:
         """The duration in ns from a source that times calls on the GPU (`NONE`: there is none).
         Times that it writes beside that are those that the host observed."""
-        return numbers(self.table["duration_ns"], NONE)
+        return read_numbers(self.table["duration_ns"], NONE)
 
     @cached_property
     def span(self) -> Ints:
@@ -128,7 +135,7 @@ class CollectiveCalls:
         """The number of ranks in the group (`NONE`: unknown). It need not be recorded where all
         ranks of the job take part."""
         world = max((n for n in self.ranks["world_size"].to_pylist() if n), default=NONE)
-        present = numbers(self.matches["members_present"], NONE)
+        present = read_numbers(self.matches["members_present"], NONE)
         recorded = self.rows.group_size
         return np.where((recorded == NONE) & (present == world), present, recorded)
 
@@ -139,17 +146,17 @@ class CollectiveCalls:
 
     @cached_property
     def _in_bytes(self) -> Ints:
-        return numbers(self.table["in_bytes"], NONE)
+        return read_numbers(self.table["in_bytes"], NONE)
 
     @cached_property
     def _out_bytes(self) -> Ints:
-        return numbers(self.table["out_bytes"], NONE)
+        return read_numbers(self.table["out_bytes"], NONE)
 
     @cached_property
     def traffic(self) -> tuple[Floats, Floats]:
         """The bytes that algorithm bandwidth counts, and the factor to bus bandwidth."""
         sizes = self._in_bytes, self._out_bytes
-        return traffic(self.rows.type, self.rows.types, *sizes, self.size, self.kept)
+        return compute_traffic(self.rows.type, self.rows.types, *sizes, self.size, self.kept)
 
     @cached_property
     def moved(self) -> tuple[Floats, Floats]:
@@ -160,7 +167,7 @@ class CollectiveCalls:
         if not len(chosen):
             return size, factor
         members = Groups.by_keys(self.match[chosen])
-        in_order = chosen[ordered(members.group_ids, moved[chosen], size[chosen])]
+        in_order = chosen[order_by(members.group_ids, moved[chosen], size[chosen])]
         most = in_order[np.cumsum(members.count) - 1][members.group_ids]
         size = size.copy()
         factor = factor.copy()
@@ -183,10 +190,10 @@ class CollectiveCalls:
         """Yield all-to-alls with splits: the first of those alike on a rank, and all rows."""
         split, _ = codes_of(self.table["in_split"])
         rows = np.flatnonzero(split >= 0)
-        size = numbers(self.table["in_bytes"], NONE)
+        size = read_numbers(self.table["in_bytes"], NONE)
         key = np.column_stack([split, size, self.rows.rank, self.rows.group])[rows]
         alike = Groups.by_keys(key.astype(np.int64))
-        order = ordered(alike.group_ids)
+        order = order_by(alike.group_ids)
         ends = np.cumsum(alike.count)
         for k, first in enumerate(rows[alike.first_row].tolist()):
             yield first, rows[order[ends[k] - alike.count[k] : ends[k]]]
@@ -243,14 +250,14 @@ def _elements(listed: str) -> tuple[int, ...]:
     return tuple(json.loads(listed))
 
 
-def bandwidth(bytes_: Floats, time_ns: Ints) -> pa.Array:
+def build_bandwidth(bytes_: Floats, time_ns: Ints) -> pa.Array:
     """Return the bandwidth in GB/s (bytes a nanosecond); null where either is unknown."""
     defined = ~np.isnan(bytes_) & (time_ns > 0)
     rate = np.divide(bytes_, time_ns, out=np.zeros(len(bytes_)), where=defined)
-    return number(rate, FLOAT64, defined)
+    return build_numbers(rate, FLOAT64, defined)
 
 
-def scopes(calls: CollectiveCalls) -> pa.Array:
+def find_group_scopes(calls: CollectiveCalls) -> pa.Array:
     """Return whether each call's group is within a node or spans several; null: hosts unknown."""
     hosts = calls.hosts.of_rank
     codes, groups = calls.rows.group_ranks
@@ -259,7 +266,7 @@ def scopes(calls: CollectiveCalls) -> pa.Array:
         seen = [hosts.get(r) for r in members]
         several = len({h for h in seen if h}) > 1
         scope.append(1 if several else 0 if seen and None not in seen else NONE)
-    return text(np.array([*scope, NONE])[codes], pa.array(["node", "across nodes"]))
+    return decode_texts(np.array([*scope, NONE])[codes], pa.array(["node", "across nodes"]))
 
 
 _WITHOUT_DATA = ("barrier", "synchronise", "wait", "split", "new_window")
@@ -277,7 +284,7 @@ def size_facts(
     without = int((lacks_size if among is None else lacks_size[among]).sum())
     if required and without and not has_size.any():
         raise MissingTable(
-            f"no sizes were recorded ({pluralize(without, 'collective call')} without a size)"
+            f"no sizes were recorded ({pluralize_count(without, 'collective call')} without a size)"
         )
     return {"calls_without_size": without} if without else {}
 
@@ -288,7 +295,7 @@ def only_source(
     """Return the rows that one source wrote."""
     if source is None:
         return table, matches
-    of_source = matching(table["source"], source.__eq__)
+    of_source = match_texts(table["source"], source.__eq__)
     if of_source.all():
         return table, matches
     return table.filter(pa.array(of_source)), matches.filter(pa.array(of_source))
@@ -309,8 +316,8 @@ def match_facts(calls: CollectiveCalls, align: bool) -> dict[str, object]:
     codes, names = codes_of(calls.matches["reason"])
     reasons = {name: int((codes == k).sum()) for k, name in enumerate(names.to_pylist())}
     inferred = calls.table["inferred_columns"]
-    expected = numbers(calls.matches["members_expected"], NONE)
-    present = numbers(calls.matches["members_present"], NONE)
+    expected = read_numbers(calls.matches["members_expected"], NONE)
+    present = read_numbers(calls.matches["members_present"], NONE)
     short = np.unique(calls.match[(calls.match != NONE) & (present < expected)])
     return {
         "sources": [s for s in calls.table["source"].unique().to_pylist() if s],
@@ -329,7 +336,9 @@ def match_facts(calls: CollectiveCalls, align: bool) -> dict[str, object]:
 
 def _guessed(calls: CollectiveCalls) -> dict[str, object]:
     """Return how many matches are guesses."""
-    guessed = np.unique(calls.match[truths(calls.matches["guessed"]) & (calls.match != NONE)])
+    guessed = np.unique(
+        calls.match[read_booleans(calls.matches["guessed"]) & (calls.match != NONE)]
+    )
     return {"guessed_matches": len(guessed)} if len(guessed) else {}
 
 

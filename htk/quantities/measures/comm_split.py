@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 from htk.base.columns.types import Ints
 from htk.base.core.analysis import Later
 from htk.base.schema.links import COLLECTIVE_SHARES
@@ -52,7 +52,7 @@ def kept_split(calls: CollectiveCalls, collective_shares: Later) -> CommShares:
     """Return the kept shares of calls that are matched on aligned clocks."""
     kept = calls.rows_of(collective_shares())
     timed = calls.rows.timed
-    return _shares(calls, *(numbers(kept[name])[timed] for name in COLLECTIVE_SHARES.names))
+    return _shares(calls, *(read_numbers(kept[name])[timed] for name in COLLECTIVE_SHARES.names))
 
 
 def _shares(

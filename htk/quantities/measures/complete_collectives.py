@@ -5,9 +5,9 @@ from functools import cached_property
 
 import numpy as np
 
-from htk.base.columns.arrow import codes_of, numbers, read_keys
+from htk.base.columns.arrow import codes_of, read_keys, read_numbers
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.quantities.derived.messages import peers_of_calls
 from htk.quantities.measures.collective_calls import CollectiveCalls
@@ -39,13 +39,13 @@ class CompleteCollectives:
         useful &= (calls.waits.span > 0) & (np.nan_to_num(size * factor) > 0)
         batched = calls.rows.is_type("send_recv") & (calls.rows.peer != NONE)
         batched &= peers_of_calls(calls.table["messages"]) == 1
-        is_sender = batched & (numbers(calls.table["in_bytes"], 0) > 0)
-        is_receiver = batched & (numbers(calls.table["out_bytes"], 0) > 0)
+        is_sender = batched & (read_numbers(calls.table["in_bytes"], 0) > 0)
+        is_receiver = batched & (read_numbers(calls.table["out_bytes"], 0) > 0)
         is_sender |= calls.rows.is_type("send")
         is_receiver |= calls.rows.is_type("recv")
         chosen = np.flatnonzero(useful & (calls.rows.is_type(*TRANSFERS) | batched))
         chosen = chosen[_tells_members(calls, chosen)]
-        chosen = chosen[ordered(~is_sender[chosen])]  # a message's row is its sender's
+        chosen = chosen[order_by(~is_sender[chosen])]  # a message's row is its sender's
         by_match = Groups.by_keys(calls.match[chosen])
         row = chosen[by_match.first_row]
         rank = calls.rows.rank[chosen]
@@ -58,7 +58,7 @@ class CompleteCollectives:
         receiver = np.where(is_first, peer, own)
         name = np.where(is_message, NONE, calls.rows.group[row])
         groups = Groups.by_keys([name, sender, receiver, both])
-        order = ordered(by_match.group_ids)
+        order = order_by(by_match.group_ids)
         ends = np.cumsum(by_match.count)
         members = []
         ways: list[list[tuple[int, ...]]] = []
@@ -113,6 +113,6 @@ class CompleteCollectives:
 def _tells_members(calls: CollectiveCalls, chosen: Ints) -> Mask:
     """Return whether each call's group is recorded, or all that took part are looked at."""
     named = (calls.rows.group_ranks[0] != NONE) | calls.rows.is_type("send", "recv", "send_recv")
-    present = numbers(calls.matches["members_present"], NONE)
+    present = read_numbers(calls.matches["members_present"], NONE)
     here = Groups.by_keys(calls.match[chosen])
     return np.asarray(named[chosen] | (here.count[here.group_ids] >= present[chosen]))

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers, valid
+from htk.base.columns.arrow import codes_of, mark_valid, read_numbers
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Floats, Ints
 
 
@@ -29,22 +29,22 @@ class CountedIntervals:
 
 def counted_intervals(samples: pa.Table) -> CountedIntervals:
     """Return the intervals between the samples of each series."""
-    timed = valid(samples["time_ns"])
+    timed = mark_valid(samples["time_ns"])
     rows = np.flatnonzero(timed)
     texts = ("host", "port", "link", "direction", "metric")
     keys = [codes_of(samples[name])[0] for name in texts]
-    keys.append(numbers(samples["device"], NONE))
+    keys.append(read_numbers(samples["device"], NONE))
     series = Groups.by_keys(np.column_stack(keys).astype(np.int64)[rows]).group_ids
-    time = numbers(samples["time_ns"])[rows]
-    order = ordered(series, time)
+    time = read_numbers(samples["time_ns"])[rows]
+    order = order_by(series, time)
     rows = rows[order]
     series = series[order]
     time = time[order]
     same = np.flatnonzero((series[1:] == series[:-1]) & (time[1:] > time[:-1]))
     before = rows[same]
     after = rows[same + 1]
-    total = numbers(samples["total_bytes"], NONE)
-    rate = numbers(samples["bytes_per_s"], np.nan)
+    total = read_numbers(samples["total_bytes"], NONE)
+    rate = read_numbers(samples["bytes_per_s"], np.nan)
     start = time[same]
     end = time[same + 1]
     grown = (total[after] - total[before]).astype(np.float64)

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, numbers, read_times, valid
-from htk.base.columns.groups import Groups, hosts
-from htk.base.columns.order import ordered
+from htk.base.columns.arrow import codes_of, mark_valid, match_texts, read_numbers, read_times
+from htk.base.columns.groups import Groups, number_hosts
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Floats, Ints
 from htk.quantities.measures.queues import QueueLengths, Waiting
 
@@ -36,14 +36,14 @@ def counter_series(
 
 def recorded_series(counters: pa.Table) -> Iterator[CounterSeries]:
     """Yield counters that the recordings themselves hold, as they are called there."""
-    kept = counters.filter(valid(counters["value"]) & valid(counters["time_ns"]))
+    kept = counters.filter(mark_valid(counters["value"]) & mark_valid(counters["time_ns"]))
     processes, process_names = codes_of(kept["process"])
     names, name_texts = codes_of(kept["name"])
     parts, part_texts = codes_of(kept["series"])
-    groups = Groups.by_keys([hosts(kept), processes, names, parts])
+    groups = Groups.by_keys([number_hosts(kept), processes, names, parts])
     several = _with_several(groups.keys[:, :2])
     for (host, *codes), time, value in _each(
-        groups, numbers(kept["time_ns"]), numbers(kept["value"])
+        groups, read_numbers(kept["time_ns"]), read_numbers(kept["value"])
     ):
         process, name, series = (
             str(texts[code].as_py()) if code >= 0 else ""
@@ -55,15 +55,17 @@ def recorded_series(counters: pa.Table) -> Iterator[CounterSeries]:
 
 
 def _memory(memory: pa.Table) -> Iterator[CounterSeries]:
-    on_gpu = numbers(memory["device_type"]) > 0  # CUDA 1, HIP 6, XPU 12, …
-    owner = np.column_stack([hosts(memory), numbers(memory["device"], -1).astype(np.int64)])
+    on_gpu = read_numbers(memory["device_type"]) > 0  # CUDA 1, HIP 6, XPU 12, …
+    owner = np.column_stack(
+        [number_hosts(memory), read_numbers(memory["device"], -1).astype(np.int64)]
+    )
     several = _with_several(owner[on_gpu])
-    time = numbers(memory["time_ns"])
+    time = read_numbers(memory["time_ns"])
     for column, word in (("allocated_bytes", "allocated"), ("reserved_bytes", "reserved")):
-        rows = np.flatnonzero(on_gpu & valid(memory[column]))
+        rows = np.flatnonzero(on_gpu & mark_valid(memory[column]))
         groups = Groups.by_keys(owner[rows])
         for (host, device), moments, held in _each(
-            groups, time[rows], numbers(memory[column])[rows]
+            groups, time[rows], read_numbers(memory[column])[rows]
         ):
             where = f", GPU {device}" if host in several else ""
             yield CounterSeries("memory", f"memory {word}{where}", "bytes", moments, held, host)
@@ -72,7 +74,7 @@ def _memory(memory: pa.Table) -> Iterator[CounterSeries]:
 def _queues(kernels: pa.Table, kernel_links: pa.Table) -> Iterator[CounterSeries]:
     waiting = Waiting.of(kernels, kernel_links, per_stream=True)
     lengths = QueueLengths.of(waiting, Groups.by_keys(waiting.key))
-    owner = np.column_stack([hosts(kernels)[waiting.row], waiting.key[:, 2:]])
+    owner = np.column_stack([number_hosts(kernels)[waiting.row], waiting.key[:, 2:]])
     groups = Groups.by_keys(np.concatenate([owner, owner])[lengths.order])
     several = _with_several(owner[:, :2])
     for (host, device, stream), time, length in _each(groups, lengths.time, lengths.length):
@@ -84,15 +86,15 @@ def _queues(kernels: pa.Table, kernel_links: pa.Table) -> Iterator[CounterSeries
 def _copies(kernels: pa.Table) -> Iterator[CounterSeries]:
     """Yield the bandwidth of copies and sets, by what they are: what runs at once is added up."""
     start, end = read_times(kernels)
-    moving = (end > start) & valid(kernels["bandwidth_gbps"])
-    moving &= matching(kernels["activity"], lambda activity: activity != "kernel")
+    moving = (end > start) & mark_valid(kernels["bandwidth_gbps"])
+    moving &= match_texts(kernels["activity"], lambda activity: activity != "kernel")
     rows = np.flatnonzero(moving)
     codes, names = codes_of(kernels["name"])
-    rate = numbers(kernels["bandwidth_gbps"])[rows]
-    owner = np.column_stack([hosts(kernels)[rows], codes[rows].astype(np.int64)])
+    rate = read_numbers(kernels["bandwidth_gbps"])[rows]
+    owner = np.column_stack([number_hosts(kernels)[rows], codes[rows].astype(np.int64)])
     groups = Groups.by_keys(np.concatenate([owner, owner]))
     time = np.concatenate([start[rows], end[rows]])
-    order = ordered(groups.group_ids, time)
+    order = order_by(groups.group_ids, time)
     # Each sum ends at nothing, so that one runs through all of them.
     total: Floats = np.cumsum(np.concatenate([rate, -rate])[order]).astype(np.float64).round(6)
     in_order = Groups(groups.keys, groups.group_ids[order], groups.first_row)
@@ -111,7 +113,7 @@ def _each(
     groups: Groups, time: Ints, value: Ints | Floats
 ) -> Iterator[tuple[list[int], Ints, Ints | Floats]]:
     """Yield the key of each group, its distinct times in order, and the last value of each."""
-    order = ordered(groups.group_ids, time)
+    order = order_by(groups.group_ids, time)
     group = groups.group_ids[order]
     time = time[order]
     value = value[order]

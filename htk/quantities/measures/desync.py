@@ -28,7 +28,7 @@ class Mismatch:
     words: str
 
 
-def mismatch(history: Histories, call_site: CallSite) -> Mismatch | None:
+def find_mismatch(history: Histories, call_site: CallSite) -> Mismatch | None:
     """Return how the calls made at a place disagree; None: they do not, or there is one only."""
     calls = {r: c for r, c in history.by_site.get(call_site, {}).items() if c.operations}
     if call_site.pair:
@@ -81,7 +81,7 @@ def _vote(call_site: CallSite, what: str, facets: Mapping[int, Hashable]) -> Mis
     wrong = ranked[1:] if decided else ranked
     culprits = tuple(sorted(r for _, ranks in wrong for r in ranks))
     words = "; ".join(
-        f"{named(ranks)} {'calls' if len(ranks) == 1 else 'call'} {saying}"
+        f"{name_ranks(ranks)} {'calls' if len(ranks) == 1 else 'call'} {saying}"
         for saying, ranks in ranked[:4]
     )
     return Mismatch(call_site, what, culprits, decided, words)
@@ -153,8 +153,8 @@ def _inconsistent(call_site: CallSite, calls: Mapping[int, RecordedCall]) -> Mis
         return None
     operation = calls[wrong[0]].operations[0]
     words = (
-        f"{named(wrong)}: {operation['type']} with {elements(operation['in_shapes'])} elements "
-        f"in and {elements(operation['out_shapes'])} out, in a group of {size}"
+        f"{name_ranks(wrong)}: {operation['type']} with {elements(operation['in_shapes'])} "
+        f"elements in and {elements(operation['out_shapes'])} out, in a group of {size}"
     )
     return Mismatch(call_site, "size", tuple(wrong), True, words)
 
@@ -254,12 +254,12 @@ def _agree(own: list[tuple[Any, ...]], theirs: list[tuple[Any, ...]]) -> bool | 
     return all(a == b for a, b in pairs) if pairs else None
 
 
-def named(ranks: list[int] | tuple[int, ...]) -> str:
+def name_ranks(ranks: list[int] | tuple[int, ...]) -> str:
     """Return ranks in words: rank 3; ranks 0-2,7."""
-    return f"{'rank' if len(ranks) == 1 else 'ranks'} {listed(ranks)}"
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {list_ranks(ranks)}"
 
 
-def listed(ranks: list[int] | tuple[int, ...]) -> str:
+def list_ranks(ranks: list[int] | tuple[int, ...]) -> str:
     """Return ranks, neighbours joined, and four or more at even distance: 0-2,7 and 0..504:8."""
     left = sorted(ranks)
     parts = []

@@ -11,7 +11,7 @@ from collections import defaultdict
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, text
+from htk.base.columns.arrow import codes_of, decode_texts, match_texts
 from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 from htk.base.schema import STRING
 from htk.physics.op_costs.experts import BY_BUFFERS
@@ -25,12 +25,12 @@ def with_buffers(
 ) -> pa.Table:
     """Return the operators; the recorded values of mixtures are followed by the sizes and types of
     what each makes inside, and the names of its kernels."""
-    mixtures = np.flatnonzero(matching(cpu_ops["name"], lambda name: name in BY_BUFFERS))
+    mixtures = np.flatnonzero(match_texts(cpu_ops["name"], lambda name: name in BY_BUFFERS))
     if not len(mixtures):
         return cpu_ops
     within = _mixture_of(tree, mixtures)
     allocations = np.flatnonzero(
-        (within != NONE) & matching(cpu_ops["name"], lambda name: name in _MADE)
+        (within != NONE) & match_texts(cpu_ops["name"], lambda name: name in _MADE)
     )
     buffers = _lists(
         within[allocations], cpu_ops["concrete_inputs"].take(pa.array(allocations)).to_pylist()
@@ -69,4 +69,4 @@ def _replaced(table: pa.Table, column: str, mask: Mask, texts: list[str]) -> pa.
     codes[mask] = len(dictionary) + new.indices.to_numpy()
     values = pa.concat_arrays([dictionary.cast(STRING), new.dictionary])
     position = table.column_names.index(column)
-    return table.set_column(position, column, text(codes, values))
+    return table.set_column(position, column, decode_texts(codes, values))

@@ -33,7 +33,7 @@ from htk.quantities.measures.flight_rows import (
 from htk.quantities.measures.polls import moved_between_polls, newest_polls
 
 
-def histories(
+def collect_histories(
     collectives: pa.Table, comm_groups: pa.Table, world_size: int | None = None
 ) -> Histories:
     """Return calls by rank and by place. A loop: dumps hold some thousand records, not millions."""

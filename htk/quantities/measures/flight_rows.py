@@ -6,7 +6,7 @@ from functools import cache
 
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, valid
+from htk.base.columns.arrow import codes_of, mark_valid, match_texts
 from htk.base.core.stated_counts import RANKS, RankLists
 from htk.base.mappings import Facts, Fields
 from htk.quantities.measures.call_history import ABORTED, RECORDER, WATCHDOG, GroupId, group_id
@@ -177,7 +177,9 @@ def _of_all_ranks(row: Facts) -> bool:
 
 def recorder_rows(table: pa.Table, columns: tuple[str, ...]) -> list[Fields]:
     """Return the rows of flight recorders, each text made once."""
-    ours = matching(table["source"], (RECORDER, WATCHDOG).__contains__) & valid(table["rank"])
+    ours = match_texts(table["source"], (RECORDER, WATCHDOG).__contains__) & mark_valid(
+        table["rank"]
+    )
     table = table.select(columns).filter(pa.array(ours))
     values = []
     for column in table.columns:

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, numbers, read_keys
+from htk.base.columns.arrow import match_texts, read_keys, read_numbers
 from htk.base.columns.groups import Groups, row_of
-from htk.base.columns.order import ordered
-from htk.base.columns.segments import heads
+from htk.base.columns.order import order_by
+from htk.base.columns.segments import mark_heads
 from htk.base.columns.types import NONE, Ints, fill_none, take_or
 from htk.physics.op_costs import (
     CALLER_TELLS_RESULT,
@@ -52,8 +52,8 @@ def _tell_convolutions(
 ) -> None:
     """Put the node, which tells the size of the result, beside each convolution whose stride and
     padding were not recorded, and those of a library that it calls."""
-    convolution = matching(cpu_ops["name"], CONVOLUTIONS.__contains__)
-    convolution &= ~matching(cpu_ops["concrete_inputs"], lambda values: len(values) > 2)
+    convolution = match_texts(cpu_ops["name"], CONVOLUTIONS.__contains__)
+    convolution &= ~match_texts(cpu_ops["concrete_inputs"], lambda values: len(values) > 2)
     is_wanted = convolution[call]
     second[call[is_wanted]] = node[is_wanted]
     for _ in range(2):  # convolution calls _convolution, which calls cudnn_convolution
@@ -105,11 +105,11 @@ def _nodes_and_calls(cpu_ops: pa.Table) -> tuple[Ints, Ints]:
 def _up_to(segment: Ints, value: Ints, wanted: Ints, limit: Ints) -> tuple[Ints, Ints]:
     """Return for each wanted segment and limit how many values do not exceed it, and the sum of
     their places."""
-    order = ordered(segment, value)
-    asked = ordered(wanted, limit)
+    order = order_by(segment, value)
+    asked = order_by(wanted, limit)
     both = np.concatenate([segment, wanted]), np.concatenate([value, limit])
     asks = np.concatenate([np.zeros(len(order), bool), np.ones(len(asked), bool)])
-    merged = ordered(both[0], both[1], asks)
+    merged = order_by(both[0], both[1], asks)
     before = np.cumsum(~asks[merged])
     places = np.concatenate([[0], np.cumsum(order)])
     start = np.searchsorted(segment[order], wanted)
@@ -128,14 +128,14 @@ def _one_to_one(node: Ints, call: Ints) -> tuple[Ints, Ints]:
 def _node_numbers(cpu_ops: pa.Table, rank: Ints, calls: Ints) -> tuple[Ints, Ints]:
     """Return the least and the largest number that the node of each call can have, or NONE."""
     sequence = read_keys(cpu_ops["sequence"])
-    sequence[numbers(cpu_ops["forward_thread"], 0) != 0] = NONE  # of the node that it runs
+    sequence[read_numbers(cpu_ops["forward_thread"], 0) != 0] = NONE  # of the node that it runs
     own = sequence[calls]
     if (own != NONE).all():  # the others' tell nothing more
         return own, own
     process, _ = labels_of(cpu_ops["process"])
     thread, _ = labels_of(cpu_ops["thread"])
-    order = ordered(rank, process, thread, numbers(cpu_ops["start_ns"]))
-    lanes = np.cumsum(heads(rank[order], process[order], thread[order]), dtype=np.int64)
+    order = order_by(rank, process, thread, read_numbers(cpu_ops["start_ns"]))
+    lanes = np.cumsum(mark_heads(rank[order], process[order], thread[order]), dtype=np.int64)
     in_order = sequence[order]
     length = len(order)
     following = np.where(in_order != NONE, np.arange(length), length)

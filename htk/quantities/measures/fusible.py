@@ -15,12 +15,12 @@ from typing import Annotated, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, numbers
+from htk.base.columns.arrow import codes_of, match_texts, read_numbers
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Floats, Ints, Mask, fill_none, take_or
 from htk.base.mappings import NamedTables
-from htk.physics.op_costs.call import Cost, Tensor, read
+from htk.physics.op_costs.call import Cost, Tensor, read_call
 from htk.quantities.measures.op_work import WORK_TABLES, OperatorWork
 
 ChainTables = Annotated[NamedTables, (*WORK_TABLES, "kernel_passes")]
@@ -137,11 +137,11 @@ class _Calls:
         kernels = tables["kernels"]
         moved = [_moved(work, k) for k in range(len(work.calls.signatures))]
         has_shapes = any(moved)
-        lane = [numbers(kernels[name], NONE) for name in ("rank", "cycle", "device", "stream")]
-        lane.append(numbers(tables["kernel_links"]["step"], NONE))
+        lane = [read_numbers(kernels[name], NONE) for name in ("rank", "cycle", "device", "stream")]
+        lane.append(read_numbers(tables["kernel_links"]["step"], NONE))
         lane.append(codes_of(tables["kernel_passes"]["phase"])[0].astype(np.int64))
         stream = Groups.by_keys(lane).group_ids
-        order = ordered(stream, numbers(kernels["start_ns"]))
+        order = order_by(stream, read_numbers(kernels["start_ns"]))
         call = np.stack([stream, work.row, work.replay])[:, order]
         begins = np.flatnonzero(np.append(True, (call[:, 1:] != call[:, :-1]).any(axis=0)))
         begins = begins[: len(order)]
@@ -151,7 +151,7 @@ class _Calls:
             is_fusible &= take_or(np.array([each is not None for each in moved], bool), kind, False)
         row = work.row[order][begins]
         name = take_or(codes_of(tables["cpu_ops"]["name"])[0], row)
-        parent = take_or(numbers(tables["op_links"]["parent_row"], NONE), row)
+        parent = take_or(read_numbers(tables["op_links"]["parent_row"], NONE), row)
         are_twins = _same(name) & _same(parent) & (parent[1:] != NONE)
         pair = np.flatnonzero(
             is_fusible[1:] & is_fusible[:-1] & _same(call[0][begins]) & ~are_twins
@@ -187,7 +187,7 @@ class _Calls:
         costs = (each.bytes if isinstance(each, Cost) else 0 for each in self.work.costs)
         total = np.array([*costs], np.int64)[self.kind]
         timed = np.flatnonzero(self.is_fusible)
-        timed = timed[ordered(total[timed])]
+        timed = timed[order_by(total[timed])]
         return MemoryRates(total[timed], length[timed])
 
 
@@ -203,10 +203,10 @@ def _are_all(chosen: Mask, begins: Ints) -> Mask:
 def _fusible_kernels(kernels: pa.Table, has_shapes: bool) -> Mask:
     """Return which activities are kernels of their operator's own, of no compiler; without shapes
     by the family that their names tell."""
-    of_kernels = matching(kernels["activity"], "kernel".__eq__)
-    compiled = matching(kernels["name"], lambda name: name.startswith("triton_"))
-    computing = matching(kernels["kind"], "compute".__eq__)
-    in_family = has_shapes or matching(kernels["family"], lambda family: family in _FUSIBLE)
+    of_kernels = match_texts(kernels["activity"], "kernel".__eq__)
+    compiled = match_texts(kernels["name"], lambda name: name.startswith("triton_"))
+    computing = match_texts(kernels["kind"], "compute".__eq__)
+    in_family = has_shapes or match_texts(kernels["family"], lambda family: family in _FUSIBLE)
     return np.asarray(of_kernels & computing & ~compiled & in_family)
 
 
@@ -218,7 +218,7 @@ def _moved(work: OperatorWork, kind: int) -> _Moved | None:
         return None
     if name.startswith(_OF_COMMUNICATION):
         return None
-    call = read(name, dims, types, values, work.calls.unknown) if dims else None
+    call = read_call(name, dims, types, values, work.calls.unknown) if dims else None
     if call is None:
         return None
     is_of_lists = "_foreach_" in name

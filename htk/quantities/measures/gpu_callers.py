@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, numbers
+from htk.base.columns.arrow import codes_of, match_texts, read_numbers
 from htk.base.columns.types import NONE, Ints, take_or
 
 
@@ -15,10 +15,10 @@ def python_of_kernels(
 ) -> Ints:
     """Return the innermost Python call round the launch of each activity, or NONE; where only its
     operator is known, the call round that."""
-    launch = numbers(kernel_links["launch_row"], NONE)
-    op = numbers(kernel_links["op_row"], NONE)
-    of_launch = take_or(numbers(launch_callers["python_row"], NONE), launch)
-    of_op = take_or(numbers(op_callers["python_row"], NONE), op)
+    launch = read_numbers(kernel_links["launch_row"], NONE)
+    op = read_numbers(kernel_links["op_row"], NONE)
+    of_launch = take_or(read_numbers(launch_callers["python_row"], NONE), launch)
+    of_op = take_or(read_numbers(op_callers["python_row"], NONE), op)
     return np.asarray(np.where(launch != NONE, of_launch, of_op))
 
 
@@ -60,11 +60,11 @@ def modules_of_kernels(
     then, else of its operator. A hierarchy that is recorded with operators names modules in its
     own way, and goes before. What the program called a node of a graph when it captured it goes
     before both: a replay is launched in one place."""
-    launch = numbers(kernel_links["launch_row"], NONE)
-    op = numbers(kernel_links["op_row"], NONE)
+    launch = read_numbers(kernel_links["launch_row"], NONE)
+    op = read_numbers(kernel_links["op_row"], NONE)
     launching = TextCodes.of(launch_callers["module"])
     calling = TextCodes.of(op_callers["module"])
-    is_recorded = take_or(matching(op_callers["module_by"], "hierarchy".__eq__), op, False)
+    is_recorded = take_or(match_texts(op_callers["module_by"], "hierarchy".__eq__), op, False)
     of_launch = np.where(is_recorded, NONE, take_or(launching.codes, launch))
     of_op = TextCodes(take_or(calling.codes, op), calling.texts)
     round_launch = TextCodes(of_launch, launching.texts).or_else(of_op)

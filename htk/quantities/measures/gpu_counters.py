@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, nulls, number, numbers, valid
-from htk.base.columns.groups import Groups, quotient
-from htk.base.columns.order import ordered
+from htk.base.columns.arrow import build_nulls, build_numbers, codes_of, mark_valid, read_numbers
+from htk.base.columns.groups import Groups, divide_or_nan
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Floats, Ints
 from htk.base.schema import FLOAT64
 from htk.base.schema.columns import Column
@@ -50,9 +50,9 @@ class SpanMeans:
     """Means over the spans of some GPU activities, and over groups of them."""
 
     def __init__(self, counters: pa.Table, spans: pa.Table) -> None:
-        self.start = numbers(spans["start_ns"])
-        self.end = numbers(spans["end_ns"])
-        where = np.column_stack([numbers(spans[name], 0) for name in ("rank", "device")])
+        self.start = read_numbers(spans["start_ns"])
+        self.end = read_numbers(spans["end_ns"])
+        where = np.column_stack([read_numbers(spans[name], 0) for name in ("rank", "device")])
         self._of_gpu = Groups.by_keys(where.astype(np.int64))
         self.of_quantity = {
             quantity: self._means(series) for quantity, series in sampled_quantities(counters)
@@ -65,7 +65,7 @@ class SpanMeans:
         length = np.maximum(self.end - self.start, 1)[rows].astype(np.float64)
         for quantity in columns:
             if quantity not in self.of_quantity:
-                yield nulls(FLOAT64, len(groups))
+                yield build_nulls(FLOAT64, len(groups))
                 continue
             mean = self.of_quantity[quantity][rows]
             is_known = ~np.isnan(mean)
@@ -73,7 +73,7 @@ class SpanMeans:
             total = np.bincount(
                 groups.group_ids, np.where(is_known, (mean * length), 0.0), len(groups)
             )
-            yield number(quotient(total, weight), FLOAT64, weight > 0)
+            yield build_numbers(divide_or_nan(total, weight), FLOAT64, weight > 0)
 
     def _means(self, series: "list[Sampled]") -> Floats:
         means = np.full(len(self.start), np.nan)
@@ -112,14 +112,16 @@ class Sampled(NamedTuple):
 
 def sampled_quantities(counters: pa.Table) -> Iterator[tuple[str, list[Sampled]]]:
     """Yield the series of each quantity that the counters hold."""
-    kept = counters.filter(pa.array(valid(counters["value"]) & valid(counters["time_ns"])))
+    kept = counters.filter(
+        pa.array(mark_valid(counters["value"]) & mark_valid(counters["time_ns"]))
+    )
     if not kept.num_rows:
         return
     texts = [codes_of(kept[name]) for name in ("process", "name", "series")]
-    rank = numbers(kept["rank"], 0).astype(np.int64)
+    rank = read_numbers(kept["rank"], 0).astype(np.int64)
     groups = Groups.by_keys([rank, *(codes.astype(np.int64) for codes, _ in texts)])
-    time = numbers(kept["time_ns"])
-    value = numbers(kept["value"])
+    time = read_numbers(kept["time_ns"])
+    value = read_numbers(kept["value"])
     series: dict[str, list[tuple[str, Sampled]]] = defaultdict(list)
     for counter, (of_rank, *codes) in enumerate(groups.keys.tolist()):  # some counters
         process, *words = [
@@ -131,7 +133,7 @@ def sampled_quantities(counters: pa.Table) -> Iterator[tuple[str, list[Sampled]]
         if quantity is not None:
             gpu = _GPU.search(process) or _GPU.search(name)
             rows = np.flatnonzero(groups.group_ids == counter)
-            rows = rows[ordered(time[rows])]
+            rows = rows[order_by(time[rows])]
             device = int(gpu[1]) if gpu else None
             sampled = Sampled(of_rank, device, time[rows], value[rows])
             series[quantity].append((name, sampled))

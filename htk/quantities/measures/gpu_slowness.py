@@ -3,8 +3,8 @@
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, numbers, read_keys
-from htk.base.columns.groups import Groups, quotient
+from htk.base.columns.arrow import codes_of, match_texts, read_keys, read_numbers
+from htk.base.columns.groups import Groups, divide_or_nan
 from htk.base.columns.types import Floats, Ints
 
 _LEAST_CALLS = 5  # that show the usual duration of a kernel
@@ -18,12 +18,12 @@ def slowness_by_rank(kernel_totals: pa.Table) -> dict[int, float]:
     Usual is, as in `gpu_speed`, the median over GPUs of each GPU's mean duration of a compute
     kernel of one name, grid and block.
     """
-    rows = np.flatnonzero(matching(kernel_totals["kind"], "compute".__eq__))
+    rows = np.flatnonzero(match_texts(kernel_totals["kind"], "compute".__eq__))
     who = np.column_stack([read_keys(kernel_totals[c])[rows] for c in _WHO])
     if len(np.unique(who[:, 0])) < 2:
         return {}
-    calls = numbers(kernel_totals["count"])[rows]
-    length = numbers(kernel_totals["total_ns"])[rows]
+    calls = read_numbers(kernel_totals["count"])[rows]
+    length = read_numbers(kernel_totals["total_ns"])[rows]
     shape = [codes_of(kernel_totals[c])[0][rows].astype(np.int64) for c in _SHAPE]
     gpu = Groups.by_keys(who)
     same = Groups.by_keys(shape)
@@ -33,7 +33,7 @@ def slowness_by_rank(kernel_totals: pa.Table) -> dict[int, float]:
     spent = gpu.sum(np.where(counted, length, 0))
     should = np.bincount(gpu.group_ids, np.where(counted, usual * calls, 0.0), len(gpu))
     should = np.round(should).astype(np.int64)
-    slow = 100 * quotient(spent - should, should)
+    slow = 100 * divide_or_nan(spent - should, should)
     beyond = slow - float(np.quantile(slow, 0.5, method="lower"))
     return dict(zip(gpu.keys[:, 0].tolist(), beyond.tolist(), strict=True))
 
@@ -45,5 +45,5 @@ def usual_durations(shape: Ints, gpu: Ints, calls: Ints, total: Ints) -> Floats:
     Each row is of one shape (numbered from 0) and GPU: how many calls, and their time in all.
     """
     of_gpu = Groups.by_keys([shape, gpu])
-    means = quotient(of_gpu.sum(total), of_gpu.sum(calls))
+    means = divide_or_nan(of_gpu.sum(total), of_gpu.sum(calls))
     return Groups.by_keys(of_gpu.keys[:, 0]).lower_medians(means)

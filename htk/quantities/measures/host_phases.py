@@ -3,8 +3,8 @@
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers, read_times, truths
-from htk.base.columns.groups import hosts, unpaired
+from htk.base.columns.arrow import read_booleans, read_numbers, read_times
+from htk.base.columns.groups import number_hosts, split_pairs
 from htk.base.columns.types import NONE, Ints, take_or
 from htk.quantities.derived.links import steps_of
 from htk.quantities.measures.passes import between_operators, phase_codes
@@ -15,10 +15,10 @@ NO_STEP = np.iinfo(np.int32).max  # what has no step comes last
 def phase_keys(rows: pa.Table, step: pa.ChunkedArray, phase: Ints) -> Ints:
     """Return rank, step, phase and cycle of each row."""
     columns = [
-        numbers(rows["rank"], NONE),
-        numbers(step, NO_STEP),
+        read_numbers(rows["rank"], NONE),
+        read_numbers(step, NO_STEP),
         phase,
-        numbers(rows["cycle"], 0),
+        read_numbers(rows["cycle"], 0),
     ]
     return np.array(columns, np.int64).T  # each column in one piece
 
@@ -28,12 +28,12 @@ def host_phase_spans(
 ) -> tuple[Ints, Ints, Ints]:
     """Rank, step, phase and cycle of outermost operators and of the time of ranges between them,
     with their times."""
-    top = pa.array((numbers(op_links["depth"]) == 0) & truths(op_links["selected"]))
+    top = pa.array((read_numbers(op_links["depth"]) == 0) & read_booleans(op_links["selected"]))
     outer = cpu_ops.select(["rank", "cycle", "start_ns", "end_ns"]).filter(top)
     phases = phase_codes(op_passes.select(["phase"]).filter(top))
     keys = phase_keys(outer, op_links["step"].filter(top), phases)
     ranges = between_operators(cpu_ops, op_links, annotations)
-    rank, cycle = unpaired(ranges.host)
+    rank, cycle = split_pairs(ranges.host)
     step = _steps_at(annotations, ranges.host, ranges.start)
     between = np.array([rank, step, ranges.phase, cycle]).T
     keys = np.concatenate([keys, between]).astype(np.int64)
@@ -44,7 +44,7 @@ def host_phase_spans(
 def _steps_at(annotations: pa.Table, host: Ints, time: Ints) -> Ints:
     """Return the step of each host at each time."""
     step_of_row = np.full(len(time), NO_STEP, np.int64)
-    whose = hosts(annotations)
+    whose = number_hosts(annotations)
     for machine in np.unique(host).tolist():  # a rank each
         step, start, end = steps_of(annotations.filter(pa.array(whose == machine)))
         of_host = np.flatnonzero(host == machine)

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import boolean, read_keys, truths
+from htk.base.columns.arrow import build_booleans, read_booleans, read_keys
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Ints, Mask
 
 _COLUMNS = ("rank", "cycle", "step", "start_ns", "end_ns")
@@ -27,12 +27,12 @@ class HostSteps(NamedTuple):
 def host_steps(step_marks: pa.Table) -> HostSteps:
     """Steps in order of time; a piece is one that was cut, and a last one less than half as long
     as the others."""
-    on_host = step_marks.filter(boolean(~truths(step_marks["on_gpu"])))
+    on_host = step_marks.filter(build_booleans(~read_booleans(step_marks["on_gpu"])))
     keys = step_keys(on_host)
-    order = ordered(keys[:, 3])
+    order = order_by(keys[:, 3])
     order = order[Groups.by_keys(keys[order, :3]).first_row]
     keys = keys[order]
-    return HostSteps(keys, truths(on_host["complete"])[order] & ~_pieces(keys))
+    return HostSteps(keys, read_booleans(on_host["complete"])[order] & ~_pieces(keys))
 
 
 def step_keys(table: pa.Table) -> Ints:

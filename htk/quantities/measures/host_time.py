@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers, read_keys, read_times, valid
+from htk.base.columns.arrow import mark_valid, read_keys, read_numbers, read_times
 from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.intervals import union_lengths
 from htk.base.columns.types import Ints
@@ -74,7 +74,7 @@ def host_time(
 
 def _timed_spans(collectives: pa.Table) -> pa.Table:
     """Return whose the collectives with times are, and the times."""
-    timed = valid(collectives["start_ns"]) & valid(collectives["end_ns"])
+    timed = mark_valid(collectives["start_ns"]) & mark_valid(collectives["end_ns"])
     return collectives.select(_SPAN).filter(pa.array(timed))
 
 
@@ -112,7 +112,7 @@ def _extent(ops: pa.Table) -> int:
     """First start to last end of each recording, added up."""
     if not ops.num_rows:
         return 0
-    columns = [numbers(ops[name], 0).astype(np.int64) for name in ("rank", "cycle")]
+    columns = [read_numbers(ops[name], 0).astype(np.int64) for name in ("rank", "cycle")]
     recordings = Groups.by_keys(columns)
     start, end = read_times(ops)
     return int((recordings.max(end) - recordings.min(start)).sum())

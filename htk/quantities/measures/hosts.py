@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 from htk.base.columns.types import NONE
 from htk.quantities.derived.recorded import recorded_hosts
 
@@ -62,8 +62,8 @@ def _devices_of_a_node(ranks: pa.Table, collectives: pa.Table) -> int | None:
     count = counts.pop()
     if not count or count < 2:
         return None
-    rank = numbers(collectives["rank"], NONE)
-    device = numbers(collectives["device"], NONE)
+    rank = read_numbers(collectives["rank"], NONE)
+    device = read_numbers(collectives["device"], NONE)
     used = (rank >= 0) & (device >= 0)
     agree = used.any() and np.array_equal(rank[used] % count, device[used])
     return int(count) if agree else None

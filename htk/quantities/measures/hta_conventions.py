@@ -13,15 +13,15 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import (
+    build_nulls,
+    build_numbers,
     codes_of,
-    mapped,
-    nulls,
-    number,
+    map_texts,
+    mark_valid,
     number_or_null,
-    numbers,
+    read_booleans,
     read_keys,
-    truths,
-    valid,
+    read_numbers,
 )
 from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.types import NO_TIME, NONE, Ints, take_or
@@ -47,7 +47,7 @@ def kind_of(name: str) -> str:
     return "other" if _NOT_COMPUTE.match(name) else "compute"
 
 
-def classed(
+def class_gpu_time(
     per: str,
     kernels: pa.Table,
     kernel_links: pa.Table,
@@ -68,10 +68,10 @@ def refuse_steps(per: str) -> None:
 
 def kept_kernels(kernels: pa.Table, kernel_links: pa.Table, annotations: pa.Table) -> pa.Table:
     """Kernels, copies and sets that HTA keeps, with `launch_start_ns` (NO_TIME: unlinked)."""
-    launch = numbers(kernel_links["launch_start_ns"], NO_TIME)
-    rows = kernels.append_column("launch_start_ns", number(launch, INT64))
-    on_stream = valid(kernels["stream"])
-    keep = _launched_in_time(numbers(kernels["rank"], NONE), launch, annotations)
+    launch = read_numbers(kernel_links["launch_start_ns"], NO_TIME)
+    rows = kernels.append_column("launch_start_ns", build_numbers(launch, INT64))
+    on_stream = mark_valid(kernels["stream"])
+    keep = _launched_in_time(read_numbers(kernels["rank"], NONE), launch, annotations)
     return rows.filter(pa.array(keep & on_stream))
 
 
@@ -87,8 +87,8 @@ def activities(
     tables = []
     for table in kept:
         columns = {f.name: table[f.name] for f in ACTIVITIES if f.name in table.column_names}
-        columns["device"] = nulls(INT32, table.num_rows)
-        columns["kind"] = mapped(table["name"], kind_of)
+        columns["device"] = build_nulls(INT32, table.num_rows)
+        columns["kind"] = map_texts(table["name"], kind_of)
         tables.append(pa.table(columns, schema=ACTIVITIES))
     return pa.concat_tables(tables)
 
@@ -102,41 +102,41 @@ def rank_windows(activities: pa.Table) -> pa.Table:
     arrays = {
         "rank": number_or_null(rank, INT32),
         "cycle": number_or_null(cycle, INT32),
-        "start_ns": number(ranks.min(numbers(activities["start_ns"])), INT64),
-        "end_ns": number(ranks.max(numbers(activities["end_ns"])), INT64),
+        "start_ns": build_numbers(ranks.min(read_numbers(activities["start_ns"])), INT64),
+        "end_ns": build_numbers(ranks.max(read_numbers(activities["end_ns"])), INT64),
         "complete": pa.array(np.ones(len(ranks), bool)),
     }
-    columns = [arrays.get(f.name, nulls(f.type, len(ranks))) for f in WINDOWS]
+    columns = [arrays.get(f.name, build_nulls(f.type, len(ranks))) for f in WINDOWS]
     return pa.table(columns, schema=WINDOWS)
 
 
 def _syncs(syncs: pa.Table, launches: pa.Table, annotations: pa.Table) -> pa.Table:
     """Synchronisations on a stream, with the same choice of steps."""
     rank = read_keys(syncs["rank"])
-    start = _call_starts(rank, numbers(syncs["correlation"], NONE), launches)
-    keep = _launched_in_time(rank, start, annotations) & valid(syncs["stream"])
+    start = _call_starts(rank, read_numbers(syncs["correlation"], NONE), launches)
+    keep = _launched_in_time(rank, start, annotations) & mark_valid(syncs["stream"])
     return syncs.filter(pa.array(keep))
 
 
 def _call_starts(rank: Ints, correlation: Ints, launches: pa.Table) -> Ints:
     """Return the start of the call with that correlation, or NO_TIME."""
-    ids = numbers(launches["correlation"], NONE)
+    ids = read_numbers(launches["correlation"], NONE)
     whose = read_keys(launches["rank"])
     row = row_of(np.column_stack([whose, ids]), np.column_stack([rank, correlation]))
     row = np.where(correlation > 0, row, -1)
-    return take_or(numbers(launches["start_ns"]), row, NO_TIME)
+    return take_or(read_numbers(launches["start_ns"]), row, NO_TIME)
 
 
 def _launched_in_time(rank: Ints, launch: Ints, annotations: pa.Table) -> np.ndarray:
     """Launched before the last step of the rank began; everything, without two steps."""
     keep = np.ones(len(rank), bool)
-    steps = valid(annotations["step"]) & (
-        ~truths(annotations["on_gpu"]) | ~valid(annotations["stream"])
+    steps = mark_valid(annotations["step"]) & (
+        ~read_booleans(annotations["on_gpu"]) | ~mark_valid(annotations["stream"])
     )
     if len(np.unique(codes_of(annotations["name"])[0][steps])) < 2:
         return keep
-    whose = numbers(annotations["rank"], NONE)[steps]
-    start = numbers(annotations["start_ns"])[steps]
+    whose = read_numbers(annotations["rank"], NONE)[steps]
+    start = read_numbers(annotations["start_ns"])[steps]
     for rank_id in np.unique(rank).tolist():  # a rank each
         of_rank = rank == rank_id
         last = start[whose == rank_id].max(initial=np.iinfo(np.int64).min)

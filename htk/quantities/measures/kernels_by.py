@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Mask, take_or
 from htk.base.core.analysis import TablesLater
@@ -50,7 +50,7 @@ def tell_apart(by: By, tables: TablesLater, source_depth: int = 1) -> tuple[Text
         of_row = _BY_LAUNCH[by](kernels, kernel_links, tables)
     says_something = np.array([*map(bool, of_row.texts), False], bool)
     is_told = says_something[of_row.codes]
-    is_lost = (numbers(kernel_links["launch_row"], NONE) == NONE) & (by not in _OF_ACTIVITIES)
+    is_lost = (read_numbers(kernel_links["launch_row"], NONE) == NONE) & (by not in _OF_ACTIVITIES)
     codes = np.where(is_told, of_row.codes, len(of_row.texts) + is_lost)
     texts = [*of_row.texts, _NOTHING.get(by, "[other]"), "[launch not recorded]"]
     code_of_text = {text: code for code, text in enumerate(texts)}  # some come from two columns
@@ -59,14 +59,14 @@ def tell_apart(by: By, tables: TablesLater, source_depth: int = 1) -> tuple[Text
 
 
 def _streams(kernels: pa.Table) -> TextCodes:
-    streams = Groups.by_keys([numbers(kernels[name], NONE) for name in ("device", "stream")])
+    streams = Groups.by_keys([read_numbers(kernels[name], NONE) for name in ("device", "stream")])
     texts = [f"device {device} stream {stream}" for device, stream in streams.keys.tolist()]
     return TextCodes(streams.group_ids, texts)
 
 
 def _operators(kernels: pa.Table, kernel_links: pa.Table, tables: TablesLater) -> TextCodes:
     operators = TextCodes.of(tables["cpu_ops"]()["name"])
-    op = numbers(kernel_links["op_row"], NONE)
+    op = read_numbers(kernel_links["op_row"], NONE)
     return TextCodes(take_or(operators.codes, op), operators.texts)
 
 
@@ -75,7 +75,7 @@ def _shapes(kernels: pa.Table, kernel_links: pa.Table, tables: TablesLater) -> T
     cpu_ops = tables["cpu_ops"]()
     operators = TextCodes.of(cpu_ops["name"])
     shapes = TextCodes.of(cpu_ops["input_dims"])
-    op = numbers(kernel_links["op_row"], NONE)
+    op = read_numbers(kernel_links["op_row"], NONE)
     pairs = Groups.by_keys([take_or(column.codes, op) for column in (operators, shapes)])
     texts = [
         f"{operators.texts[name]} {shapes.texts[dims] if dims != NONE else ''}".rstrip()

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers, read_times, valid
-from htk.base.columns.order import ordered
+from htk.base.columns.arrow import mark_valid, read_numbers, read_times
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, fill_none
 
 
@@ -23,15 +23,15 @@ class Launched:
 
     @classmethod
     def of(cls, kernels: pa.Table, kernel_links: pa.Table) -> "Launched":
-        launch = numbers(kernel_links["launch_row"], NONE)
+        launch = read_numbers(kernel_links["launch_row"], NONE)
         linked = np.flatnonzero(launch != NONE)
         start, end = read_times(kernels)
-        order = linked[ordered(launch[linked], start[linked])]
+        order = linked[order_by(launch[linked], start[linked])]
         call, begin, count = np.unique(launch[order], return_index=True, return_counts=True)
         sums = np.append(0, np.cumsum((end - start)[order]))
         first = order[begin]
-        began = numbers(kernel_links["launch_start_ns"])[first]
-        ended = numbers(kernel_links["launch_end_ns"])[first]
+        began = read_numbers(kernel_links["launch_start_ns"])[first]
+        ended = read_numbers(kernel_links["launch_end_ns"])[first]
         return cls(
             call.astype(np.int64),
             count.astype(np.int64),
@@ -46,13 +46,13 @@ def launched_within(
     rank: Ints, start: Ints, end: Ints, kernels: pa.Table, kernel_links: pa.Table
 ) -> Ints:
     """Return for each activity the span that launched it; spans of a rank follow one another."""
-    launch = numbers(kernel_links["launch_start_ns"])
-    linked = valid(kernel_links["launch_start_ns"])
+    launch = read_numbers(kernel_links["launch_start_ns"])
+    linked = mark_valid(kernel_links["launch_start_ns"])
     launcher = fill_none(len(launch))
-    owner = numbers(kernels["rank"], NONE)
+    owner = read_numbers(kernels["rank"], NONE)
     for rank_id in np.unique(rank).tolist():  # ranks
         spans = np.flatnonzero(rank == rank_id)
-        spans = spans[ordered(start[spans])]
+        spans = spans[order_by(start[spans])]
         theirs = np.flatnonzero((owner == rank_id) & linked)
         position = np.searchsorted(start[spans], launch[theirs], side="right") - 1
         inside = (position >= 0) & (launch[theirs] < end[spans][position])

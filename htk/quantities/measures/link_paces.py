@@ -12,11 +12,11 @@ import numpy as np
 
 from htk.base.columns.arrow import codes_of
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Floats, Ints, Mask
 from htk.base.core.humanize import format_int_ranges
 from htk.quantities.measures.channel_hops import Hops
-from htk.quantities.measures.collective_calls import CollectiveCalls, scopes
+from htk.quantities.measures.collective_calls import CollectiveCalls, find_group_scopes
 from htk.quantities.measures.complete_collectives import TRANSFERS, CompleteCollectives
 from htk.quantities.measures.transfer_times import LinkRates, TransferTimes
 
@@ -86,7 +86,7 @@ def _left_out(calls: CollectiveCalls, paces: LinkPaces) -> Mask:
 
 def _links_of(calls: CollectiveCalls) -> Ints:
     """Return which of `_LINKS` each call uses."""
-    codes, names = codes_of(scopes(calls))
+    codes, names = codes_of(find_group_scopes(calls))
     of_scope = {"node": 0, "across nodes": 1}
     links = np.array([of_scope.get(name or "", 2) for name in (*names.to_pylist(), None)])[codes]
     hosts = calls.hosts.of_rank
@@ -131,7 +131,7 @@ def long_groups_left_out(calls: CollectiveCalls, paces: LinkPaces) -> dict[str, 
     firsts = rows[equal.first_row[compared][groups.first_row]]
     return {
         _name_group(calls, int(firsts[k])): f"{ratio[k]:.1f} times as long as like groups"
-        for k in ordered(-ratio).tolist()
+        for k in order_by(-ratio).tolist()
         if ratio[k] >= _LONG
     }
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers, valid
-from htk.base.columns.groups import Groups, hosts
+from htk.base.columns.arrow import codes_of, mark_valid, read_numbers
+from htk.base.columns.groups import Groups, number_hosts
 from htk.base.columns.nesting import Nested
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.segments import SegmentTimes
 from htk.base.columns.types import NONE, Ints, Mask, take_or
 from htk.base.names.phases import BACKWARD, DATALOADER, FORWARD, OPTIMIZER, OTHER
@@ -53,7 +53,7 @@ class Categories:
         annotations: pa.Table,
     ) -> "Categories":
         recorded = use.table["category"]
-        if valid(recorded).any():
+        if mark_valid(recorded).any():
             code, names = codes_of(recorded)
             listed = [str(name) for name in names.to_pylist()]
             return cls(np.where(code < 0, len(listed), code), [*listed, "unknown"], False)
@@ -68,11 +68,11 @@ def _inferred(
     annotations: pa.Table,
 ) -> Ints:
     code = np.full(use.table.num_rows, UNKNOWN, np.int64)
-    born, freed = blocks(use)
+    born, freed = pair_block_events(use)
     if not len(born) or not cpu_ops.num_rows:
         return code
     when = _When(cpu_ops, op_links, op_passes, annotations)
-    host = hosts(use.table)[born]
+    host = number_hosts(use.table)[born]
     birth = use.time[born]
     death = np.where(freed == NONE, _NEVER, use.time[freed])
     phase = when.phase(use.table.take(pa.array(born)))
@@ -82,15 +82,15 @@ def _inferred(
     return code
 
 
-def blocks(use: MemoryUse) -> tuple[Ints, Ints]:
+def pair_block_events(use: MemoryUse) -> tuple[Ints, Ints]:
     """Return events that allocate a block, and for each the one by which it is gone (`NONE`: none).
 
     It frees the block, or (where that was not recorded) gives its address to another.
     """
-    with_address = np.flatnonzero(valid(use.table["address"]) & (use.size != 0))
+    with_address = np.flatnonzero(mark_valid(use.table["address"]) & (use.size != 0))
     address = codes_of(use.table["address"])[0][with_address].astype(np.int64)
     block = Groups.by_keys([use.devices.group_ids[with_address], address]).group_ids
-    order = with_address[ordered(block)]
+    order = with_address[order_by(block)]
     block = np.sort(block)
     size = use.size[order]
     here = np.flatnonzero(size > 0)
@@ -130,9 +130,9 @@ class _When:
         self._ops = cpu_ops
         self._op_links = op_links
         self._ranges = naming_ranges(annotations)
-        self._start = numbers(cpu_ops["start_ns"])
+        self._start = read_numbers(cpu_ops["start_ns"])
         self._of_ops = phase_codes(op_passes)
-        host = hosts(cpu_ops)
+        host = number_hosts(cpu_ops)
         self._starts = {
             pass_code: SegmentTimes(host[in_phase], self._start[in_phase])
             for pass_code in (FORWARD, BACKWARD, OPTIMIZER)
@@ -143,12 +143,12 @@ class _When:
         """Return the phase of each event: that of the operator around it, else of the range, else
         of the operator before it."""
         of_ops, of_ranges, thread = threads_of(self._ops, self._ranges, events)
-        time = numbers(events["time_ns"])
-        end = numbers(self._ops["end_ns"])
-        parent = numbers(self._op_links["parent_row"], NONE)
-        ids = numbers(self._ops["external_id"])
+        time = read_numbers(events["time_ns"])
+        end = read_numbers(self._ops["end_ns"])
+        parent = read_numbers(self._op_links["parent_row"], NONE)
+        ids = read_numbers(self._ops["external_id"])
         ops = Nested(of_ops, self._start, end, parent, ids)
-        ranges = Nested(of_ranges, *(numbers(self._ranges[c]) for c in ("start_ns", "end_ns")))
+        ranges = Nested(of_ranges, *(read_numbers(self._ranges[c]) for c in ("start_ns", "end_ns")))
         named = take_or(phases_of_ranges(self._ranges), ranges.around(thread, time), OTHER)
         inside = ops.around(thread, time)
         last = SegmentTimes(of_ops, self._start)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Ints, Mask
 
 
@@ -32,7 +32,7 @@ class _Segment:
     first_release: int  # row of the first release of its activations
 
 
-def recomputed(events: MemoryEvents, activation: Mask, segments: int) -> MemoryEvents:
+def recompute_activations(events: MemoryEvents, activation: Mask, segments: int) -> MemoryEvents:
     """Return the events with the activations of so many segments computed again.
 
     `activation`: which events are of activations. Each segment keeps its first, its input.
@@ -40,7 +40,7 @@ def recomputed(events: MemoryEvents, activation: Mask, segments: int) -> MemoryE
     return _edited(events, _given_up(events, activation, segments, keeps=1), ahead=0)
 
 
-def offloaded(events: MemoryEvents, activation: Mask, segments: int) -> MemoryEvents:
+def offload_activations(events: MemoryEvents, activation: Mask, segments: int) -> MemoryEvents:
     """Return the events with all activations on the host until the segment after is under way."""
     return _edited(events, _given_up(events, activation, segments, keeps=0), ahead=1)
 
@@ -90,13 +90,13 @@ def _passes(events: MemoryEvents, activation: Mask) -> list[tuple[Ints, Ints]]:
 
 def _lives(events: MemoryEvents) -> tuple[Ints, Ints]:
     """Return rows that allocate and release each block that both are recorded of, in order."""
-    order = ordered(events.block, np.arange(len(events)))
+    order = order_by(events.block, np.arange(len(events)))
     block = events.block[order]
     size = events.size[order]
     pairs = np.flatnonzero((block[1:] == block[:-1]) & (size[:-1] > 0) & (size[1:] < 0))
     born = order[pairs]
     freed = order[pairs + 1]
-    by_birth = ordered(born)
+    by_birth = order_by(born)
     return born[by_birth], freed[by_birth]
 
 
@@ -117,5 +117,5 @@ def _edited(events: MemoryEvents, passes: list[list[_Segment]], *, ahead: int) -
     added = np.array(rows, np.int64)
     block = np.append(events.block, events.block[added])
     size = np.append(events.size, events.size[added] * np.array(signs, np.int64))
-    order = ordered(position)
+    order = order_by(position)
     return MemoryEvents(block[order], size[order])

@@ -6,10 +6,16 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, number_or_null, numbers, text, valid
+from htk.base.columns.arrow import (
+    decode_texts,
+    mark_valid,
+    match_texts,
+    number_or_null,
+    read_numbers,
+)
 from htk.base.columns.groups import Groups
 from htk.base.columns.nesting import Nested
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.schema import INT32
 from htk.base.schema.profile import FAILED_ALLOCATION
@@ -34,7 +40,7 @@ class MemoryUse:
         used = is_use(memory)
         events = memory if used.all() else memory.filter(pa.array(used))
         keys = _devices(events)
-        order = ordered(*keys.T, numbers(events["time_ns"]), numbers(events["event"]))
+        order = order_by(*keys.T, read_numbers(events["time_ns"]), read_numbers(events["event"]))
         if (order[1:] < order[:-1]).any():
             events = events.take(pa.array(order))
             keys = keys[order]
@@ -42,20 +48,20 @@ class MemoryUse:
 
     @property
     def time(self) -> Ints:
-        return numbers(self.table["time_ns"])
+        return read_numbers(self.table["time_ns"])
 
     @property
     def size(self) -> Ints:
-        return numbers(self.table["size_bytes"])
+        return read_numbers(self.table["size_bytes"])
 
     @property
     def allocated(self) -> Ints:
-        return numbers(self.table["allocated_bytes"])
+        return read_numbers(self.table["allocated_bytes"])
 
     @cached_property
     def reserved(self) -> Ints:
         """Reserved after each event; NONE where not recorded, as of a CPU, which writes 0."""
-        reserved = numbers(self.table["reserved_bytes"], NONE)
+        reserved = read_numbers(self.table["reserved_bytes"], NONE)
         return np.where(self.devices.max(reserved)[self.devices.group_ids] > 0, reserved, NONE)
 
     def who(self, devices: Ints) -> list[pa.Array]:
@@ -67,24 +73,24 @@ class MemoryUse:
         return [
             number_or_null(rank, INT32),
             number_or_null(cycle, INT32),
-            text(np.array(codes, np.int32), pa.array(names)),
+            decode_texts(np.array(codes, np.int32), pa.array(names)),
             number_or_null(device, INT32),
         ]
 
 
 def _devices(memory: pa.Table) -> Ints:
     columns = ("rank", "cycle", "device_type", "device")
-    return np.array([numbers(memory[c], NONE) for c in columns], np.int64).T
+    return np.array([read_numbers(memory[c], NONE) for c in columns], np.int64).T
 
 
 def is_use(memory: pa.Table) -> Mask:
     """Return which events allocate or release: all but those of allocations that failed."""
-    return matching(memory["name"], lambda name: name != FAILED_ALLOCATION)
+    return match_texts(memory["name"], lambda name: name != FAILED_ALLOCATION)
 
 
-def failures(memory: pa.Table, use: MemoryUse) -> Ints:
+def count_failures(memory: pa.Table, use: MemoryUse) -> Ints:
     """Allocations that failed, of each device."""
-    failed = memory.filter(pa.array(matching(memory["name"], FAILED_ALLOCATION.__eq__)))
+    failed = memory.filter(pa.array(match_texts(memory["name"], FAILED_ALLOCATION.__eq__)))
     wanted = {tuple(key): k for k, key in enumerate(use.devices.keys.tolist())}
     count = np.zeros(len(use.devices), np.int64)
     for key in _devices(failed).tolist():  # failures are few
@@ -96,9 +102,9 @@ def failures(memory: pa.Table, use: MemoryUse) -> Ints:
 def operators_at(memory: pa.Table, cpu_ops: pa.Table) -> Ints:
     """Return the innermost operator of the thread at the time of each memory event, or NONE."""
     of_ops, of_events = threads_of(cpu_ops, memory)
-    start = numbers(cpu_ops["start_ns"], NONE)
-    end = numbers(cpu_ops["end_ns"], NONE)
-    ids = numbers(cpu_ops["external_id"], NONE)
+    start = read_numbers(cpu_ops["start_ns"], NONE)
+    end = read_numbers(cpu_ops["end_ns"], NONE)
+    ids = read_numbers(cpu_ops["external_id"], NONE)
     ops = Nested(of_ops, start, end, ids=ids)
-    has_thread = valid(memory["thread"])
-    return np.where(has_thread, ops.around(of_events, numbers(memory["time_ns"])), NONE)
+    has_thread = mark_valid(memory["thread"])
+    return np.where(has_thread, ops.around(of_events, read_numbers(memory["time_ns"])), NONE)

@@ -8,7 +8,7 @@ CollNet) has no such hops: unknown across nodes.
 
 import numpy as np
 
-from htk.base.columns.arrow import codes_of, numbers
+from htk.base.columns.arrow import codes_of, read_numbers
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Floats, Ints
 from htk.quantities.measures.collective_calls import CollectiveCalls
@@ -34,7 +34,7 @@ def node_traffic(calls: CollectiveCalls) -> tuple[Ints, Ints]:
 def _sent_to_all(calls: CollectiveCalls) -> Floats:
     """Return the bytes that each call of an all-to-all sends to others: what it receives may be
     more (NaN: unknown)."""
-    into = numbers(calls.table["in_bytes"], NONE).astype(np.float64)
+    into = read_numbers(calls.table["in_bytes"], NONE).astype(np.float64)
     even = into * (calls.size - 1) / np.maximum(calls.size, 1)
     sent = np.where(calls.kept != NONE, into - calls.kept, even)
     return np.where((into >= 0) & (calls.size > 0), sent, np.nan)

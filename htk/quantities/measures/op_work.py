@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from htk.base.columns.arrow import (
     codes_of,
-    matching,
-    numbers,
+    match_texts,
+    read_booleans,
     read_lengths,
+    read_numbers,
     read_times,
-    truths,
 )
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
@@ -74,7 +74,7 @@ class OperatorWork:
         kernel_links = tables["kernel_links"]
         launches = tables["launches"]
         captured, replay = captured_ops(kernels, kernel_links, launches, tables["launch_links"])
-        launcher = np.where(captured != NONE, captured, numbers(kernel_links["op_row"], NONE))
+        launcher = np.where(captured != NONE, captured, read_numbers(kernel_links["op_row"], NONE))
         length = read_lengths(kernels)
         tree = CallTree.of(cpu_ops, tables["op_links"])
         launching = np.bincount(launcher[launcher != NONE], minlength=cpu_ops.num_rows) > 0
@@ -88,13 +88,13 @@ class OperatorWork:
         )
         priced = modelled_kinds | served
         modelled = take_or(priced, calls.kind, False)
-        comm = matching(kernels["kind"], lambda kind: kind == "comm")
+        comm = match_texts(kernels["kind"], lambda kind: kind == "comm")
         best = take_or(_answering(tree, launching, modelled), launcher)
         row = np.where((best != NONE) & ~comm, best, launcher)
         kind, costs = _served(calls, take_or(calls.kind, row), served, iteration, tokens)
         costed = np.array([isinstance(f, Cost) for f in costs] + [False], bool)
         bears = costed[kind] & (row != NONE) & ~comm
-        again = truths(tables["op_passes"]["recomputed"])
+        again = read_booleans(tables["op_passes"]["recomputed"])
         return cls(row, kind, costs, replay, length, again, bears, calls)
 
     def first_activity(self, chosen: Mask) -> tuple[Ints, Ints]:
@@ -112,9 +112,9 @@ class OperatorWork:
 
     def missing(self, kernels: pa.Table, kernel_links: pa.Table) -> dict[str, int]:
         """GPU time that no model covers, by reason."""
-        comm = matching(kernels["kind"], lambda kind: kind == "comm")
-        carried = truths(kernel_links["carry_in"])
-        graph = matching(kernel_links["launch_by"], lambda by: by == "graph")
+        comm = match_texts(kernels["kind"], lambda kind: kind == "comm")
+        carried = read_booleans(kernel_links["carry_in"])
+        graph = match_texts(kernel_links["launch_by"], lambda by: by == "graph")
         rest = ~self.modelled
         by_reason = {
             "communication": rest & comm,
@@ -135,8 +135,8 @@ def coverage_facts(
 ) -> dict[str, object]:
     """Return how much of the GPU time is modelled, and why the rest is not."""
     total = int(work.length.sum())
-    comm = matching(kernels["kind"], lambda kind: kind == "comm")
-    carried = truths(kernel_links["carry_in"])
+    comm = match_texts(kernels["kind"], lambda kind: kind == "comm")
+    carried = read_booleans(kernel_links["carry_in"])
     own = int(work.length[~comm & ~carried].sum())
     modelled = int(work.length[work.modelled].sum())
     left = work.missing(kernels, kernel_links)
@@ -164,7 +164,7 @@ def saving_activities(work: OperatorWork, kernels: pa.Table) -> Mask:
     """Return which activities are of convolutions with fewer operations than the direct count."""
     convolutions = [isinstance(c, Cost) and c.family == "convolution" for c in work.costs]
     of_convolutions = np.array([*convolutions, False], bool)[work.kind] & work.modelled
-    return of_convolutions & matching(kernels["name"], lambda name: bool(_SAVING.search(name)))
+    return of_convolutions & match_texts(kernels["name"], lambda name: bool(_SAVING.search(name)))
 
 
 def in_tf32_by_name(kernel: str) -> bool:
@@ -175,7 +175,7 @@ def in_tf32_by_name(kernel: str) -> bool:
 def tf32_rows(kernels: pa.Table, work: OperatorWork, operators: int) -> Mask:
     """Return the operators of which some kernel computes in TF32."""
     in_tf32 = np.zeros(operators + 1, bool)
-    in_tf32[work.row[matching(kernels["name"], in_tf32_by_name)]] = True
+    in_tf32[work.row[match_texts(kernels["name"], in_tf32_by_name)]] = True
     return in_tf32[:-1]
 
 
@@ -217,7 +217,9 @@ def _calls(cpu_ops: pa.Table, rows: Ints, told_by_calls: ToldBy) -> CallSignatur
             strict=True,
         )
     ]
-    costs = [op_costs.cost(n, d, t, v, unknown) for n, d, t, v in signatures]  # one a kind
+    costs = [
+        op_costs.compute_call_cost(n, d, t, v, unknown) for n, d, t, v in signatures
+    ]  # one a kind
     return CallSignatures(kind, costs, signatures, unknown)
 
 
@@ -241,9 +243,9 @@ def _iterations(
     codes, names = codes_of(annotations["name"])
     by_name = [tokens_of(str(name)) for name in names.to_pylist()]
     with_tokens = np.array([t is not None for t in by_name] + [False], bool)[codes]
-    rows = np.flatnonzero(with_tokens & ~truths(annotations["on_gpu"]))
+    rows = np.flatnonzero(with_tokens & ~read_booleans(annotations["on_gpu"]))
     start, end = read_times(annotations, rows)
-    rank = numbers(annotations["rank"], NONE)[rows]
+    rank = read_numbers(annotations["rank"], NONE)[rows]
     iteration = launched_within(rank, start, end, kernels, kernel_links)
     return [t for k in codes[rows].tolist() if (t := by_name[k])], iteration
 

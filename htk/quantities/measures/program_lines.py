@@ -15,7 +15,7 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import mapped, matching, numbers
+from htk.base.columns.arrow import map_texts, match_texts, read_numbers
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Ints, Mask, take_or
 from htk.base.core.analysis import TablesLater
@@ -50,14 +50,14 @@ def lines_of_kernels(
     called it as many as make `depth`."""
     callers = tables["op_callers"]()
     call = python_of_kernels(kernel_links, tables["launch_callers"](), callers)
-    own = TextCodes.of(mapped(kernels["call_stack"], partial(_lines_of_stacks, depth)))
-    op = numbers(kernel_links["op_row"], NONE)
+    own = TextCodes.of(map_texts(kernels["call_stack"], partial(_lines_of_stacks, depth)))
+    op = read_numbers(kernel_links["op_row"], NONE)
     return _known(own.or_else(_lines_round(op, call, tables, depth)))
 
 
 def lines_of_operators(tables: TablesLater) -> TextCodes:
     """Return the innermost line of the program round each operator."""
-    call = numbers(tables["op_callers"]()["python_row"], NONE)
+    call = read_numbers(tables["op_callers"]()["python_row"], NONE)
     return _known(_lines_round(np.arange(len(call)), call, tables))
 
 
@@ -72,10 +72,10 @@ def _lines_round(op: Ints, call: Ints, tables: TablesLater, depth: int = 1) -> T
     forward operator."""
     cpu_ops = tables["cpu_ops"]()
     python_calls = tables["python_calls"]()
-    forward = take_or(numbers(tables["op_links"]()["forward_row"], NONE), op)
-    of_forward = take_or(numbers(tables["op_callers"]()["python_row"], NONE), forward)
-    is_own = matching(python_calls["name"], is_of_program)
-    parent = numbers(tables["python_links"]()["parent_row"], NONE)
+    forward = take_or(read_numbers(tables["op_links"]()["forward_row"], NONE), op)
+    of_forward = take_or(read_numbers(tables["op_callers"]()["python_row"], NONE), forward)
+    is_own = match_texts(python_calls["name"], is_of_program)
+    parent = read_numbers(tables["python_links"]()["parent_row"], NONE)
     own = _nearest(of_forward, is_own, parent)
     row = np.where(own != NONE, own, _nearest(call, is_own, parent))
     frames = TextCodes.of(python_calls["name"])
@@ -85,7 +85,7 @@ def _lines_round(op: Ints, call: Ints, tables: TablesLater, depth: int = 1) -> T
         if not (row != NONE).any():
             break
         lines = _called_by(lines, take_or(frames.codes, row), frames.texts)
-    stacks = mapped(cpu_ops["call_stack"], partial(_lines_of_stacks, depth))
+    stacks = map_texts(cpu_ops["call_stack"], partial(_lines_of_stacks, depth))
     for column in (stacks, cpu_ops["kernel_file"]):
         of_ops = TextCodes.of(column)
         lines = lines.or_else(TextCodes(take_or(of_ops.codes, op), of_ops.texts))

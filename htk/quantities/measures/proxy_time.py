@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers, read_keys, valid
+from htk.base.columns.arrow import codes_of, mark_valid, read_keys, read_numbers
 from htk.base.columns.groups import Groups, row_of
-from htk.base.columns.order import ordered
-from htk.base.columns.segments import heads
+from htk.base.columns.order import order_by
+from htk.base.columns.segments import mark_heads
 from htk.base.columns.types import NONE, Ints, Mask
 
 DIRECTIONS = ("send", "receive")
@@ -52,9 +52,9 @@ class ProxySteps:
         code, names = codes_of(proxy_steps["name"])
         listed = names.to_pylist()
         state = np.array([_STEPS.get(n or "", ("", "")) != ("", "") for n in listed] + [False])
-        timed = valid(proxy_steps["start_ns"]) & valid(proxy_steps["end_ns"])
-        start = numbers(proxy_steps["start_ns"], 0)
-        end = numbers(proxy_steps["end_ns"], 0)
+        timed = mark_valid(proxy_steps["start_ns"]) & mark_valid(proxy_steps["end_ns"])
+        start = read_numbers(proxy_steps["start_ns"], 0)
+        end = read_numbers(proxy_steps["end_ns"], 0)
         is_state = state[code]
         chosen = np.flatnonzero(is_state & timed & (end >= start))
         direction, part = (
@@ -93,7 +93,7 @@ def _call_of(proxy_steps: pa.Table, records: pa.Table) -> Ints:
     """Return the row of `records` that each step is of (NONE: of none of them)."""
     own = proxy_steps.select(["comm_hash", "comm_rank", "event"])
     both = pa.concat_tables([records.select(own.column_names), own])
-    hashed = np.unique(numbers(both["comm_hash"], 0), return_inverse=True)[1].ravel()
+    hashed = np.unique(read_numbers(both["comm_hash"], 0), return_inverse=True)[1].ravel()
     others = [read_keys(both[c]) for c in ("comm_rank", "event")]
     key = np.column_stack([hashed, *others])
     first = key[: records.num_rows]
@@ -119,11 +119,11 @@ def proxy_time(steps: ProxySteps, groups: Groups) -> ProxyTime:
     change = np.zeros((2 * opened, len(PARTS)), np.int64)
     change[np.arange(opened), steps.part] = 1
     change[opened + np.arange(opened), steps.part] = -1
-    order = ordered(lane, time)
+    order = order_by(lane, time)
     lane = lane[order]
     time = time[order]
     running = np.cumsum(change[order], axis=0)  # of a lane that is over nothing is open
-    last = np.append(heads(lane)[1:], True) if opened else np.empty(0, bool)
+    last = np.append(mark_heads(lane)[1:], True) if opened else np.empty(0, bool)
     width = np.where(last, 0, np.append(time[1:], 0) - time)
     active = running.sum(axis=1)
     width = np.where(active > 0, width, 0)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers, read_times
+from htk.base.columns.arrow import read_numbers, read_times
 from htk.base.columns.groups import Groups
 from htk.base.columns.segments import SegmentTimes
 from htk.base.columns.types import NONE, Ints, Mask, take_or
@@ -45,8 +45,8 @@ class PythonTime:
 
 def _called(op_links: pa.Table, op_callers: pa.Table) -> tuple[Ints, Mask]:
     """Return the Python call round each operator, and whether no operator lies between them."""
-    row = numbers(op_callers["python_row"], NONE)
-    parent = numbers(op_links["parent_row"], NONE)
+    row = read_numbers(op_callers["python_row"], NONE)
+    parent = read_numbers(op_links["parent_row"], NONE)
     return row, (row != NONE) & (take_or(row, parent) != row)
 
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers, read_keys
+from htk.base.columns.arrow import read_keys, read_numbers
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints
 
 
@@ -22,16 +22,16 @@ class Waiting:
 
     @classmethod
     def of(cls, kernels: pa.Table, kernel_links: pa.Table, *, per_stream: bool) -> "Waiting":
-        launch = numbers(kernel_links["launch_row"], NONE)
-        start = numbers(kernels["start_ns"])
+        launch = read_numbers(kernel_links["launch_row"], NONE)
+        start = read_numbers(kernels["start_ns"])
         columns = ("rank", "cycle", "device", "stream")
         key = np.column_stack([read_keys(kernels[c]) for c in columns])
         if not per_stream:
             key[:, 3] = NONE
         linked = np.flatnonzero(launch != NONE)
-        linked = linked[ordered(start[linked])]
+        linked = linked[order_by(start[linked])]
         row = linked[Groups.by_keys(np.column_stack([key, launch])[linked]).first_row]
-        launched = numbers(kernel_links["launch_start_ns"])[row]
+        launched = read_numbers(kernel_links["launch_start_ns"])[row]
         return cls(key[row], row, launched, np.maximum(start[row], launched))
 
 
@@ -50,6 +50,6 @@ class QueueLengths:
         queue = np.concatenate([groups.group_ids, groups.group_ids])
         time = np.concatenate([waiting.launched, waiting.started])
         change = np.repeat(np.array([1, -1], np.int64), len(waiting.row))
-        order = ordered(queue, time, -change)  # launches first: a start is never early
+        order = order_by(queue, time, -change)  # launches first: a start is never early
         # Each queue ends empty, so that one sum runs through all of them.
         return cls(queue[order], time[order], np.cumsum(change[order]), order)

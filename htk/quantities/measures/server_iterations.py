@@ -7,10 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, numbers, read_keys, read_times, truths
+from htk.base.columns.arrow import (
+    codes_of,
+    match_texts,
+    read_booleans,
+    read_keys,
+    read_numbers,
+    read_times,
+)
 from htk.base.columns.groups import Groups
 from htk.base.columns.intervals import union_lengths
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.humanize import parse_pattern
 from htk.base.errors import MissingTable
@@ -44,16 +51,16 @@ class ServerIterations:
     def of(cls, annotations: pa.Table, match: str | None = None) -> "ServerIterations":
         """Return the iterations that ranges tell; `match`: a regular expression of their names."""
         form, read, rows = _ranges(annotations, match)
-        start = numbers(annotations["start_ns"])
-        rank = numbers(annotations["rank"], NONE)
-        rows = rows[ordered(rank[rows], start[rows])]
+        start = read_numbers(annotations["start_ns"])
+        rank = read_numbers(annotations["rank"], NONE)
+        rows = rows[order_by(rank[rows], start[rows])]
         codes, names = codes_of(annotations["name"])
         return cls(
             form,
             rank[rows].astype(np.int64),
             read_keys(annotations["cycle"])[rows],
             start[rows],
-            numbers(annotations["end_ns"])[rows],
+            read_numbers(annotations["end_ns"])[rows],
             [read(str(names[code])) or _UNTOLD for code in codes[rows].tolist()],
         )
 
@@ -64,8 +71,8 @@ class ServerIterations:
 
 def match_experts(kernels: pa.Table) -> Mask:
     """Return which kernels work for experts of a mixture."""
-    of_family = matching(kernels["family"], "moe".__eq__)
-    return of_family | matching(kernels["name"], lambda name: is_of_experts(name, ""))
+    of_family = match_texts(kernels["family"], "moe".__eq__)
+    return of_family | match_texts(kernels["name"], lambda name: is_of_experts(name, ""))
 
 
 class LaunchedWork:
@@ -91,7 +98,7 @@ def _ranges(
 ) -> tuple[str, Callable[[str], ServerRange | None], Ints]:
     """Return the form of a recording's iterations, what reads their names, and their rows."""
     codes, names = codes_of(annotations["name"])
-    host = ~truths(annotations["on_gpu"])
+    host = ~read_booleans(annotations["on_gpu"])
     read: Callable[[str], ServerRange | None] = read_server_range
     forms = [form_of(name) for name in names.to_pylist()]
     wanted = [*FORMS]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Floats, Ints
 from htk.quantities.measures.channel_hops import Hops, hops_between_nodes, paired_communicators
 from htk.quantities.measures.collective_calls import CollectiveCalls
@@ -80,7 +80,7 @@ def logged_paces(calls: CollectiveCalls, rates: LinkRates, records: NcclRecords)
     return replace(paces, hops=hops)
 
 
-def suspected(paces: LinkPaces, hosts: dict[int, str]) -> tuple[list[Alike], float]:
+def find_slow_links(paces: LinkPaces, hosts: dict[int, str]) -> tuple[list[Alike], float]:
     """Return what may be slow, the likeliest first, and the probability that nothing is."""
     users = _users(paces, hosts)
     if not users:
@@ -95,7 +95,7 @@ def suspected(paces: LinkPaces, hosts: dict[int, str]) -> tuple[list[Alike], flo
     nothing = float(np.exp(np.log(1 - SUSPECTED) - peak))
     total = nothing + float(np.exp(score - peak).sum())
     same_users: dict[tuple[int, ...], list[int]] = defaultdict(list)
-    for k in ordered(-score).tolist():
+    for k in order_by(-score).tolist():
         same_users[tuple(users[keys[k]])].append(k)
     classes = [
         Alike(

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.types import Floats, Ints, fill_none
-from htk.physics.latency_bandwidth import Segment, fit, predicted_us
+from htk.physics.latency_bandwidth import Segment, fit_segments, predicted_us
 from htk.quantities.measures.complete_collectives import CompleteCollectives
 from htk.quantities.measures.transfer_times import LinkRates, TransferTimes
 from htk.quantities.measures.transfers import of_benchmarks
@@ -76,7 +76,7 @@ def _by_other_sizes(times: TransferTimes) -> Floats:
         transfers = np.flatnonzero(times.kinds.group_ids == kind)
         sizes, fast_ns = times.fast_times(transfers)
         if len(sizes) >= _SIZES:
-            curve = fit(sizes, fast_ns / 1e3, 1)
+            curve = fit_segments(sizes, fast_ns / 1e3, 1)
             expected[transfers] = _predicted_ns(curve, times.collectives.moved[transfers])
     return expected
 
@@ -101,7 +101,7 @@ def _by_benchmarks(collectives: CompleteCollectives, bench_points: pa.Table) -> 
         rows = np.flatnonzero(
             (kind == types.index(transfers.type)) & (ranks == transfers.ranks) & across & inside
         )
-        curve = fit(transfers.moved, transfers.time_us)
+        curve = fit_segments(transfers.moved, transfers.time_us)
         if len(rows) and curve:
             expected[rows] = np.fmin(expected[rows], _predicted_ns(curve, size[rows]))
     return expected

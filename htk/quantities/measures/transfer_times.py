@@ -16,10 +16,10 @@ import numpy as np
 
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import Floats, Ints, Mask
-from htk.physics.bandwidth import factor
-from htk.physics.detected import common_device, devices
+from htk.physics.bandwidth import find_bus_factor
+from htk.physics.detected import common_device, list_devices
 from htk.physics.hardware import Gpu
-from htk.physics.latency_bandwidth import fit
+from htk.physics.latency_bandwidth import fit_segments
 from htk.physics.link_rates import group_gbps, scale_up_gbps
 from htk.quantities.measures.collective_calls import CollectiveCalls
 from htk.quantities.measures.complete_collectives import CompleteCollectives
@@ -54,7 +54,9 @@ class LinkRates:
     def of(cls, calls: CollectiveCalls, link: float | None, nic: float | None) -> "LinkRates":
         names = calls.ranks["device_name"].unique().to_pylist()
         links = [rate for rate in map(scale_up_gbps, names) if rate]
-        usual = min((d.gpu.scale_out_gbps for d in devices(calls.ranks) if d.gpu), default=None)
+        usual = min(
+            (d.gpu.scale_out_gbps for d in list_devices(calls.ranks) if d.gpu), default=None
+        )
         adapters = usual * calls.hosts.per_node if usual else None
         origin = "given" if nic else "usual installations"
         common = None if link else common_device(calls.ranks)
@@ -124,7 +126,7 @@ class TransferTimes:
         gpu = self.rates.gpu
         types = self.collectives.calls.rows.types
         for kind, (code, ranks, nodes) in enumerate(self.kinds.keys[:, :3].tolist()):  # a few kinds
-            bus_factor = factor(types[code], ranks)
+            bus_factor = find_bus_factor(types[code], ranks)
             if gpu is None or nodes != 1 or not bus_factor or types[code] not in _MEASURED:
                 continue
             from htk.physics.kernel_atlas import SHAPE  # where there is anything to look up
@@ -255,7 +257,7 @@ def _fitted_latency(moved: Floats, time_ns: Floats) -> tuple[float, float]:
     large = _WINDOW * moved >= moved.max(initial=0)
     moved = moved[large]
     time_ns = time_ns[large]
-    curve = fit(moved, time_ns / 1e3, 1)
+    curve = fit_segments(moved, time_ns / 1e3, 1)
     if not curve or not curve[0].tells_latency:
         return 0.0, np.inf
     system = np.column_stack([1 / time_ns, moved / time_ns])

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers, truths
+from htk.base.columns.arrow import codes_of, read_booleans, read_numbers
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE, Floats
-from htk.physics.bandwidth import factor
-from htk.quantities.measures.collective_calls import CollectiveCalls, scopes
+from htk.physics.bandwidth import find_bus_factor
+from htk.quantities.measures.collective_calls import CollectiveCalls, find_group_scopes
 from htk.quantities.measures.complete_collectives import CompleteCollectives
 
 FAST = 0.10
@@ -37,16 +37,16 @@ def of_benchmarks(points: pa.Table) -> list[Transfers]:
     """Points of nccl-tests and the like."""
     sources, source_names = codes_of(points["source"])
     types, type_names = codes_of(points["type"])
-    ranks = numbers(points["group_size"], NONE)
-    nodes = numbers(points["nodes"], NONE)
-    in_place = np.where(points["in_place"].is_valid(), truths(points["in_place"]), -1)
+    ranks = read_numbers(points["group_size"], NONE)
+    nodes = read_numbers(points["nodes"], NONE)
+    in_place = np.where(points["in_place"].is_valid(), read_booleans(points["in_place"]), -1)
     groups = Groups.by_keys([sources, types, ranks, nodes, in_place])
-    size = numbers(points["size_bytes"], 0).astype(np.float64)
-    time = numbers(points["time_us"], 0.0)
+    size = read_numbers(points["size_bytes"], 0).astype(np.float64)
+    time = read_numbers(points["time_us"], 0.0)
     curves = []
     for k, (source, kind, n, hosts, where) in enumerate(groups.keys.tolist()):  # a few curves
         of_curve = groups.group_ids == k
-        times = factor(type_names[kind].as_py(), n) if kind >= 0 and n > 0 else None
+        times = find_bus_factor(type_names[kind].as_py(), n) if kind >= 0 and n > 0 else None
         times = times or _recorded_factor(points.filter(pa.array(of_curve)))
         if not times:
             continue
@@ -68,8 +68,8 @@ def of_benchmarks(points: pa.Table) -> list[Transfers]:
 
 def _recorded_factor(points: pa.Table) -> float | None:
     """Return bus over algorithm bandwidth as recorded, where the type does not tell it."""
-    bus = numbers(points["busbw_gbps"], np.nan)
-    algorithm = numbers(points["algbw_gbps"], np.nan)
+    bus = read_numbers(points["busbw_gbps"], np.nan)
+    algorithm = read_numbers(points["algbw_gbps"], np.nan)
     rows = np.flatnonzero((bus > 0) & (algorithm > 0))
     if not len(rows):
         return None
@@ -107,7 +107,7 @@ def _of_matches(collectives: CompleteCollectives) -> list[Transfers]:
 def _of_calls_alone(calls: CollectiveCalls) -> list[Transfers]:
     """Points of calls whose waiting is not known: the fastest of each size waited least."""
     size, times = calls.moved
-    level, level_names = codes_of(scopes(calls))
+    level, level_names = codes_of(find_group_scopes(calls))
     useful = np.nan_to_num(size * times) > 0
     alone = useful & (~calls.waits.has_wait | calls.lacking) & (calls.duration > 0)
     rows = np.flatnonzero(alone)

@@ -3,9 +3,9 @@
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers, truths, valid
+from htk.base.columns.arrow import mark_valid, read_booleans, read_numbers
 from htk.base.columns.types import NONE, Mask
-from htk.quantities.derived.user_ranges import enclosing
+from htk.quantities.derived.user_ranges import find_enclosing_ranges
 
 
 def held_by(
@@ -16,8 +16,8 @@ def held_by(
     `links` has `annotation_row` and `step` of each of the `rows`.
     """
     inside = np.zeros(links.num_rows, bool)
-    for held, ranges in enclosing(annotations, annotation_links, links, rows):
+    for held, ranges in find_enclosing_ranges(annotations, annotation_links, links, rows):
         inside[held[wanted[ranges]]] = True
-    steps = wanted & valid(annotations["step"]) & ~truths(annotations["on_gpu"])
-    chosen = numbers(annotations["step"], NONE)[steps]
-    return inside | np.isin(numbers(links["step"], NONE - 1), chosen)
+    steps = wanted & mark_valid(annotations["step"]) & ~read_booleans(annotations["on_gpu"])
+    chosen = read_numbers(annotations["step"], NONE)[steps]
+    return inside | np.isin(read_numbers(links["step"], NONE - 1), chosen)

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 from htk.base.core.analysis import with_coverage
 from htk.base.errors import AnalysisError
-from htk.quantities.straggler.fidelity import Fidelity, fidelity
+from htk.quantities.straggler.fidelity import Fidelity, measure_fidelity
 from htk.quantities.straggler.job import Job
 from htk.quantities.straggler.streamed import job_of_any_size
 
@@ -31,7 +31,7 @@ class Question:
         """Arrange the rows and hold the replay against them; a replay that is off is refused."""
         _refuse_several_jobs(layouts)
         job = job_of_any_size(operations)
-        held = fidelity(job)
+        held = measure_fidelity(job)
         if held.verdict.startswith("refused"):
             raise AnalysisError(
                 f"{held.verdict}: the rows do not explain the step times; log every forward, "
@@ -60,7 +60,7 @@ class Question:
 
 def _refuse_several_jobs(layouts: pa.Table) -> None:
     """Refuse rows of jobs that are laid out differently: their workers would become one job's."""
-    sizes = np.array([numbers(layouts[name], 0) for name in _SIZES]).T
+    sizes = np.array([read_numbers(layouts[name], 0) for name in _SIZES]).T
     distinct = np.unique(sizes, axis=0)
     if len(distinct) > 1:
         written = " and ".join(f"dp {d} × pp {p} × tp {t}" for d, p, t in distinct[:3].tolist())
@@ -73,7 +73,7 @@ def _gpus(job: Job, layouts: pa.Table, gpus: int | None) -> tuple[int, str]:
     """GPUs of the job: given, of its layout, or one for each worker that logged."""
     if gpus is not None:
         return gpus, "option"
-    worlds = numbers(layouts["world_size"], 0)
+    worlds = read_numbers(layouts["world_size"], 0)
     if len(worlds) == 1 and worlds[0] >= job.rank.size:
         return int(worlds[0]), "layout"
     return int(np.prod(job.rank.shape)), "workers that logged"
@@ -81,6 +81,6 @@ def _gpus(job: Job, layouts: pa.Table, gpus: int | None) -> tuple[int, str]:
 
 def _missing(job: Job, layouts: pa.Table) -> dict[str, int]:
     """Replicas without rows: what they are slow in is not seen."""
-    sizes = numbers(layouts["dp_size"], 0)
+    sizes = read_numbers(layouts["dp_size"], 0)
     fewer = len(sizes) == 1 and int(sizes[0]) > len(job.replicas)
     return {"dp_ranks_missing": int(sizes[0]) - len(job.replicas)} if fewer else {}

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Floats, Ints, Mask
 from htk.base.schema.operation_types import OPERATION_TYPES
 from htk.quantities.straggler.changes import (
@@ -23,7 +23,12 @@ from htk.quantities.straggler.changes import (
     steps_changed,
 )
 from htk.quantities.straggler.job import Block, Job
-from htk.quantities.straggler.slowdown import OfStage, slowdown, steps_by_replica, steps_by_stage
+from htk.quantities.straggler.slowdown import (
+    OfStage,
+    compute_slowdown,
+    steps_by_replica,
+    steps_by_stage,
+)
 
 SLOW = 1.1  # a job that is slower than this straggles, as the study has it
 LENGTHS = 0.9  # a correlation from which lengths are uneven
@@ -57,15 +62,15 @@ class Causes:
 
     @cached_property
     def slowdown(self) -> float:
-        return float(slowdown(self.job.replayed, self.job.ideal_steps))
+        return float(compute_slowdown(self.job.replayed, self.job.ideal_steps))
 
     @cached_property
     def by_stage(self) -> Floats:
-        return slowdown(steps_by_stage(self.job), self.job.ideal_steps)
+        return compute_slowdown(steps_by_stage(self.job), self.job.ideal_steps)
 
     @cached_property
     def by_replica(self) -> Floats:
-        return slowdown(steps_by_replica(self.job), self.job.ideal_steps)
+        return compute_slowdown(steps_by_replica(self.job), self.job.ideal_steps)
 
     @cached_property
     def scores(self) -> Floats:
@@ -76,7 +81,7 @@ class Causes:
     def slowest(self) -> list[tuple[int, int]]:
         """The slowest workers, 3 of 100 but one at least, as (replica, stage)."""
         count = -(-self.scores.size * _SLOWEST // 100)
-        order = ordered(-self.scores.ravel(), self.job.rank.ravel())[:count]
+        order = order_by(-self.scores.ravel(), self.job.rank.ravel())[:count]
         return [(int(w) // self.scores.shape[1], int(w) % self.scores.shape[1]) for w in order]
 
     @cached_property

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Floats, Ints
 from htk.base.schema.operation_types import LABELS
 from htk.quantities.straggler.job import (
@@ -20,7 +20,7 @@ from htk.quantities.straggler.job import (
     peers_of,
     usual_durations,
 )
-from htk.quantities.straggler.order_statistics import CountedBins, medians
+from htk.quantities.straggler.order_statistics import CountedBins, compute_medians
 from htk.quantities.straggler.program import BACKWARD, FORWARD
 from htk.quantities.straggler.slowdown import Chosen
 
@@ -121,7 +121,7 @@ class AtMedian:
 
 def at_medians(job: Job, labels: list[str]) -> list[AtMedian]:
     """Return for each label the change that sets its operations at the median of their peers."""
-    times = medians(job.of_blocks, peers_of, job.of_blocks(CountedBins(peers_of)))
+    times = compute_medians(job.of_blocks, peers_of, job.of_blocks(CountedBins(peers_of)))
     in_ns = {code: int(median) for code, median in times.items()}
     return [AtMedian(LABELS.index(label), in_ns) for label in labels]
 
@@ -192,7 +192,7 @@ def _chunks(block: Block, code: int) -> list[Ints]:
             rows = np.flatnonzero(chosen & (program.stage == stage) & (program.chunk == chunk))
             batch = program.micro_batch[rows]
             numbered = len(np.unique(batch)) == len(rows)
-            rows_by_chunk.append(rows[ordered(batch)] if numbered else rows)
+            rows_by_chunk.append(rows[order_by(batch)] if numbered else rows)
     return rows_by_chunk
 
 

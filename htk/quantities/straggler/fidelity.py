@@ -63,7 +63,7 @@ class Fidelity:
         }
 
 
-def fidelity(job: Job) -> Fidelity:
+def measure_fidelity(job: Job) -> Fidelity:
     """Compare every step, replayed with its launch delays, with what was recorded."""
     recorded = job.recorded
     delayed = np.concatenate([each.delayed for each in job.overviews])

@@ -7,12 +7,12 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Ints
 from htk.base.mappings import Fields
 from htk.base.schema.operation_types import LABELS, OPERATION_TYPES
 from htk.quantities.straggler.lanes import LaneReplay
-from htk.quantities.straggler.order_statistics import Counted, counted_bins, medians
+from htk.quantities.straggler.order_statistics import Counted, compute_medians, counted_bins
 from htk.quantities.straggler.program import Program
 
 _DAMAGED_NS = -10_000_000  # a transfer that ends so long before it can begin: clocks or damage
@@ -48,7 +48,7 @@ class Block:
         duration = self.end - self.start
         meeting = self.program.meeting
         met = np.flatnonzero(meeting >= 0)
-        order = met[ordered(meeting[met])]
+        order = met[order_by(meeting[met])]
         first = np.flatnonzero(np.diff(meeting[order], prepend=-1))
         last = np.maximum.reduceat(self.start[order], first) if len(order) else self.start[:0]
         over = self.program.over_replicas
@@ -175,7 +175,7 @@ class Job:
                 count[code] = count.get(code, 0) + operations
         bins = [each.transfers for each in self.overviews]
         means = {code: times / count[code] for code, times in total.items()}
-        return means | medians(self.of_blocks, peers_of, bins)
+        return means | compute_medians(self.of_blocks, peers_of, bins)
 
     def by_step(self, of: Callable[[Block], Ints]) -> Ints:
         """Return a value of each step (the last axis), block by block."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Ints
-from htk.quantities.graph.replay import longest
+from htk.quantities.graph.replay import raise_to_longest
 from htk.quantities.straggler.program import Program
 
 _KEPT = 4  # tilings of a program
@@ -71,7 +71,7 @@ class LaneReplay:
             late = None if delay is None else delay[:, chosen].reshape(count, size * lanes)
             weight = self._edges.weights(own, late)
             time = np.zeros(graph.nodes, np.int64)
-            longest(time, graph.src, graph.dst, weight.ravel())
+            raise_to_longest(time, graph.src, graph.dst, weight.ravel())
             yield chosen, time.reshape(-1, size, lanes)
 
     def _graph(self, groups: int, lanes: int) -> LaneGraph:
@@ -143,7 +143,7 @@ def _edges(program: Program) -> _Edges:
     scale = np.concatenate([1 - program.part, np.zeros(len(free) + len(meets))])
     rank = np.empty(origin + 1, np.int64)
     rank[program.order] = np.arange(origin)
-    order = ordered(rank[dst])
+    order = order_by(rank[dst])
     shared = np.zeros(origin + 1, bool)
     shared[count:origin] = program.over_replicas
     local = ~arrives & (program.meeting[head] < 0)

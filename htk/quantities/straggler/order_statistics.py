@@ -92,7 +92,7 @@ def _added(parts: list[CountedValues]) -> CountedValues:
     return values, counts
 
 
-def quantiles(
+def compute_quantiles(
     of_blocks: Callable[[Any], list[Any]],
     codes: Codes,
     bins: Iterable[Counted],
@@ -111,11 +111,14 @@ def quantiles(
     }
 
 
-def medians(
+def compute_medians(
     of_blocks: Callable[[Any], list[Any]], codes: Codes, bins: Iterable[Counted]
 ) -> dict[int, float]:
     """Return the median time of each code, in ns."""
-    return {code: values[0] for code, values in quantiles(of_blocks, codes, bins, (0.5,)).items()}
+    return {
+        code: values[0]
+        for code, values in compute_quantiles(of_blocks, codes, bins, (0.5,)).items()
+    }
 
 
 def _places(count: int, shares: tuple[float, ...]) -> Ints:

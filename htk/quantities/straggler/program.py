@@ -22,7 +22,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Floats, Ints, Mask, fill_none
 from htk.base.errors import AnalysisError
 from htk.base.schema.operation_types import CODES
@@ -178,7 +178,7 @@ class _Builder:
     def _rows(self, stage: int, types: Iterable[int]) -> list[int]:
         """Return the operations of these types on a stage, by start."""
         rows = np.flatnonzero((self.stage == stage) & np.isin(self.type, list(types)))
-        return [int(r) for r in rows[ordered(self.start[rows], rows, self.type[rows])]]
+        return [int(r) for r in rows[order_by(self.start[rows], rows, self.type[rows])]]
 
     def _chain(self, rows: list[int]) -> None:
         for before, after in pairwise(rows):

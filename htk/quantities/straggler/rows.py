@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import codes_of, numbers, read_times, text, with_column
-from htk.base.columns.groups import numbered
-from htk.base.columns.order import ordered
-from htk.base.columns.segments import repeated
+from htk.base.columns.arrow import codes_of, decode_texts, read_numbers, read_times, with_column
+from htk.base.columns.groups import number_values
+from htk.base.columns.order import order_by
+from htk.base.columns.segments import repeat_rows
 from htk.base.columns.types import Ints, Mask
 from htk.base.errors import AnalysisError, MissingTable
 from htk.base.mappings import Fields
@@ -50,7 +50,7 @@ class OperationRows:
         table, call = _one_row_a_message(table)
         type_, chosen = _types(table, facts)
         columns = {
-            name: numbers(table[name], -1)
+            name: read_numbers(table[name], -1)
             for name in ("rank", "dp_rank", "stage", "chunk", "micro_batch", "step")
         }
         for name in ("step", "stage", "dp_rank"):
@@ -61,7 +61,7 @@ class OperationRows:
         order = np.flatnonzero(chosen)
         step = columns["step"][order]
         if (np.diff(step) < 0).any():
-            by_step = ordered(step)
+            by_step = order_by(step)
             order = order[by_step]
             step = step[by_step]
         bounds = np.concatenate([[0], np.flatnonzero(np.diff(step)) + 1, [len(step)]])
@@ -120,17 +120,17 @@ def _one_row_a_message(table: pa.Table) -> tuple[pa.Table, Ints]:
     if all(len(each) == 1 for each in messages):  # as in most jobs: no memory for each row
         return table, np.broadcast_to(np.int64(-1), len(codes))
     count = np.array([*map(len, messages), 1])[codes]
-    row, nth = repeated(count)
+    row, nth = repeat_rows(count)
     first = np.cumsum([0, *map(len, messages)])
     flat = [name for listed in messages for name in listed]
     type_ = np.where(codes[row] < 0, -1, first[codes[row]] + nth)
-    table = with_column(table.take(pa.array(row)), "type", text(type_, pa.array(flat)))
+    table = with_column(table.take(pa.array(row)), "type", decode_texts(type_, pa.array(flat)))
     return table, np.where(count[row] > 1, row, -1)
 
 
 def _dense(values: Ints, rows: Ints) -> tuple[Ints, NDArray[Any]]:
     """Return the distinct values of some rows, and the place of each row's value among them."""
-    distinct, inverse = numbered(values[rows])
+    distinct, inverse = number_values(values[rows])
     codes = np.zeros(len(values), np.int32)
     codes[rows] = inverse
     return distinct, codes
@@ -166,12 +166,12 @@ def _one_rank_a_worker(columns: dict[str, Ints], facts: Fields) -> Mask:
     """Ranks that share each layer run in step: of those of a worker the lowest speaks for all."""
     if columns["rank"].min(initial=0) < 0:  # not recorded
         return np.ones(len(columns["rank"]), bool)
-    ranks, inverse = numbered(columns["rank"])
+    ranks, inverse = number_values(columns["rank"])
     replica = np.empty(len(ranks), np.int64)
     stage = np.empty(len(ranks), np.int64)
     replica[inverse] = columns["dp_rank"]
     stage[inverse] = columns["stage"]
-    order = ordered(replica, stage, ranks)
+    order = order_by(replica, stage, ranks)
     again = (np.diff(replica[order]) == 0) & (np.diff(stage[order]) == 0)
     others = order[1:][again]
     if not len(others):
@@ -206,7 +206,7 @@ def blocks_of(rows: OperationRows, steps: tuple[int, int] | None = None) -> Iter
 def _refuse_rows_read_twice(rows: OperationRows, step: Ints) -> None:
     """Refuse a step in which a worker runs the same forward twice at once: copies of one file."""
     forward = step[rows.type[step] == FORWARD]
-    order = forward[ordered(rows.replica[forward], rows.stage[forward], rows.start[forward])]
+    order = forward[order_by(rows.replica[forward], rows.stage[forward], rows.start[forward])]
     columns = (rows.replica, rows.stage), (rows.start, rows.end)
     alike, close = (
         np.stack([np.abs(np.diff(c[order].astype(np.int64))) for c in cs]) for cs in columns
@@ -231,7 +231,7 @@ def _arranged(rows: OperationRows, chosen: Ints) -> tuple[Ints | None, bytes]:
     np.add.at(count, (replica, stage, type_), 1)
     if not len(chosen) or (count != count[:1]).any() or not count[0, :, :2].all():
         return None, b""
-    return chosen[ordered(replica, stage, type_, rows.start[chosen])], count[0].tobytes()
+    return chosen[order_by(replica, stage, type_, rows.start[chosen])], count[0].tobytes()
 
 
 def _block(rows: OperationRows, members: list[Ints]) -> Block:

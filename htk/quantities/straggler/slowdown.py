@@ -95,6 +95,6 @@ def steps_by_worker(job: Job) -> Ints:
     return job.by_step(KeepingReplica(stages, job.usual)).transpose(1, 0, 2)
 
 
-def slowdown(steps: Ints, ideal: Ints) -> Floats:
+def compute_slowdown(steps: Ints, ideal: Ints) -> Floats:
     """Return mean step time over mean usual step time, over the last axis."""
     return np.asarray(steps.mean(axis=-1) / ideal.mean())

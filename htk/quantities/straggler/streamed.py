@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers
-from htk.base.columns.order import ordered
+from htk.base.columns.arrow import read_numbers
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Ints
 from htk.base.errors import MissingTable
 from htk.base.mappings import Fields
@@ -62,7 +62,7 @@ def job_of(operations: pa.Table) -> Job:
     rows = OperationRows.of(operations)
     check_workers(rows.replicas, rows.stages, len(rows.order))
     blocks: list[Block] = []
-    for steps in pairwise(_rows_by_step(numbers(operations["step"], -1)).bounds.tolist()):
+    for steps in pairwise(_rows_by_step(read_numbers(operations["step"], -1)).bounds.tolist()):
         blocks += blocks_of(rows, steps)
     if not blocks:
         raise MissingTable(NO_WHOLE_STEP)
@@ -133,7 +133,7 @@ def _rows_by_step(*columns: Ints) -> _Runs:
 
 def _positions_of_each(codes: Ints) -> Iterator[Ints]:
     """Yield where each code stands, from the least on."""
-    order = ordered(codes)
+    order = order_by(codes)
     yield from np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
 
 

@@ -4,7 +4,11 @@ from dataclasses import replace
 
 from htk.physics.decoder import attention_pairs
 from htk.recording.simulate.instructions import COMPUTE, CONTEXT, Activity
-from htk.recording.simulate.operator_inputs import OperatorInputs, TypedTensor, arguments
+from htk.recording.simulate.operator_inputs import (
+    OperatorInputs,
+    TypedTensor,
+    build_operator_inputs,
+)
 from htk.recording.simulate.passes import Passes
 
 
@@ -56,7 +60,7 @@ class Attention(Passes):
         def multiplied(*sizes: tuple[int, int, int]) -> None:
             for m, n, k in sizes:
                 product = self.host.times.gemm(many * m, n, k, "tn")
-                called = arguments(self.kind, (many, m, k), (many, k, n))
+                called = build_operator_inputs(self.kind, (many, m, k), (many, k, n))
                 with self.host.range("aten::bmm", inputs=called):
                     self.host.launch(
                         _batched(product.name, product.ns, product.grid, 2 * many * m * n * k)
@@ -135,13 +139,13 @@ class Attention(Passes):
         sums = TypedTensor((batch, heads, seq), "float")
         random = TypedTensor((), "unsigned long int")
         return [
-            arguments(self.kind, *[first] * 3, None, "0.", "True", None, "False"),
-            arguments(self.kind, *[first] * 3, "0.", "True", "False", None),
-            arguments(
+            build_operator_inputs(self.kind, *[first] * 3, None, "0.", "True", None, "False"),
+            build_operator_inputs(self.kind, *[first] * 3, "0.", "True", "False", None),
+            build_operator_inputs(
                 self.kind, *[last] * 3, None, None, longest, longest, "0.", "True", "False",
                 None, None, None, None, None,
             ),
-            arguments(
+            build_operator_inputs(
                 self.kind, *[last] * 5, sums, None, None, longest, longest, "0.", "True",
                 random, random, None, None, None,
             ),

@@ -7,8 +7,8 @@ from htk.base.core.stated_counts import RANKS
 from htk.base.errors import UsageError
 from htk.physics.decoder import Decoder
 from htk.physics.hardware import Gpu, gpu
-from htk.physics.memory import Layout, Memory, memory, model_size
-from htk.physics.presets import decoder, preset
+from htk.physics.memory import Layout, Memory, compute_peak_memory, model_size
+from htk.physics.presets import decoder, find_preset
 from htk.physics.wire import STRATEGIES
 from htk.recording.simulate.options import Options
 from htk.recording.simulate.plant_options import Value, check_plant, read_plant
@@ -145,7 +145,7 @@ class Config(Options):
             *("experts", "active_experts"),
         )
         overrides = {k: getattr(self, k) for k in sizes if getattr(self, k) is not None}
-        if preset(self.model) is None:  # its layers are those of LLaMA
+        if find_preset(self.model) is None:  # its layers are those of LLaMA
             overrides["gated"] = True
         return decoder(self.model, **overrides)
 
@@ -240,10 +240,10 @@ class Config(Options):
 
     @property
     def memory(self) -> Memory:
-        return memory(model_size(self.decoder), self.layout)
+        return compute_peak_memory(model_size(self.decoder), self.layout)
 
 
-def checked(config: Config) -> Config:
+def check_config(config: Config) -> Config:
     """Return the configuration, or raise UsageError if there can be no such job."""
     if config.strategy not in STRATEGIES:
         raise UsageError(f"no strategy {config.strategy!r}; there are {', '.join(STRATEGIES)}")

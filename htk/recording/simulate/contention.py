@@ -7,7 +7,7 @@ timed, what overlapped is looked up here, and the step is timed again.
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Ints
 from htk.recording.simulate.instructions import Activity, Do, RankProgram
 from htk.recording.simulate.stage_times import TimedRow
@@ -60,7 +60,7 @@ class Beside:
 
 def _share(low: Ints, high: Ints, start: Ints, end: Ints) -> NDArray[np.float64]:
     """Return the share of each interval `start`-`end` that the union of `low`-`high` covers."""
-    order = ordered(low)
+    order = order_by(low)
     until = np.maximum.accumulate(high[order])
     since = np.maximum(low[order], np.concatenate([low[order][:1], until[:-1]]))
     total = np.cumsum(until - since)

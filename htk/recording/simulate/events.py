@@ -4,7 +4,7 @@ from htk.base.core.humanize import format_microseconds
 from htk.recording.simulate.clock import BASE_NS
 
 
-def complete(
+def write_complete_event(
     category: str,
     name: str,
     pid: int | str,
@@ -22,7 +22,7 @@ def complete(
     )
 
 
-def flow(phase: str, kind: str, number: int, pid: int, tid: int, time_ns: int) -> str:
+def write_flow_event(phase: str, kind: str, number: int, pid: int, tid: int, time_ns: int) -> str:
     ending = ', "bp": "e"' if phase == "f" else ""
     return (
         f'  {{\n    "ph": "{phase}",\n    "id": {number},\n    "pid": {pid},\n    "tid": {tid},\n'
@@ -31,7 +31,7 @@ def flow(phase: str, kind: str, number: int, pid: int, tid: int, time_ns: int) -
     )
 
 
-def instant(
+def write_instant_event(
     name: str,
     pid: int | str,
     time_ns: int,
@@ -51,7 +51,7 @@ def instant(
     )
 
 
-def meta(name: str, pid: int, tid: int, begin: int, args: str) -> str:
+def write_metadata_event(name: str, pid: int, tid: int, begin: int, args: str) -> str:
     """Return a metadata event; Kineto gives it the time at which the recording begins."""
     return (
         f'  {{\n    "name": "{name}",\n    "ph": "M",\n'

@@ -13,7 +13,7 @@ from htk.base.columns.types import Floats
 from htk.recording.simulate.host import Load, SimulatedHost
 from htk.recording.simulate.instructions import COMPUTE, Activity
 from htk.recording.simulate.layers import Layers
-from htk.recording.simulate.operator_inputs import arguments
+from htk.recording.simulate.operator_inputs import build_operator_inputs
 from htk.recording.simulate.splits import Splits, splits_of
 
 
@@ -87,7 +87,7 @@ class MixtureLayers(Layers):
         def multiply(m: int, n: int, k: int, layout: str, stacked: tuple[int, ...]) -> None:
             with self.host.range(
                 "aten::_grouped_mm",
-                inputs=arguments(self.kind, (m, k), stacked, None),
+                inputs=build_operator_inputs(self.kind, (m, k), stacked, None),
                 sequence=sequence,
             ):
                 self.host.launch(self._grouped_kernel(m, n, k, layout, load))

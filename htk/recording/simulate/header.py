@@ -29,7 +29,7 @@ _OF_A_UNIT = {
 }
 
 
-def header(config: Config, rank: int, groups: dict[str, Group]) -> str:
+def write_header(config: Config, rank: int, groups: dict[str, Group]) -> str:
     """Return everything up to the first event."""
     facts: Fields = {
         "schemaVersion": 1,

@@ -25,7 +25,7 @@ from htk.recording.simulate.instructions import (
     RankProgram,
     StreamEvent,
 )
-from htk.recording.simulate.operator_inputs import OperatorInputs, Tensors, arguments
+from htk.recording.simulate.operator_inputs import OperatorInputs, Tensors, build_operator_inputs
 from htk.recording.simulate.splits import Splits, all_to_next
 from htk.recording.simulate.stages import Stage
 from htk.recording.simulate.times import Times
@@ -207,15 +207,23 @@ class SimulatedHost:
             all_to_next(members, into) if to_next else splits,
         )
         called = {
-            "all_gather": arguments(element, (out,), (into,), None, "False", "-1"),
-            "reduce_scatter": arguments(element, (out,), (into,), None, None, "False", "-1"),
-            "all_reduce": arguments(element, Tensors(((into,),)), None, None, None, None, "-1"),
-            "all_to_all": arguments(element, (out,), (into,), None, "[]", "[]", "False", "-1"),
+            "all_gather": build_operator_inputs(element, (out,), (into,), None, "False", "-1"),
+            "reduce_scatter": build_operator_inputs(
+                element, (out,), (into,), None, None, "False", "-1"
+            ),
+            "all_reduce": build_operator_inputs(
+                element, Tensors(((into,),)), None, None, None, None, "-1"
+            ),
+            "all_to_all": build_operator_inputs(
+                element, (out,), (into,), None, "[]", "[]", "False", "-1"
+            ),
         }[kind]
         with (
             self.range(op, inputs=called),
             self.range("record_param_comms", collective=call),
-            self.range(note, annotation=True, inputs=arguments(element, (into,)), on_gpu=True),
+            self.range(
+                note, annotation=True, inputs=build_operator_inputs(element, (into,)), on_gpu=True
+            ),
         ):
             self.think(6000)
             self.launch(self._kernel(call, stream))
@@ -294,7 +302,7 @@ class SimulatedHost:
     def _recorded(self, message: RankMessage) -> Iterator[None]:
         """Run the block in the operator that c10d records for a message."""
         shape = Tensors(((message.elements,),))
-        called = arguments(self.config.element_type, shape)
+        called = build_operator_inputs(self.config.element_type, shape)
         name = "c10d::send" if message.kind == "send" else "c10d::recv_"
         with (
             self.range(name, inputs=called),

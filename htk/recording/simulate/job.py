@@ -11,17 +11,17 @@ from htk.recording.simulate.config import Config
 from htk.recording.simulate.groups import process_groups
 from htk.recording.simulate.instructions import Do, RankProgram
 from htk.recording.simulate.plants import Plants
-from htk.recording.simulate.program import programs
+from htk.recording.simulate.program import build_programs
 from htk.recording.simulate.schedule import Schedule, Timed
 from htk.recording.simulate.truth import Truth
 from htk.recording.simulate.writer import Writer
 
 
-def simulate(config: Config, folder: Path) -> list[Path]:
+def simulate_job(config: Config, folder: Path) -> list[Path]:
     """Write a trace for each rank and what is true of them; returns the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     groups = process_groups(config)
-    usual = programs(config)
+    usual = build_programs(config)
     schedule = Schedule(config, usual, groups)
     _must_run(schedule.plants, usual)
     paths = [folder / f"{_file_name(config, rank)}.pt.trace.json.gz" for rank in config.written]

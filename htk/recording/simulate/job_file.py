@@ -8,7 +8,7 @@ from typing import Any
 from htk.base.core.user_toml import read_toml
 from htk.base.errors import UsageError
 from htk.base.mappings import Fields
-from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.config import Config, check_config
 
 _LARGEST = 1e15  # of any number of a job
 
@@ -23,7 +23,7 @@ def from_toml(path: Path, **overrides: Any) -> Config:
     values: Fields = {k: tuple(v) if isinstance(v, list) else v for k, v in read.items()}
     for name, value in values.items():
         _must_suit(path, name, value)
-    return checked(replace(Config(**values), **overrides))
+    return check_config(replace(Config(**values), **overrides))
 
 
 def _must_suit(path: Path, name: str, value: Any) -> None:

@@ -9,7 +9,7 @@ from htk.recording.simulate.host import SimulatedHost
 from htk.recording.simulate.instructions import COMPUTE, Activity
 from htk.recording.simulate.operator_inputs import (
     TypedTensor,
-    arguments,
+    build_operator_inputs,
 )
 
 
@@ -39,7 +39,7 @@ class Layers(Attention):
         rows = self.model.vocab // self.split
         shape = (self.config.micro_batch, self.tokens // self.config.micro_batch)
         tokens = TypedTensor(shape, "long int")
-        called = arguments(self.kind, (rows, hidden), tokens, "-1", "False", "False")
+        called = build_operator_inputs(self.kind, (rows, hidden), tokens, "-1", "False", "False")
         with self.modules.library("Embedding", "embed_tokens"):
             self._pointwise(
                 "embedding", self.tokens * hidden, 2, "EmbeddingBackward0", 3, called=called
@@ -96,7 +96,7 @@ class Layers(Attention):
         width = self.model.vocab // self.split
         logits = self.tokens * width
         labels = TypedTensor((self.tokens,), "long int")
-        called = arguments(self.kind, (self.tokens, width), labels, None, "1", "-100")
+        called = build_operator_inputs(self.kind, (self.tokens, width), labels, None, "1", "-100")
         held = round(logits_memory(model_size(self.model), self.config.layout))
         self.host.memory(held)
         self.host.tape.append(lambda: self.host.memory(-held))
@@ -150,8 +150,8 @@ class Layers(Attention):
         host = self.host
         tokens = self.tokens
         sequence = host.next_sequence()
-        linear = arguments(self.kind, (tokens, into), (out, into), None)
-        matmul = arguments(self.kind, (tokens, into), (into, out))
+        linear = build_operator_inputs(self.kind, (tokens, into), (out, into), None)
+        matmul = build_operator_inputs(self.kind, (tokens, into), (into, out))
         with (
             self.modules.linear(name),
             host.range("aten::linear", inputs=linear, sequence=sequence, flow=1),
@@ -176,7 +176,7 @@ class Layers(Attention):
         """Launch the two small products of an adapter, whose result is scaled and added."""
         tokens = self.tokens
         sequence = self.host.next_sequence()
-        inner = arguments(self.kind, (tokens, into), (rank, into), None)
+        inner = build_operator_inputs(self.kind, (tokens, into), (rank, into), None)
         with self.host.range("aten::linear", inputs=inner, sequence=sequence, flow=1):
             self._multiply(tokens, rank, into, "tn", sequence)
             self._multiply(tokens, out, rank, "tn", sequence)
@@ -195,7 +195,7 @@ class Layers(Attention):
 
     def _multiply(self, m: int, n: int, k: int, layout: str, sequence: int = -1) -> None:
         product = self.host.times.gemm(m, n, k, layout)
-        called = arguments(self.kind, (m, k), (k, n))
+        called = build_operator_inputs(self.kind, (m, k), (k, n))
         with self.host.range("aten::mm", inputs=called, sequence=sequence):
             self.host.launch(
                 Activity(

@@ -11,7 +11,7 @@ from htk.recording.simulate.instructions import Collective, RankMessage
 _NAMES = {"float": "Float", "c10::BFloat16": "BFloat16"}
 
 
-def metadata(
+def write_collective_metadata(
     what: Collective, group: Group, rank: int, number: int, kind: str, *, host: bool
 ) -> str:
     """Return what c10d says of a collective, as JSON without braces.
@@ -93,7 +93,7 @@ def message_metadata(
     return json.dumps(facts)[1:-1]
 
 
-def unnamed(what: Collective | RankMessage, group: Group, kind: str) -> str:
+def write_unnamed_metadata(what: Collective | RankMessage, group: Group, kind: str) -> str:
     """Return what c10d said before PyTorch 2.3: neither the group nor the call's number in it."""
     if isinstance(what, RankMessage):
         named = what.kind

@@ -39,7 +39,7 @@ class OperatorInputs:
         )
 
 
-def arguments(kind: str, *values: Argument) -> OperatorInputs:
+def build_operator_inputs(kind: str, *values: Argument) -> OperatorInputs:
     """Tensors are of that kind, and contiguous."""
     columns = zip(*(_written(kind, value) for value in values), strict=True)
     return OperatorInputs(*(json.dumps(list(column)) for column in columns))

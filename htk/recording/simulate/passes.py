@@ -6,7 +6,12 @@ from contextlib import contextmanager
 from htk.recording.simulate.host import Load, SimulatedHost
 from htk.recording.simulate.instructions import COMPUTE, Activity
 from htk.recording.simulate.modules import Modules
-from htk.recording.simulate.operator_inputs import Argument, OperatorInputs, Shape, arguments
+from htk.recording.simulate.operator_inputs import (
+    Argument,
+    OperatorInputs,
+    Shape,
+    build_operator_inputs,
+)
 
 _ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::{}>"
 _SAME: Shape = ()  # a tensor of the same shape
@@ -70,7 +75,7 @@ class Passes:
         more: tuple[Argument, ...] = _MORE.get(name, ())
         if name == "native_layer_norm":
             more = (f"[{shape[1]}]", shape[1:], shape[1:], "1e-05")
-        return arguments(self.kind, shape, *(shape if m == _SAME else m for m in more))
+        return build_operator_inputs(self.kind, shape, *(shape if m == _SAME else m for m in more))
 
     def _pass(self, name: str, elements: int, tensors: int, load: Load) -> Activity:
         blocks = max(1, elements // 512)

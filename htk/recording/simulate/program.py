@@ -14,9 +14,9 @@ from htk.recording.simulate.experts import MixtureLayers
 from htk.recording.simulate.host import SimulatedHost
 from htk.recording.simulate.instructions import AUTOGRAD, COMPUTE, MAIN, Activity, RankProgram
 from htk.recording.simulate.layers import Layers
-from htk.recording.simulate.operator_inputs import Tensors, TypedTensor, arguments
+from htk.recording.simulate.operator_inputs import Tensors, TypedTensor, build_operator_inputs
 from htk.recording.simulate.pipeline import FORWARD, PipelineSchedule
-from htk.recording.simulate.served import iteration
+from htk.recording.simulate.served import build_iteration
 from htk.recording.simulate.sharding import Strategy, strategy_of
 from htk.recording.simulate.stages import Chunk, Stage, pipeline_stages
 
@@ -39,7 +39,7 @@ class _Part:
     tapes: dict[int, list[Callable[[], None]]] = field(default_factory=dict)  # by micro-batch
 
 
-def programs(config: Config) -> list[RankProgram]:
+def build_programs(config: Config) -> list[RankProgram]:
     """Return one step of each stage of the pipeline, or a server's iteration."""
     return [program(config, stage) for stage in pipeline_stages(config)]
 
@@ -47,7 +47,7 @@ def programs(config: Config) -> list[RankProgram]:
 def program(config: Config, stage: Stage | None = None) -> RankProgram:
     """Return one step, or a server's iteration, the same for all ranks of a stage."""
     if config.decode_requests:
-        return iteration(config)
+        return build_iteration(config)
     host = SimulatedHost(config, stage)
     parts = [_part(host, chunk) for chunk in host.stage.chunks]
     with host.function(_STEP):
@@ -131,7 +131,7 @@ def _load(host: SimulatedHost) -> None:
     moved = 8 * host.config.tokens
     batch = host.config.micro_batch
     tokens = TypedTensor((batch, host.config.tokens // batch), "long int")
-    with host.range("aten::copy_", inputs=arguments("", tokens, tokens, "True")):
+    with host.range("aten::copy_", inputs=build_operator_inputs("", tokens, tokens, "True")):
         ns = host.times.copy(moved)
         host.launch(_copy("Memcpy HtoD (Pinned -> Device)", ns, moved))
 
@@ -265,12 +265,14 @@ def _optimize(host: SimulatedHost) -> None:
     with host.function(_OPTIMIZE), host.annotation("Optimizer.step#AdamW.step"):
         if config.optimizer == "adam-foreach":
             for name, tensors in _FOREACH:
-                called = arguments("float", *[state] * min(tensors - 1, 3), "1")
+                called = build_operator_inputs("float", *[state] * min(tensors - 1, 3), "1")
                 with host.range(f"aten::_foreach_{name}", inputs=called):
                     _update(host, held, 4 * tensors)
             return
         scalars = ("0.0001", "0.9", "0.999", "0.01", "1e-08", "False", "False")
-        called = arguments("float", *[state] * 4, Tensors(()), Tensors(((),)), *scalars, None, None)
+        called = build_operator_inputs(
+            "float", *[state] * 4, Tensors(()), Tensors(((),)), *scalars, None, None
+        )
         name = "aten::_fused_adamw_" if config.optimizer == "adam" else "bnb::optimizer_8bit"
         with host.range(name, inputs=called):
             _update(host, held, _MOVED[config.optimizer])
@@ -299,7 +301,7 @@ def _update(host: SimulatedHost, held: int, each: int) -> None:
 
 def _log(host: SimulatedHost) -> None:
     """loss.item(): a copy that the host waits for."""
-    loss = arguments("float", ())
+    loss = build_operator_inputs("float", ())
     with (
         host.range("aten::item", inputs=loss),
         host.range("aten::_local_scalar_dense", inputs=loss),

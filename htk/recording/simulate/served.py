@@ -41,7 +41,7 @@ class AnsweringMixture(AnsweringLayers, MixtureLayers):
     """The same with experts: ranks that these are spread over have requests of their own."""
 
 
-def iteration(config: Config) -> RankProgram:
+def build_iteration(config: Config) -> RankProgram:
     """Return one iteration, the same for all ranks that share the model."""
     host = SimulatedHost(config)
     layers = (AnsweringMixture if config.decoder.moe_layers else AnsweringLayers)(host)

@@ -12,7 +12,7 @@ from htk.recording.simulate.instructions import (
     Activity,
     StreamEvent,
 )
-from htk.recording.simulate.operator_inputs import OperatorInputs, Tensors, arguments
+from htk.recording.simulate.operator_inputs import OperatorInputs, Tensors, build_operator_inputs
 from htk.recording.simulate.stages import Chunk, root_parameters
 
 
@@ -181,7 +181,9 @@ class FullyShard(Strategy):
         with self.host.range("FSDP::all_gather", annotation=True):
             total = self.elements[unit]
             own = f"[{share}]"
-            parts = arguments(self.kind, Tensors(((share,),)), (total,), own, str(share), "0")
+            parts = build_operator_inputs(
+                self.kind, Tensors(((share,),)), (total,), own, str(share), "0"
+            )
             with self.host.range("fsdp::all_gather_copy_in", inputs=parts):
                 name = "void at::native::CatArrayBatchedCopy_contig<OpaqueType<2u>, 1, 64, 64>"
                 self.host.launch(self._copy(name, COPY_IN, 2 * share))
@@ -204,7 +206,7 @@ class FullyShard(Strategy):
             self.host.wait(COMPUTE, self._reduced)
         n = self.host.config.shards
         total = self.elements[unit]
-        parts = arguments(self.kind, Tensors(((total,),)), "0", str(n), (n, total // n))
+        parts = build_operator_inputs(self.kind, Tensors(((total,),)), "0", str(n), (n, total // n))
         with self.host.range("fsdp::chunk_cat", inputs=parts):
             name = "void at::native::chunk_cat_cuda_kernel<c10::BFloat16, c10::BFloat16>"
             self.host.launch(self._copy(name, COMPUTE, 2 * total))
@@ -220,7 +222,7 @@ class FullyShard(Strategy):
     def _split(self, unit: int) -> OperatorInputs:
         n = self.host.config.shards
         shape = (n, self.elements[unit] // n)
-        return arguments(self.kind, shape, f"[{shape[1]}]", "1", Tensors((shape,)))
+        return build_operator_inputs(self.kind, shape, f"[{shape[1]}]", "1", Tensors((shape,)))
 
     def _copy(self, name: str, stream: int, elements: int) -> Activity:
         """Return a kernel that moves `elements`, those read and those written."""

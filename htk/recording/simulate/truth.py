@@ -13,7 +13,7 @@ import numpy as np
 
 from htk.base.columns.types import Ints
 from htk.base.mappings import Fields
-from htk.physics.wire import Sharding, ledger
+from htk.physics.wire import Sharding, build_ledger
 from htk.recording.simulate.clock import Clocks
 from htk.recording.simulate.config import Config
 from htk.recording.simulate.exchange_truth import ExchangeTruth
@@ -152,7 +152,7 @@ class Truth:
         )
         amounts = [
             asdict(
-                ledger(
+                build_ledger(
                     parameters,
                     Sharding(config.strategy, config.shards, replicas, size, size),
                     kept=kept_here,

@@ -11,9 +11,14 @@ from htk.recording.simulate.allocator import Allocator
 from htk.recording.simulate.calls import RuntimeCalls
 from htk.recording.simulate.clock import BEGIN_NS, Clocks
 from htk.recording.simulate.config import Config
-from htk.recording.simulate.events import complete, flow, instant, meta
+from htk.recording.simulate.events import (
+    write_complete_event,
+    write_flow_event,
+    write_instant_event,
+    write_metadata_event,
+)
 from htk.recording.simulate.groups import Group
-from htk.recording.simulate.header import header
+from htk.recording.simulate.header import write_header
 from htk.recording.simulate.instructions import (
     AUTOGRAD,
     Activity,
@@ -24,7 +29,11 @@ from htk.recording.simulate.instructions import (
     RankMessage,
     StreamEvent,
 )
-from htk.recording.simulate.metadata import message_metadata, metadata, unnamed
+from htk.recording.simulate.metadata import (
+    message_metadata,
+    write_collective_metadata,
+    write_unnamed_metadata,
+)
 from htk.recording.simulate.plants import Plants
 from htk.recording.simulate.schedule import Timed
 from htk.recording.simulate.stages import Stage
@@ -80,7 +89,7 @@ class Writer:
         # gzip without a time or a name in it; what is written is compressed as it comes
         self._zip = gzip.GzipFile("", "wb", 5, self._file, mtime=0)
         self._name = path.name.removesuffix(".gz")
-        self._write(header(config, rank, groups))
+        self._write(write_header(config, rank, groups))
         self._memory = Allocator(round(stage.memory.resident), _cached(config))
         self._begin: int | None = None
         self._last = BEGIN_NS
@@ -125,8 +134,10 @@ class Writer:
 
     def close(self) -> None:
         tail = [self._span(), *self._metadata()]
-        tail.append(instant("Iteration Start: PyTorch Profiler", "Traces", self._started))
-        tail.append(instant("Record Window End", "", self._last + 1000))
+        tail.append(
+            write_instant_event("Iteration Start: PyTorch Profiler", "Traces", self._started)
+        )
+        tail.append(write_instant_event("Record Window End", "", self._last + 1000))
         self._write(
             "".join(tail).removesuffix(",\n") + f'\n  ],\n  "traceName": "{self._name}"\n}}'
         )
@@ -144,7 +155,9 @@ class Writer:
         self._external += 1
         state.ranges.append((Range(name, 0, True, on_gpu=True), self._external))
         args = self._identity()
-        out.append(complete("user_annotation", name, self._pid, self._pid, start, end, args))
+        out.append(
+            write_complete_event("user_annotation", name, self._pid, self._pid, start, end, args)
+        )
 
     def _identity(self, *more: str) -> str:
         first = f'"External id": {self._external}'
@@ -169,12 +182,14 @@ class Writer:
             return
         category = "user_annotation" if what.annotation else "cpu_op"
         args = self._identity(*self._arguments(what))
-        out.append(complete(category, what.name, self._pid, tid, start, end, args))
+        out.append(write_complete_event(category, what.name, self._pid, tid, start, end, args))
         number = self._sequences + what.sequence + 1
         if what.flow == 1:
             state.forward.add(number)
         if what.flow and number in state.forward:
-            out.append(flow("sf"[what.flow - 1], "fwdbwd", number, self._pid, tid, start))
+            out.append(
+                write_flow_event("sf"[what.flow - 1], "fwdbwd", number, self._pid, tid, start)
+            )
 
     def _frame(self, state: _Pass, out: list[str], k: int, close: int, what: Range) -> None:
         """Write a call of Python; the profiler numbers them apart from operators."""
@@ -192,7 +207,9 @@ class Writer:
             f'"Python parent id": {"null" if caller is None else caller},'
             f' "Python id": {self._frames}, {module}"Ev Idx": {self._external}'
         )
-        out.append(complete("python_function", what.name, self._pid, tid, start, end, args))
+        out.append(
+            write_complete_event("python_function", what.name, self._pid, tid, start, end, args)
+        )
 
     def _arguments(self, what: Range) -> list[str]:
         parts = []
@@ -221,9 +238,13 @@ class Writer:
         if linked and first:
             tid = self._tid[thread]
             name, args = self._calls.call(what.call, external, number, what)
-            out.append(complete("cuda_runtime", name, self._pid, tid, begin, state.end[k], args))
-            out.append(flow("s", "ac2g", number, self._pid, tid, begin))
-            out.append(flow("f", "ac2g", number, self._device, what.stream, start))
+            out.append(
+                write_complete_event(
+                    "cuda_runtime", name, self._pid, tid, begin, state.end[k], args
+                )
+            )
+            out.append(write_flow_event("s", "ac2g", number, self._pid, tid, begin))
+            out.append(write_flow_event("f", "ac2g", number, self._device, what.stream, start))
         self._streams.add(what.stream)
         args = self._calls.activity(what, external if linked else 0, number, end - start)
         by_c10d = "nccl" in what.name
@@ -232,7 +253,11 @@ class Writer:
             stated = what.exchange.messages[0]
         if stated and self.config.metadata:
             args += ", " + self._metadata_of(stated, host=False)
-        out.append(complete(what.category, what.name, self._device, what.stream, start, end, args))
+        out.append(
+            write_complete_event(
+                what.category, what.name, self._device, what.stream, start, end, args
+            )
+        )
         for note, range_number in state.ranges:
             if note.on_gpu:
                 key = (range_number, what.stream)
@@ -243,12 +268,14 @@ class Writer:
         group = self.groups[what.group]
         config = self.config
         if not config.named_groups:
-            return unnamed(what, group, config.element_type)
+            return write_unnamed_metadata(what, group, config.element_type)
         if isinstance(what, RankMessage):
             number = self._exchanged[what.group] + what.sequence + 1
             return message_metadata(what, group, self.rank, number, config.element_type, host=host)
         number = self._used[what.group] + what.sequence + 1
-        return metadata(what, group, self.rank, number, config.element_type, host=host)
+        return write_collective_metadata(
+            what, group, self.rank, number, config.element_type, host=host
+        )
 
     def _event_call(self, state: _Pass, out: list[str], k: int, do: Do, what: Any) -> None:
         event: StreamEvent = what[0]
@@ -259,7 +286,7 @@ class Writer:
         if start < state.since:
             return
         name, args = self._calls.call(do, state.external, number)
-        out.append(complete("cuda_runtime", name, self._pid, tid, start, end, args))
+        out.append(write_complete_event("cuda_runtime", name, self._pid, tid, start, end, args))
         location = f'"device": {self._device}, "context": 1'
         if do == Do.RECORD:
             state.recorded[event.number] = number
@@ -269,7 +296,9 @@ class Writer:
                 fired, lane = state.fired[k], event.stream
                 self._streams.add(lane)
                 out.append(
-                    complete("cuda_event", "cudaEvent", self._device, lane, fired, fired + 1, args)
+                    write_complete_event(
+                        "cuda_event", "cudaEvent", self._device, lane, fired, fired + 1, args
+                    )
                 )
         elif self._syncs:
             stream = cast(int, what[1]) if do == Do.WAIT else -1
@@ -282,7 +311,9 @@ class Writer:
                 f' "correlation": {number}, {location}'
             )
             lane = stream if stream >= 0 else 1
-            out.append(complete("cuda_sync", kind, self._device, lane, start, end, args))
+            out.append(
+                write_complete_event("cuda_sync", kind, self._device, lane, start, end, args)
+            )
 
     def _runtime_call(
         self, state: _Pass, out: list[str], k: int, call: HostCall, thread: int
@@ -294,13 +325,13 @@ class Writer:
         if call.overhead and not self._calls.amd:
             end = start + length
             name = call.overhead
-            out.append(complete("overhead", name, -1, 0, start, end, _OVERHEAD))
+            out.append(write_complete_event("overhead", name, -1, 0, start, end, _OVERHEAD))
         if call.name:
             self._correlation += 1
             name, args = self._calls.call(call.name, state.external, self._correlation)
             kind = "cuda_driver" if name.startswith("cu") and name[2].isupper() else "cuda_runtime"
             tid = self._tid[thread]
-            out.append(complete(kind, name, self._pid, tid, start, state.end[k], args))
+            out.append(write_complete_event(kind, name, self._pid, tid, start, state.end[k], args))
 
     def _allocate(self, state: _Pass, out: list[str], k: int, moved: int, thread: int) -> None:
         if not moved:
@@ -315,7 +346,11 @@ class Writer:
             f' "Addr": {address}, "Ev Idx": {self._external}'
         )
         tid = self._tid[thread]
-        out.append(instant(ALLOCATION, self._pid, state.begin[k], tid, "cpu_instant_event", args))
+        out.append(
+            write_instant_event(
+                ALLOCATION, self._pid, state.begin[k], tid, "cpu_instant_event", args
+            )
+        )
 
     def _collect(self, state: _Pass, out: list[str], k: int) -> None:
         """Write a garbage collection, as PyTorch does with `record_python_gc_info`."""
@@ -324,20 +359,26 @@ class Writer:
         if end > start >= state.since:
             args = f'"Ev Idx": {self._external}'
             pid = self._pid
-            out.append(complete("python_function", "Python GC", pid, pid, start, end, args))
+            out.append(
+                write_complete_event("python_function", "Python GC", pid, pid, start, end, args)
+            )
 
     def _show_ranges(self, state: _Pass, out: list[str]) -> None:
         """Write the GPU's copies of ranges: they begin 1 ns earlier and last 2 ns longer."""
         for (external, stream), (name, low, high) in state.shown.items():
             args = f'"External id": {external}'
             out.append(
-                complete("gpu_user_annotation", name, self._device, stream, low - 1, high + 1, args)
+                write_complete_event(
+                    "gpu_user_annotation", name, self._device, stream, low - 1, high + 1, args
+                )
             )
 
     def _span(self) -> str:
         args = f'"Op count": {self._external}'
         name = "PyTorch Profiler (0)"
-        return complete("Trace", name, "Spans", "PyTorch Profiler", self._started, self._last, args)
+        return write_complete_event(
+            "Trace", name, "Spans", "PyTorch Profiler", self._started, self._last, args
+        )
 
     def _metadata(self) -> list[str]:
         events: list[str] = []
@@ -346,16 +387,22 @@ class Writer:
             (self._pid, "CPU", self._pid),
             (self._device, f"GPU {self._device}", 5_000_000 + self._device),
         ):
-            events.append(meta("process_name", pid, 0, begin, '"name": "python"'))
-            events.append(meta("process_labels", pid, 0, begin, f'"labels": "{label}"'))
-            events.append(meta("process_sort_index", pid, 0, begin, f'"sort_index": {order}'))
+            events.append(write_metadata_event("process_name", pid, 0, begin, '"name": "python"'))
+            events.append(
+                write_metadata_event("process_labels", pid, 0, begin, f'"labels": "{label}"')
+            )
+            events.append(
+                write_metadata_event("process_sort_index", pid, 0, begin, f'"sort_index": {order}')
+            )
         for tid, name in ((self._pid, "python"), (self._tid[AUTOGRAD], "pt_autograd_0")):
             events.append(
-                meta("thread_name", self._pid, tid, begin, f'"name": "thread {tid} ({name})"')
+                write_metadata_event(
+                    "thread_name", self._pid, tid, begin, f'"name": "thread {tid} ({name})"'
+                )
             )
         for stream in sorted(self._streams):
             name = f'"name": "stream {stream} "'
-            events.append(meta("thread_name", self._device, stream, begin, name))
+            events.append(write_metadata_event("thread_name", self._device, stream, begin, name))
         return events
 
     def _write(self, text: str) -> None:

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Floats, Ints
 from htk.base.errors import MalformedTrace
 from htk.base.mappings import Fields, NamedTables
@@ -76,7 +76,7 @@ class RecordedBaseline:
         return Series(0.0, steps, ranks, steps)
 
 
-def baseline(tables: NamedTables, kinds: tuple[By, ...] = EACH) -> RecordedBaseline:
+def build_cost_baseline(tables: NamedTables, kinds: tuple[By, ...] = EACH) -> RecordedBaseline:
     """Return what the complete steps of a recording cost."""
     side = Side(tables)
     samples = side.samples
@@ -110,7 +110,7 @@ def _series(items: Items, rank: Ints, step: Ints) -> dict[str, Series]:
     by_step = means(step)
     by_rank = means(rank)
     least = _least(code, sample, time, step, by_step.shape)
-    order = ordered(-by_step.mean(axis=1)).tolist()
+    order = order_by(-by_step.mean(axis=1)).tolist()
     return {
         items.names[k]: Series(float(often[k]), by_step[k], by_rank[k], least[k])
         for k in order
@@ -127,7 +127,7 @@ def _least(code: Ints, sample: Ints, time: Floats, step: Ints, shape: tuple[int,
     return np.where(np.isfinite(least), least, 0.0)
 
 
-def folded(values: Floats, most: int) -> Floats:
+def fold_values(values: Floats, most: int) -> Floats:
     """Return the same numbers, or means of neighbours where there are too many."""
     if len(values) <= most:
         return values
@@ -166,9 +166,9 @@ def to_json(recorded: RecordedBaseline) -> str:
 def _numbers(series: Series) -> str:
     """Return how often, then whole ns by step, by rank, and least by step."""
     kept = (
-        folded(series.by_step, MOST_STEPS),
-        folded(series.by_rank, MOST_RANKS),
-        folded(series.least, MOST_STEPS),
+        fold_values(series.by_step, MOST_STEPS),
+        fold_values(series.by_rank, MOST_RANKS),
+        fold_values(series.least, MOST_STEPS),
     )
     lists = [np.rint(values).astype(np.int64).tolist() for values in kept]
     return json.dumps([round(series.often, 3), *lists], separators=(",", ":"))
@@ -212,7 +212,7 @@ def from_json(data: bytes, name: str) -> RecordedBaseline:
     return RecordedBaseline(file.steps, tuple(file.ranks), kinds, file.facts)
 
 
-def read(path: str) -> RecordedBaseline:
+def read_baseline(path: str) -> RecordedBaseline:
     return from_json(Path(path).read_bytes(), path)
 
 

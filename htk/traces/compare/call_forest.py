@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, numbers, read_lengths, truths
+from htk.base.columns.arrow import match_texts, read_booleans, read_lengths, read_numbers
 from htk.base.columns.groups import Groups
-from htk.base.columns.nesting import Threads, nest
-from htk.base.columns.order import ordered
+from htk.base.columns.nesting import Threads, nest_spans
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 from htk.quantities.measures.call_tree import labels_of
 from htk.traces.compare.items import Side, Tables
@@ -47,9 +47,9 @@ class CallForest:
         rank, cycle, step = _chosen_step(tables)
         ops = tables["cpu_ops"]
         links = tables["op_links"]
-        rows = np.flatnonzero(truths(links["selected"]) & _of(ops, rank, cycle))
+        rows = np.flatnonzero(read_booleans(links["selected"]) & _of(ops, rank, cycle))
         if step is not None:
-            rows = rows[numbers(links["step"], NONE)[rows] == step]
+            rows = rows[read_numbers(links["step"], NONE)[rows] == step]
         spans = _Spans.of(ops.take(pa.array(rows)), _modules(tables, rank, cycle))
         node_of_op = fill_none(ops.num_rows + 1)
         node_of_op[rows] = spans.node_of_op
@@ -57,10 +57,10 @@ class CallForest:
         kernel_links = tables["kernel_links"]
         activities = _of(kernels, rank, cycle)
         if step is not None:
-            activities &= numbers(kernel_links["step"], NONE) == step
+            activities &= read_numbers(kernel_links["step"], NONE) == step
         chosen = np.flatnonzero(activities)
-        node = node_of_op[numbers(kernel_links["op_row"], NONE)[chosen]]
-        order = ordered(node, numbers(kernels["start_ns"])[chosen])
+        node = node_of_op[read_numbers(kernel_links["op_row"], NONE)[chosen]]
+        order = order_by(node, read_numbers(kernels["start_ns"])[chosen])
         launched = kernels.take(pa.array(chosen[order]))
         return cls(
             spans.names,
@@ -80,7 +80,7 @@ class CallForest:
         return np.searchsorted(self.kernel_node, node), np.searchsorted(self.kernel_node, end)
 
 
-def forests(base: CallForest, new: CallForest) -> tuple[Forest, Forest]:
+def build_forests(base: CallForest, new: CallForest) -> tuple[Forest, Forest]:
     """Return both as forests whose names have the same numbers."""
     code: dict[str, int] = {}
     sides = []
@@ -104,8 +104,8 @@ class _Spans:
     def of(cls, ops: pa.Table, modules: pa.Table) -> "_Spans":
         threads = Threads()
         thread = np.append(threads.of(modules), threads.of(ops)).astype(np.int64)
-        start = np.append(numbers(modules["start_ns"]), numbers(ops["start_ns"]))
-        end = np.append(numbers(modules["end_ns"]), numbers(ops["end_ns"]))
+        start = np.append(read_numbers(modules["start_ns"]), read_numbers(ops["start_ns"]))
+        end = np.append(read_numbers(modules["end_ns"]), read_numbers(ops["end_ns"]))
         is_op = np.arange(len(start)) >= modules.num_rows
         kept = is_op | _holds(thread, start, end, is_op)
         thread = thread[kept]
@@ -115,8 +115,8 @@ class _Spans:
         texts, codes = _names(modules, ops)
         codes = codes[kept]
         roots, root_names = _roots(thread, start, codes, texts)
-        order = ordered(roots, start, -end, is_op)  # of equal spans the module is round
-        parent, depth = nest(roots[order].astype(np.int32), start[order], end[order])
+        order = order_by(roots, start, -end, is_op)  # of equal spans the module is round
+        parent, depth = nest_spans(roots[order].astype(np.int32), start[order], end[order])
         count = len(root_names)
         # A thread's node stands before its calls.
         position = np.arange(len(order)) + roots[order] + 1
@@ -163,7 +163,7 @@ def _roots(thread: Ints, start: Ints, code: Ints, names: Sequence[str]) -> tuple
     threads = Groups.by_keys(thread[:, None].astype(np.int64))
     is_backward = np.array([name.startswith(_AUTOGRAD) for name in names], bool)[code]
     backward = np.bincount(threads.group_ids, is_backward, len(threads)) > 0
-    order = ordered(backward, threads.min(start))
+    order = order_by(backward, threads.min(start))
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     return rank[threads.group_ids], [
@@ -173,13 +173,13 @@ def _roots(thread: Ints, start: Ints, code: Ints, names: Sequence[str]) -> tuple
 
 def _modules(tables: Tables, rank: int, cycle: int) -> pa.Table:
     calls = tables["python_calls"]
-    chosen = matching(calls["name"], lambda name: name.startswith(_MODULE))
+    chosen = match_texts(calls["name"], lambda name: name.startswith(_MODULE))
     return calls.filter(pa.array(chosen & _of(calls, rank, cycle)))
 
 
 def _of(table: pa.Table, rank: int, cycle: int) -> Mask:
-    of_rank = numbers(table["rank"], NONE) == rank
-    return np.asarray(of_rank & (numbers(table["cycle"], 0) == cycle))
+    of_rank = read_numbers(table["rank"], NONE) == rank
+    return np.asarray(of_rank & (read_numbers(table["cycle"], 0) == cycle))
 
 
 def _chosen_step(tables: Tables) -> tuple[int, int, int | None]:
@@ -187,11 +187,11 @@ def _chosen_step(tables: Tables) -> tuple[int, int, int | None]:
     side = Side(tables)
     samples = side.samples
     if not len(samples):
-        ops = tables["cpu_ops"].filter(pa.array(truths(tables["op_links"]["selected"])))
-        who = np.column_stack([numbers(ops["rank"], NONE), numbers(ops["cycle"], 0)])
+        ops = tables["cpu_ops"].filter(pa.array(read_booleans(tables["op_links"]["selected"])))
+        who = np.column_stack([read_numbers(ops["rank"], NONE), read_numbers(ops["cycle"], 0)])
         first = min(map(tuple, np.unique(who, axis=0).tolist()), default=(NONE, 0))
         return int(first[0]), int(first[1]), None
     of_first = (samples[:, :2] == samples[0, :2]).all(axis=1)
-    order = ordered(side.sample_ns[of_first])
+    order = order_by(side.sample_ns[of_first])
     rank, cycle, step = samples[of_first][order[len(order) // 2]].tolist()
     return rank, cycle, step

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from htk.base.core.humanize import format_duration, visible
+from htk.base.core.humanize import format_duration, make_visible
 from htk.traces.compare.regression import Judgement
 
 
-def junit(judged: Sequence[Judgement], strictly: bool) -> bytes:
+def render_junit(judged: Sequence[Judgement], strictly: bool) -> bytes:
     """Return one test case for each rule.
 
     A rule that could not be judged is a skipped test; with `strictly` it is a failed one.
@@ -24,14 +24,14 @@ def junit(judged: Sequence[Judgement], strictly: bool) -> bytes:
     )
     for judgement in judged:
         case = SubElement(
-            suite, "testcase", classname="htk.gate", name=visible(judgement.rule.text)
+            suite, "testcase", classname="htk.gate", name=make_visible(judgement.rule.text)
         )
         times = f"{format_duration(judgement.base_ns)} -> {format_duration(judgement.new_ns)}"
         if judgement.verdict != "passed":
             kind = "failure" if judgement in failed else "skipped"
-            message = f"{judgement.verdict}: {visible(judgement.reason)}"
+            message = f"{judgement.verdict}: {make_visible(judgement.reason)}"
             SubElement(case, kind, message=message).text = times
-        SubElement(case, "system-out").text = f"{visible(judgement.name)} {times}".strip()
+        SubElement(case, "system-out").text = f"{make_visible(judgement.name)} {times}".strip()
     suites = Element("testsuites")
     suites.append(suite)
     text: bytes = tostring(suites, encoding="utf-8", xml_declaration=True)

@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from htk.base.core.humanize import format_change, format_duration, pluralize, shorten
+from htk.base.core.humanize import format_change, format_duration, pluralize_count, shorten_text
 from htk.base.core.markdown import code_span, escape_markdown
 from htk.base.mappings import Facts
 from htk.traces.compare.baseline import RecordedBaseline
-from htk.traces.compare.regression import Judgement, shown
+from htk.traces.compare.regression import Judgement, spell_change
 
 
-def markdown(
+def render_gate_markdown(
     judged: Sequence[Judgement],
     changed: pa.Table,
     facts: Facts,
@@ -24,7 +24,9 @@ def markdown(
     """
     failed = [j for j in judged if j.verdict == "failed"]
     unsure = [j for j in judged if j.verdict not in ("passed", "failed")]
-    headline = f"{pluralize(len(judged), 'limit')} kept" if judged else "compared, nothing judged"
+    headline = (
+        f"{pluralize_count(len(judged), 'limit')} kept" if judged else "compared, nothing judged"
+    )
     if failed:
         headline = f"{len(failed)} of {len(judged)} limits exceeded"
     elif unsure:
@@ -36,8 +38,8 @@ def markdown(
         lines += ["| rule | base | new | change | noise | verdict |"]
         lines += ["| --- | ---: | ---: | ---: | ---: | --- |"]
     for j in judged:
-        change = "–" if j.change is None else shown(j.change, j.rule.unit)
-        noise = "–" if j.noise is None else shown(j.noise, j.rule.unit).lstrip("+")
+        change = "–" if j.change is None else spell_change(j.change, j.rule.unit)
+        noise = "–" if j.noise is None else spell_change(j.noise, j.rule.unit).lstrip("+")
         times = f"{format_duration(j.base_ns)} | {format_duration(j.new_ns)}"
         lines.append(
             f"| {code_span(j.rule.text)} | {times} | {change} | {noise} | **{j.verdict}** |"
@@ -48,8 +50,8 @@ def markdown(
     lines += ["", *_details(changed)]
     lines += ["", *(f"- {escape_markdown(note)}" for note in facts.get("notes", []))]
     who = " · ".join(
-        f"{name}: {pluralize(side.steps, 'run' if side.runs else 'step')}, "
-        f"{pluralize(len(side.ranks), 'rank')}"
+        f"{name}: {pluralize_count(side.steps, 'run' if side.runs else 'step')}, "
+        f"{pluralize_count(len(side.ranks), 'rank')}"
         for name, side in (("base", base), ("new", new))
     )
     return "\n".join([*lines, "", f"<sub>{who}; times are of a step, means over ranks</sub>", ""])
@@ -67,9 +69,9 @@ def _details(changed: pa.Table) -> list[str]:
     for row in rows:
         share = "" if row["diff_pct"] is None else f" ({format_change(row['diff_pct'])})"
         times = f"{format_duration(row['base_ns'])} | {format_duration(row['new_ns'])}"
-        name = code_span(shorten(row["name"], 60))
+        name = code_span(shorten_text(row["name"], 60))
         lines.append(
             f"| {row['by']} | {name} | {row['change']} | {times} | "
-            f"{shown(row['diff_ns'], 'ns')}{share} |"
+            f"{spell_change(row['diff_ns'], 'ns')}{share} |"
         )
     return [*lines, "", "</details>"]

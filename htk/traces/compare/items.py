@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers, read_keys, read_lengths, truths, valid
+from htk.base.columns.arrow import mark_valid, read_booleans, read_keys, read_lengths, read_numbers
 from htk.base.columns.groups import Groups, event_keys, row_of
 from htk.base.columns.types import NONE, Ints, Mask, fill_none
 from htk.base.errors import MissingTable, UsageError
@@ -51,7 +51,7 @@ class Side:
     @cached_property
     def ranks(self) -> Ints:
         """Ranks that were recorded; without any that is named, one."""
-        ranks = np.unique(numbers(self.tables["ranks"]["rank"], NONE))
+        ranks = np.unique(read_numbers(self.tables["ranks"]["rank"], NONE))
         return ranks if len(ranks) else np.array([0])
 
     @cached_property
@@ -92,8 +92,8 @@ class Side:
         gpu = self.tables["rank_windows"]
         spans = gpu if gpu.num_rows else self.tables["cpu_ops"]
         rank = Groups.by_keys(_who(spans))
-        ends = rank.max(numbers(spans["end_ns"]))
-        starts = rank.min(numbers(spans["start_ns"]))
+        ends = rank.max(read_numbers(spans["end_ns"]))
+        starts = rank.min(read_numbers(spans["start_ns"]))
         return int((ends - starts).sum())
 
     def sample(self, table: pa.Table, step: Ints) -> Ints:
@@ -128,7 +128,7 @@ def _times(side: Side) -> Items:
         parts["whole CUDA graphs"] = whole_graphs
     if by_step:  # of a second recorded it is a second
         parts = {"total": times.total, **parts}
-    sample = side.sample(windows, numbers(windows["step"], NONE))
+    sample = side.sample(windows, read_numbers(windows["step"], NONE))
     count = windows.num_rows
     return Items(
         list(parts),
@@ -141,8 +141,8 @@ def _times(side: Side) -> Items:
 def _host_steps(side: Side) -> Items:
     """Without GPU work a step takes what it takes on the host."""
     notes = side.tables["annotations"]
-    notes = notes.filter(pa.array(valid(notes["step"]) & ~truths(notes["on_gpu"])))
-    sample = side.sample(notes, numbers(notes["step"], NONE))
+    notes = notes.filter(pa.array(mark_valid(notes["step"]) & ~read_booleans(notes["on_gpu"])))
+    sample = side.sample(notes, read_numbers(notes["step"], NONE))
     return Items(["total"], np.zeros(len(sample), np.int64), sample, _length(notes))
 
 
@@ -160,7 +160,7 @@ def _activities(by: RowsBy, side: Side) -> Items:
         nothing = fill_none(kernels.num_rows)
         rows_by = TextCodes(nothing, [])
         is_told = nothing != NONE
-    sample = side.sample(kernels, numbers(links["step"], NONE))
+    sample = side.sample(kernels, read_numbers(links["step"], NONE))
     code = np.where(is_told, rows_by.codes, NONE)
     names = rows_by.texts[: int(code.max(initial=NONE)) + 1]
     return Items(names, code, sample, _length(kernels))
@@ -169,9 +169,9 @@ def _activities(by: RowsBy, side: Side) -> Items:
 def _ops(side: Side) -> Items:
     ops = side.tables["cpu_ops"]
     links = side.tables["op_links"]
-    chosen = truths(links["selected"])
+    chosen = read_booleans(links["selected"])
     named = TextCodes.of(ops["name"])
-    sample = side.sample(ops, numbers(links["step"], NONE))
+    sample = side.sample(ops, read_numbers(links["step"], NONE))
     return Items(named.texts, named.codes[chosen], sample[chosen], _length(ops)[chosen])
 
 
@@ -205,7 +205,7 @@ def steps_of_events(table: pa.Table, tables: Tables) -> Ints:
     step = fill_none(len(events))
     for spans, links in (("cpu_ops", "op_links"), ("kernels", "kernel_links")):
         row = row_of(event_keys(tables[spans]), events)
-        steps = np.append(numbers(tables[links]["step"], NONE), NONE).astype(np.int64)
+        steps = np.append(read_numbers(tables[links]["step"], NONE), NONE).astype(np.int64)
         step = np.where(row != NONE, steps[row], step)
     return step
 
@@ -230,8 +230,8 @@ def _complete_steps(tables: Tables) -> Ints:
     """
     windows = tables["step_windows"]
     if windows.num_rows:
-        is_step = valid(windows["step"])
-        is_whole = truths(windows["complete"])
+        is_step = mark_valid(windows["step"])
+        is_whole = read_booleans(windows["complete"])
         uncut = _distinct(windows, is_step & is_whole)
         cut = Groups.by_keys(_distinct(windows, is_step & ~is_whole)[:, 1:])
         common = uncut[row_of(cut.keys, uncut[:, 1:]) == NONE]
@@ -243,7 +243,7 @@ def _complete_steps(tables: Tables) -> Ints:
     # ranges are not narrowed, operators are
     ops = tables["cpu_ops"]
     links = tables["op_links"]
-    chosen = truths(links["selected"])
+    chosen = read_booleans(links["selected"])
     keys = np.column_stack([*_who(ops), read_keys(links["step"])])
     return np.asarray(steps[row_of(keys[chosen], steps) != NONE])
 
@@ -270,6 +270,6 @@ def _distinct(table: pa.Table, chosen: Mask) -> Ints:
 
 def _who(table: pa.Table) -> tuple[Ints, Ints]:
     """Rank and cycle of each row."""
-    rank = numbers(table["rank"], NONE)
-    cycle = numbers(table["cycle"], 0)
+    rank = read_numbers(table["rank"], NONE)
+    cycle = read_numbers(table["cycle"], 0)
     return rank.astype(np.int64), cycle.astype(np.int64)

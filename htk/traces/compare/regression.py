@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.base.core.humanize import format_duration, pluralize, shorten
+from htk.base.core.humanize import format_duration, pluralize_count, shorten_text
 from htk.base.core.label import Label
 from htk.base.errors import UsageError
 from htk.base.names.kinds import kind_of
@@ -23,7 +23,7 @@ from htk.quantities.measures.chance import explained_by_chance
 from htk.traces.compare.baseline import LEAST_STEPS, RecordedBaseline, Series
 from htk.traces.compare.items import TRANSFER, UNDETERMINED
 from htk.traces.compare.rules import Rule, Unit
-from htk.traces.compare.significance import Chance, compute_of, stacked, surer_by_compute
+from htk.traces.compare.significance import Chance, compute_of, stack_spreads, surer_by_compute
 
 FALSE_ALARMS = 0.005  # of a gate whose rules would all hold, by chance
 Verdict = Literal["passed", "failed", "too noisy", "too few steps", "not recorded"]
@@ -67,7 +67,7 @@ class _Limits:
     run_noise_pct: float | None  # null: what is usual
 
 
-def judge(
+def judge_rules(
     base: RecordedBaseline,
     new: RecordedBaseline,
     rules: Sequence[Rule],
@@ -103,7 +103,7 @@ def _measured(
     was = {name: s for name, s in base.kinds.get(asked.kind, {}).items() if asked.holds(name)}
     now = {name: s for name, s in new.kinds.get(asked.kind, {}).items() if asked.holds(name)}
     if not was and not now:
-        names = [shorten(n, 40) for n in {**base.kinds.get(asked.kind, {})}][:5]
+        names = [shorten_text(n, 40) for n in {**base.kinds.get(asked.kind, {})}][:5]
         there = f"; in the base are {', '.join(names)}, …" if names else ""
         raise UsageError(f"{asked.text!r}: neither recording has such a {asked.kind}{there}")
     if not asked.each:
@@ -133,7 +133,7 @@ def _all_judged(
     if asked.is_step and (compute := compute_of(base, new)):
         spreads = [surer_by_compute(chance, scaled[0], compute, limits.chance)]
     grown = np.array([now.mean - was.mean for was, now in scaled])
-    noise = explained_by_chance(grown, *stacked(spreads), limits.chance, sides=1)
+    noise = explained_by_chance(grown, *stack_spreads(spreads), limits.chance, sides=1)
     return [
         _one(asked, name, pair, (scaled[k][0].mean, float(grown[k]), float(noise[k])), limits)
         for k, (name, pair) in enumerate(pairs.items())
@@ -208,13 +208,13 @@ def _cannot_be_told(base: RecordedBaseline, new: RecordedBaseline, asked: Rule) 
 def _verdict(
     asked: Rule, grown: float, noise: float, small: bool, matters: bool
 ) -> tuple[Verdict, str]:
-    change = shown(grown, asked.unit)
-    limit = shown(asked.limit, asked.unit).lstrip("+")
+    change = spell_change(grown, asked.unit)
+    limit = spell_change(asked.limit, asked.unit).lstrip("+")
     if grown > asked.limit and grown > noise and not small:
         return "failed", f"{change}, more than {limit} and than noise"
     if grown > asked.limit and grown > noise:
         return "passed", f"{change}, but less time than --min-abs"
-    resolution = shown(noise, asked.unit).lstrip("+")
+    resolution = spell_change(noise, asked.unit).lstrip("+")
     if noise > asked.limit and grown + noise > asked.limit and matters:
         return (
             "too noisy",
@@ -237,18 +237,18 @@ def _worst(asked: Rule, judged: list[Judgement]) -> Judgement:
         alike = [j for j in judged if j.verdict == verdict]
         alike.sort(key=lambda j: j.base_ns - j.new_ns)
         if alike:
-            names = "; ".join(f"{shorten(j.name, 60)}: {j.reason}" for j in alike[:3])
+            names = "; ".join(f"{shorten_text(j.name, 60)}: {j.reason}" for j in alike[:3])
             more = f"; and {len(alike) - 3} more" if len(alike) > 3 else ""
             return replace(alike[0], reason=f"{len(alike)} of {len(judged)}: {names}{more}")
     largest = max(judged, key=lambda j: -np.inf if j.change is None else j.change)
     added = sum(j.change is None for j in judged)
-    many = f"{pluralize(len(judged), asked.kind)} judged; largest change: "
+    many = f"{pluralize_count(len(judged), asked.kind)} judged; largest change: "
     rest = f"; {added} not in the base" if added else ""
-    reason = f"{many}{shorten(largest.name, 60)}: {largest.reason}{rest}"
+    reason = f"{many}{shorten_text(largest.name, 60)}: {largest.reason}{rest}"
     return replace(largest, reason=reason)
 
 
-def shown(value: float, unit: Unit) -> str:
+def spell_change(value: float, unit: Unit) -> str:
     """Return a change as people read it: +7.2 %."""
     sign = "+" if value > 0 else "−" if value < 0 else ""
     if unit == "ns":
@@ -256,7 +256,7 @@ def shown(value: float, unit: Unit) -> str:
     return f"{sign}{abs(value):.{1 if abs(value) >= 1 else 2}f} {unit}"
 
 
-def answer(judged: Sequence[Judgement]) -> pa.Table:
+def build_judgement_table(judged: Sequence[Judgement]) -> pa.Table:
     """Return the judgements as a table."""
     return pa.Table.from_pylist([_row(judgement) for judgement in judged], schema=RETURNS)
 

@@ -60,7 +60,7 @@ class Rule:
         return re.search(".*".join(map(re.escape, self.name.split("*"))), name) is not None
 
 
-def rule(text: str) -> Rule:
+def parse_rule(text: str) -> Rule:
     """`step_time>5%`, `exposed_comm>2pp`, `each kernel>10%`, `least transfer>5%`, `idle>3ms`."""
     match = _RULE.fullmatch(text)
     if match is None:

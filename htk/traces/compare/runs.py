@@ -13,16 +13,16 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Floats
 from htk.base.core.analysis import with_coverage
 from htk.base.core.humanize import format_duration
 from htk.base.core.label import Label
 from htk.base.schema import BOOL, FLOAT64, TEXT, table
 from htk.quantities.measures.chance import explained_by_chance
-from htk.traces.compare.baseline import RecordedBaseline, Series, baseline, facts_of
+from htk.traces.compare.baseline import RecordedBaseline, Series, build_cost_baseline, facts_of
 from htk.traces.compare.items import EACH, READERS, By, Items, Side, Tables
-from htk.traces.compare.significance import Chance, compute_of, stacked, surer_by_compute
+from htk.traces.compare.significance import Chance, compute_of, stack_spreads, surer_by_compute
 
 _OF_CALLS = ("kernel", "op")
 _NS_PER_S = 1_000_000_000
@@ -73,9 +73,9 @@ class _Rows(NamedTuple):
     weight: float | Floats = 1.0  # how often the difference comes, for the order of rows
 
 
-def compare(base: Tables, new: Tables, by: tuple[By, ...] = EACH, n: int = 20) -> pa.Table:
+def compare_runs(base: Tables, new: Tables, by: tuple[By, ...] = EACH, n: int = 20) -> pa.Table:
     """Return what changed from base to new: n rows of each kind (0: all), significant first."""
-    sides = baseline(base, by), baseline(new, by)
+    sides = build_cost_baseline(base, by), build_cost_baseline(new, by)
     notes = _unlike(base, new)
     if all(side.steps for side in sides):
         return _of_steps(*sides, by, n, notes)
@@ -85,7 +85,9 @@ def compare(base: Tables, new: Tables, by: tuple[By, ...] = EACH, n: int = 20) -
     return _answer(rows, what, *sides, notes)
 
 
-def changes(base: RecordedBaseline, new: RecordedBaseline, by: tuple[By, ...], n: int) -> pa.Table:
+def list_cost_changes(
+    base: RecordedBaseline, new: RecordedBaseline, by: tuple[By, ...], n: int
+) -> pa.Table:
     """Return what changed between recordings that are known by what their steps cost."""
     return _of_steps(base, new, by, n, [])
 
@@ -180,7 +182,7 @@ def _noise(
         else chance.of(*pair)
         for pair in pairs
     ]
-    return explained_by_chance(mean[:, 1] - mean[:, 0], *stacked(spreads), FALSE_ALARMS)
+    return explained_by_chance(mean[:, 1] - mean[:, 0], *stack_spreads(spreads), FALSE_ALARMS)
 
 
 def _without_steps(kind: By, base: Side, new: Side) -> _Rows:
@@ -215,7 +217,7 @@ def _table(kind: By, rows: _Rows, n: int) -> pa.Table:
     change = np.abs(rows.now - rows.was)
     certain = change > rows.noise  # never where that is unknown
     impact = change * rows.weight
-    order = ordered(~certain[present], -impact[present])
+    order = order_by(~certain[present], -impact[present])
     shown = present[order][: n or None]
     listed = [_row(kind, rows, bool(certain[k]), k) for k in shown.tolist()]
     return pa.Table.from_pylist(listed, schema=RETURNS)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from htk.base.core.humanize import format_duration, shorten
+from htk.base.core.humanize import format_duration, shorten_text
 from htk.base.core.label import Label
 from htk.base.mappings import Fields
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.traces.compare.baseline import RecordedBaseline
-from htk.traces.compare.runs import changes
+from htk.traces.compare.runs import list_cost_changes
 
 _PARTS = {
     "compute_ns": "compute",
@@ -63,7 +63,7 @@ def _against(base: RecordedBaseline, run: RecordedBaseline) -> Fields:
         return {"finding": "Without complete steps on both sides nothing is compared."}
     if base.on_host != run.on_host:
         return {"finding": "Timed on the host here and on the GPU there: not compared."}
-    rows = changes(base, run, ("time", "kernel"), 0).to_pylist()
+    rows = list_cost_changes(base, run, ("time", "kernel"), 0).to_pylist()
     (total,) = [r for r in rows if r["by"] == "time" and r["name"] == "total"]
     has_noise = total["significant"] is not None
     kernel = next((r for r in rows if r["by"] == "kernel" and r["significant"]), None)
@@ -82,4 +82,4 @@ def _words(kernel: Fields | None) -> str:
     size = format_duration(abs(round(kernel["diff_ns"])))
     way = {"added": "new, ", "removed": "gone, "}.get(kernel["change"], "")
     sign = "+" if kernel["diff_ns"] > 0 else "−"
-    return f"{shorten(kernel['name'], _NAME)}: {way}{sign}{size}"
+    return f"{shorten_text(kernel['name'], _NAME)}: {way}{sign}{size}"

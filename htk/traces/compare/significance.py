@@ -12,8 +12,14 @@ from typing import NamedTuple
 import numpy as np
 
 from htk.base.columns.types import Floats
-from htk.quantities.measures.chance import student
-from htk.traces.compare.baseline import MOST_RANKS, MOST_STEPS, RecordedBaseline, Series, folded
+from htk.quantities.measures.chance import find_student_quantile
+from htk.traces.compare.baseline import (
+    MOST_RANKS,
+    MOST_STEPS,
+    RecordedBaseline,
+    Series,
+    fold_values,
+)
 
 # Standard deviation of a run of the same thing, which its steps do not show.
 RUN_NOISE_PCT = 0.3  # of a GPU
@@ -59,13 +65,13 @@ class Chance:
     def of(self, was: Series, now: Series) -> Spread:
         """By how much a change of means varies by chance."""
         size = min(was.mean, now.mean)
-        parts = [_of_mean(folded(s.by_step, MOST_STEPS)) for s in (was, now)]
+        parts = [_of_mean(fold_values(s.by_step, MOST_STEPS)) for s in (was, now)]
         if self._runs:  # the same again: how runs differ holds how their steps do
             (variance, free) = parts[0]
             among = self._runs + 1
             parts = max([(variance * among, free)], parts[1:], key=lambda pairs: pairs[0][0])
         elif not self._alike:
-            ranks = [_of_mean(folded(s.by_rank, MOST_RANKS)) for s in (was, now)]
+            ranks = [_of_mean(fold_values(s.by_rank, MOST_RANKS)) for s in (was, now)]
             # Both hold what differs from step to step and from rank to rank.
             parts = max(parts, ranks, key=lambda pairs: sum(variance for variance, _ in pairs))
         parts = [*parts, (2 * (self._run * size) ** 2, _LARGE)]
@@ -94,7 +100,9 @@ def surer_by_compute(chance: Chance, step: Pair, compute: Pair, level: float) ->
     if not together.error or together.error >= own.error or changes[0] * changes[1] <= 0:
         return own
     free = np.array([together.free])
-    is_sure = abs(changes[1]) > together.error * float(student(np.array([level / 2]), free)[0])
+    is_sure = abs(changes[1]) > together.error * float(
+        find_student_quantile(np.array([level / 2]), free)[0]
+    )
     return (
         together if is_sure and _LEAST_PART <= changes[0] / changes[1] <= 1 / _LEAST_PART else own
     )
@@ -107,7 +115,7 @@ def _of_mean(values: Floats) -> tuple[float, float]:
     return float(values.var(ddof=1)) / len(values), len(values) - 1.0
 
 
-def stacked(spreads: Sequence[Spread]) -> tuple[Floats, Floats]:
+def stack_spreads(spreads: Sequence[Spread]) -> tuple[Floats, Floats]:
     """Errors and degrees of freedom as columns."""
     pairs = np.array(spreads, np.float64).reshape(len(spreads), 2)
     return pairs[:, 0], pairs[:, 1]

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, fill_none, take_or
 
 _CELLS = 1 << 24  # of a table that is kept; a longer pair of lists is cut in two
@@ -42,14 +42,14 @@ class Forest:
 
     @cached_property
     def _levels(self) -> list[Ints]:
-        order = ordered(self.depth)
+        order = order_by(self.depth)
         ends = np.cumsum(np.bincount(self.depth, minlength=1))
         return np.split(order, ends[:-1])
 
     @cached_property
     def _by_parent(self) -> tuple[Ints, Ints]:
         """Rows by parent in order, and where those of each parent begin; roots come first."""
-        order = ordered(self.parent)
+        order = order_by(self.parent)
         count = np.bincount(self.parent + 1, minlength=len(self.parent) + 1)
         return order, np.append(0, np.cumsum(count))
 
@@ -101,7 +101,7 @@ class Sites:
     new_site: Ints
 
 
-def sites(base: Forest, new: Forest, matches: Matches) -> Sites:
+def find_difference_sites(base: Forest, new: Forest, matches: Matches) -> Sites:
     """Return where two matched forests differ."""
     rows = []
     keys = []
@@ -119,7 +119,7 @@ def sites(base: Forest, new: Forest, matches: Matches) -> Sites:
     return Sites(groups.keys[:, 0], rows[0], base_site, rows[1], new_site)
 
 
-def match(base: Forest, new: Forest) -> Matches:
+def match_forests(base: Forest, new: Forest) -> Matches:
     """Return which nodes of two forests belong together."""
     of_base = fill_none(len(base.name))
     of_new = fill_none(len(new.name))

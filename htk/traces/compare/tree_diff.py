@@ -9,16 +9,22 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints
 from htk.base.core.analysis import with_coverage
-from htk.base.core.humanize import shorten
+from htk.base.core.humanize import shorten_text
 from htk.base.core.label import Label
 from htk.base.schema import FLOAT64, INT64, TEXT, table
 from htk.quantities.measures.call_tree import CallTree, Paths
-from htk.traces.compare.call_forest import OUTSIDE, THREAD, CallForest, forests
+from htk.traces.compare.call_forest import OUTSIDE, THREAD, CallForest, build_forests
 from htk.traces.compare.items import Tables
-from htk.traces.compare.tree_alignment import Forest, Matches, Sites, match, sites
+from htk.traces.compare.tree_alignment import (
+    Forest,
+    Matches,
+    Sites,
+    find_difference_sites,
+    match_forests,
+)
 
 _NAMES, _LETTERS = 5, 80  # named of a list, and of a name
 
@@ -69,7 +75,7 @@ class _Cost:
 
     def names(self, side: int) -> str:
         kept = [
-            _often(shorten(name, _LETTERS), self.calls[side][name])
+            _often(shorten_text(name, _LETTERS), self.calls[side][name])
             for name, _ in self.ns[side].most_common(_NAMES)
         ]
         return _joined(kept, len(self.ns[side]) - len(kept))
@@ -78,10 +84,10 @@ class _Cost:
 def compare_trees(base: Tables, new: Tables, n: int = 20) -> pa.Table:
     """Return the places that differ, those that changed GPU time most first; n rows (0: all)."""
     sides = CallForest.of(base), CallForest.of(new)
-    trees = forests(*sides)
-    matches = match(*trees)
+    trees = build_forests(*sides)
+    matches = match_forests(*trees)
     costs: dict[_Place, _Cost] = {}
-    _add_sites(costs, sides, trees, sites(*trees, matches))
+    _add_sites(costs, sides, trees, find_difference_sites(*trees, matches))
     _add_matched(costs, sides, trees, matches)
     _add_outside(costs, sides)
     rows = sorted(
@@ -124,7 +130,7 @@ def _add_sites(
         (different.base_row, different.base_site),
         (different.new_row, different.new_site),
     ):
-        order = ordered(site_of)
+        order = order_by(site_of)
         cuts = np.searchsorted(site_of[order], np.arange(1, len(different.caller)))
         listed.append([tuple(part.tolist()) for part in np.split(rows[order], cuts)])
     for caller, base_rows, new_rows in zip(different.caller.tolist(), *listed, strict=True):
@@ -154,7 +160,7 @@ def _add_matched(
     nodes = both, matches.of_base[both]
     spans = [side.kernels(row, row + 1) for side, row in zip(sides, nodes, strict=True)]
     launches = (spans[0][1] > spans[0][0]) | (spans[1][1] > spans[1][0])
-    order = np.flatnonzero(launches)[ordered(path_of[both[launches]])]
+    order = np.flatnonzero(launches)[order_by(path_of[both[launches]])]
     cuts = np.flatnonzero(np.diff(path_of[both[order]])) + 1
     for rows in np.split(order, cuts) if len(order) else ():  # a path each
         cost = _Cost()
@@ -224,7 +230,7 @@ def _row(site: _Place, cost: _Cost, had_gpu: bool, has_gpu: bool) -> dict[str, o
 def _listed(names: Sequence[str]) -> str:
     """Return names in order, runs of one as `name ×3`."""
     runs = [(name, len(list(alike))) for name, alike in groupby(names)]
-    kept = [_often(shorten(name, _LETTERS), times) for name, times in runs[:_NAMES]]
+    kept = [_often(shorten_text(name, _LETTERS), times) for name, times in runs[:_NAMES]]
     return _joined(kept, len(runs) - len(kept))
 
 

@@ -10,20 +10,27 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers, read_keys, read_times, truths, valid
+from htk.base.columns.arrow import (
+    codes_of,
+    mark_valid,
+    read_booleans,
+    read_keys,
+    read_numbers,
+    read_times,
+)
 from htk.base.columns.intervals import union_lengths
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, fill_none, take_or
-from htk.base.core.humanize import parse_int_ranges, shorten
+from htk.base.core.humanize import parse_int_ranges, shorten_text
 from htk.base.errors import HtkError, UsageError
 from htk.base.mappings import Fields
 from htk.quantities.derived.recorded import unrecorded_ranks
-from htk.traces.timeline.counters import counter_lanes, counters_of, described
-from htk.traces.timeline.cuts import TimeCuts, recordings
+from htk.traces.timeline.counters import counter_lanes, counters_of, describe_counters
+from htk.traces.timeline.cuts import TimeCuts, group_recordings
 from htk.traces.timeline.detail import Detail
 from htk.traces.timeline.facts import Facts
 from htk.traces.timeline.lanes import Lane, lanes_of
-from htk.traces.timeline.matches import matching
+from htk.traces.timeline.matches import select_matching
 from htk.traces.timeline.nodes import SECTION as NODE
 from htk.traces.timeline.nodes import nodes_of
 from htk.traces.timeline.row_spans import row_spans
@@ -44,7 +51,7 @@ class TraceTimeline:
         self.aligned = aligned
         spans = None if rows is None else _within(trace, row_spans(rows, "query", "query"))
         self._files = self._times_of_files()
-        self.recordings = recordings(self._files[:, 1:].tolist())
+        self.recordings = group_recordings(self._files[:, 1:].tolist())
         self.cuts = TimeCuts.between(self.recordings)
         lanes = lanes_of(trace, aligned=aligned, rows=spans)
         start = self.cuts.position_of(lanes.start)
@@ -67,7 +74,7 @@ class TraceTimeline:
             "high": lanes.high,
             "events": len(lanes.start),
             "lanes": [list(lane) for lane in lanes.lanes],
-            "names": [shorten(name, _NAME) for name in lanes.names],
+            "names": [shorten_text(name, _NAME) for name in lanes.names],
             "kind_of": lanes.kinds.tolist(),
             "kinds": KINDS,
             "steps": self._steps(),
@@ -75,7 +82,7 @@ class TraceTimeline:
             "recorded": self._on_axis(self._files),
             "recordings": self._on_axis(np.array(self.recordings, np.int64).reshape(-1, 2)),
             "cuts": self.cuts.listed(),
-            "counters": described(self.counters),
+            "counters": describe_counters(self.counters),
             "nodes": [
                 {"lane": lane, "name": node.name, "ranks": node.ranks}
                 for lane, node in self.nodes.items()
@@ -116,7 +123,7 @@ class TraceTimeline:
                 on_path = np.zeros(len(chosen), bool)
                 on_path[ids[ids >= 0]] = True
                 chosen &= on_path
-            lit = Detail(matching(self.lanes, chosen), self.nodes)
+            lit = Detail(select_matching(self.lanes, chosen), self.nodes)
             for old in list(self._lit_of)[: max(0, len(self._lit_of) - _MOST_LIT + 1)]:
                 self._lit_of.pop(old, None)
             self._lit_of[text, path] = lit
@@ -157,7 +164,7 @@ class TraceTimeline:
             raise UsageError("nothing of that name")
         if how == "longest":
             return self.facts.of(int(spans[np.argmax(self._length[spans])]))
-        order = spans[ordered(lanes.start[spans], spans)]
+        order = spans[order_by(lanes.start[spans], spans)]
         if id < 0:
             return self.facts.of(int(order[0 if how == "next" else -1]))
         position = np.flatnonzero(order == id)
@@ -223,7 +230,7 @@ class TraceTimeline:
         start, end = clock.span(rank, *read_times(pieces))
         spans = fill_none(len(start))
         codes, tables = codes_of(pieces["table"])
-        rows = numbers(pieces["row"], NONE)
+        rows = read_numbers(pieces["row"], NONE)
         for code, table in enumerate(tables.to_pylist()):
             in_table = codes == code
             spans[in_table] = self.lanes.spans_of(table, rows[in_table])
@@ -237,9 +244,9 @@ class TraceTimeline:
             "start": self.cuts.position_of(start - origin).tolist(),
             "end": self.cuts.position_of(end - origin).tolist(),
             "kind": kinds.tolist(),
-            "inside": truths(pieces["inside"]).tolist(),
+            "inside": read_booleans(pieces["inside"]).tolist(),
             "lead": [drawn.lead, drawn.lead_ns],
-            "total": int(numbers(pieces["path_ns"]).sum()) + drawn.lead_ns,
+            "total": int(read_numbers(pieces["path_ns"]).sum()) + drawn.lead_ns,
             "of_step": drawn.step,
             "verdict": drawn.verdict,
         }
@@ -346,14 +353,14 @@ class TraceTimeline:
         clock = DisplayClock(self.trace, self.aligned)
         gpu_bands = self._bands(table, np.arange(table.num_rows), clock, 1)
         ranges = self.trace.tables["annotations"]
-        rows = np.flatnonzero(valid(ranges["step"]) & ~truths(ranges["on_gpu"]))
+        rows = np.flatnonzero(mark_valid(ranges["step"]) & ~read_booleans(ranges["on_gpu"]))
         return gpu_bands + self._bands(ranges, rows, clock, 0)
 
     def _bands(self, table: Any, rows: Ints, clock: DisplayClock, gpu: int) -> list[list[int]]:
         rank = read_keys(table["rank"])[rows]
         start, end = read_times(table, rows)
         start, end = clock.span(rank, start, end)
-        step = numbers(table["step"], NONE)[rows]
+        step = read_numbers(table["step"], NONE)[rows]
         origin = self.trace.origin_ns
         columns = [np.full(len(rows), gpu), rank, step, start - origin, end - origin]
         return self._on_axis(np.unique(np.stack(columns, 1).astype(np.int64), axis=0))
@@ -362,7 +369,7 @@ class TraceTimeline:
         """Return rank, start and end of each file: what lies outside was not recorded."""
         table = self.trace.tables["ranks"]
         clock = DisplayClock(self.trace, self.aligned)
-        rows = np.flatnonzero(valid(table["start_ns"]) & valid(table["end_ns"]))
+        rows = np.flatnonzero(mark_valid(table["start_ns"]) & mark_valid(table["end_ns"]))
         rank = read_keys(table["rank"])[rows]
         start, end = read_times(table, rows)
         start, end = clock.span(rank, start, end)
@@ -388,8 +395,14 @@ def _within(trace: Trace, spans: SpanSource) -> SpanSource:
     """Return the spans, all of which lie within the recording: others would stretch the picture
     beyond sense."""
     table = trace.tables["ranks"]
-    low = int(numbers(table["start_ns"], 0)[valid(table["start_ns"])].min(initial=trace.origin_ns))
-    high = int(numbers(table["end_ns"], 0)[valid(table["end_ns"])].max(initial=trace.origin_ns))
+    low = int(
+        read_numbers(table["start_ns"], 0)[mark_valid(table["start_ns"])].min(
+            initial=trace.origin_ns
+        )
+    )
+    high = int(
+        read_numbers(table["end_ns"], 0)[mark_valid(table["end_ns"])].max(initial=trace.origin_ns)
+    )
     outside = int(((spans.end < low) | (spans.start > high)).sum())
     if outside:
         rows = f"{outside:,} of {len(spans):,} rows lie outside the recording"

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from htk.base.columns.arrow import numbers, valid
-from htk.base.columns.groups import hosts, unpaired
-from htk.base.columns.order import ordered
+from htk.base.columns.arrow import mark_valid, read_numbers
+from htk.base.columns.groups import number_hosts, split_pairs
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Floats, Ints
 from htk.base.mappings import Fields
 from htk.quantities.measures.counter_series import counter_series, recorded_series
@@ -52,8 +52,8 @@ class Counter:
         cell = np.searchsorted(cells, np.arange(len(self.time)), side="right") - 1
         last = np.append(cells[1:], len(self.time)) - 1
         unknown = np.isnan(self.value)
-        lowest = ordered(cell, np.where(unknown, np.inf, self.value))[cells]
-        highest = ordered(cell, np.where(unknown, -np.inf, self.value))[last]
+        lowest = order_by(cell, np.where(unknown, np.inf, self.value))[cells]
+        highest = order_by(cell, np.where(unknown, -np.inf, self.value))[last]
         kept = np.unique(np.concatenate([lowest, highest, last, np.flatnonzero(unknown)]))
         return replace(self, time=self.time[kept], value=self.value[kept])
 
@@ -64,7 +64,7 @@ def counters_of(trace: Trace, aligned: bool, cuts: TimeCuts) -> list[Counter]:
     every = [*counter_series(*tables), *recorded_series(trace.tables["counters"])]
     if not every:
         return []
-    ranks = unpaired(np.array([part.host for part in every], np.int64))[0]
+    ranks = split_pairs(np.array([part.host for part in every], np.int64))[0]
     named: dict[tuple[int, str, str, str], int] = {}  # several recordings of a rank make one
     number = [
         named.setdefault((rank, part.family, part.name, part.unit), len(named))
@@ -80,7 +80,7 @@ def counters_of(trace: Trace, aligned: bool, cuts: TimeCuts) -> list[Counter]:
     part_of = np.append(np.repeat(np.arange(len(every)), size), np.array(ended, np.int64))
     time = DisplayClock(trace, aligned)(ranks[part_of], time) - trace.origin_ns
     counter = np.array(number)[part_of]
-    order = ordered(counter, time)
+    order = order_by(counter, time)
     position = cuts.position_of(time[order])
     edges = np.searchsorted(counter[order], np.arange(len(named) + 1)).tolist()
     return [
@@ -100,7 +100,7 @@ def counter_lanes(counters: Sequence[Counter]) -> list[Lane]:
     return lanes
 
 
-def described(counters: Mapping[int, Counter]) -> list[Fields]:
+def describe_counters(counters: Mapping[int, Counter]) -> list[Fields]:
     """Return what the picture needs of each counter: its lane, name, unit and scale, the same scale
     for the same counter of all ranks."""
     values_of: dict[str, list[Floats]] = {}
@@ -125,10 +125,12 @@ def described(counters: Mapping[int, Counter]) -> list[Fields]:
 def _ends(trace: Trace) -> dict[int, int]:
     """Return when each recording ends: what counters are afterwards is not known."""
     table = trace.tables["ranks"]
-    rows = np.flatnonzero(valid(table["end_ns"]))
+    rows = np.flatnonzero(mark_valid(table["end_ns"]))
     ends: dict[int, int] = {}
     for host, time in zip(
-        hosts(table)[rows].tolist(), numbers(table["end_ns"])[rows].tolist(), strict=True
+        number_hosts(table)[rows].tolist(),
+        read_numbers(table["end_ns"])[rows].tolist(),
+        strict=True,
     ):  # a file each
         ends[host] = max(ends.get(host, time), time)
     return ends

@@ -69,7 +69,7 @@ def _moved(values: Ints, start: Ints, end: Ints, new_start: Ints, new_end: Ints)
     return np.where(within, inside, values + shift)
 
 
-def recordings(spans: list[list[int]]) -> list[tuple[int, int]]:
+def group_recordings(spans: list[list[int]]) -> list[tuple[int, int]]:
     """Return start and end of the recordings that files make together, given those of each file."""
     joined: list[tuple[int, int]] = []
     for start, end in sorted((start, end) for start, end in spans):  # a file each

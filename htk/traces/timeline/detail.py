@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.base.columns.groups import row_of
-from htk.base.columns.segments import heads
+from htk.base.columns.segments import mark_heads
 from htk.base.columns.types import Ints, fill_none
 from htk.base.errors import UsageError
 from htk.base.mappings import Fields
@@ -48,7 +48,7 @@ class Detail:
     def offset(self) -> Ints:
         """Return where each part begins, and where the last one ends."""
         lane, kind = self.lanes.lane, self.lanes.kind
-        starts = np.flatnonzero(heads(lane, kind)) if len(lane) else fill_none(0)
+        starts = np.flatnonzero(mark_heads(lane, kind)) if len(lane) else fill_none(0)
         return np.append(starts, len(lane))
 
     @cached_property

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import numbers, read_times
-from htk.base.columns.order import ordered
+from htk.base.columns.arrow import read_numbers, read_times
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, fill_none
 from htk.base.core.humanize import format_duration, format_value
 from htk.base.mappings import Fields
@@ -107,9 +107,9 @@ class Facts:
         events_table = self.trace.tables[table]
         if "event" not in events_table.column_names:
             return fill_none(len(events))
-        own = np.flatnonzero(numbers(events_table["rank"], NONE) == rank)
-        own_events = numbers(events_table["event"], NONE)[own]
-        order = ordered(own_events)
+        own = np.flatnonzero(read_numbers(events_table["rank"], NONE) == rank)
+        own_events = read_numbers(events_table["event"], NONE)[own]
+        order = order_by(own_events)
         position = np.minimum(np.searchsorted(own_events[order], events), max(len(order) - 1, 0))
         if not len(order):
             return fill_none(len(events))
@@ -195,7 +195,7 @@ class Facts:
         rows = self._launched_by(row)
         if len(rows):
             kernels = self.trace.tables["kernels"]
-            spent = numbers(kernels["end_ns"])[rows] - numbers(kernels["start_ns"])[rows]
+            spent = read_numbers(kernels["end_ns"])[rows] - read_numbers(kernels["start_ns"])[rows]
             facts.append(
                 ["launched", f"{len(rows)} GPU activities, {format_duration(int(spent.sum()))}"]
             )
@@ -230,32 +230,32 @@ class Facts:
         start, end = read_times(ops)
         inside = (start >= start[op]) & (end <= end[op])
         for own in (ops["rank"], ops["cycle"], links["thread_index"]):
-            values = numbers(own, NONE)
+            values = read_numbers(own, NONE)
             inside &= values == values[op]
         return np.flatnonzero(np.isin(self._kernel_op, np.flatnonzero(inside)))
 
     @cached_property
     def _kernel_op(self) -> Ints:
-        return numbers(self.trace.tables["kernel_links"]["op_row"], NONE)
+        return read_numbers(self.trace.tables["kernel_links"]["op_row"], NONE)
 
     @cached_property
     def kernel_launch(self) -> Ints:
-        return numbers(self.trace.tables["kernel_links"]["launch_row"], NONE)
+        return read_numbers(self.trace.tables["kernel_links"]["launch_row"], NONE)
 
     @cached_property
     def forward(self) -> Ints:
-        return numbers(self.trace.tables["op_links"]["forward_row"], NONE)
+        return read_numbers(self.trace.tables["op_links"]["forward_row"], NONE)
 
     @cached_property
     def match(self) -> Ints:
-        return numbers(self.trace.tables["collective_matches"]["match"], NONE)
+        return read_numbers(self.trace.tables["collective_matches"]["match"], NONE)
 
     @cached_property
     def kernel_of_collective(self) -> Ints:
         """Row of `kernels` that each collective ran as; -1: none."""
         table = self.trace.tables["collectives"]
-        rank = numbers(table["rank"], NONE)
-        event = numbers(table["event"], NONE)
+        rank = read_numbers(table["rank"], NONE)
+        event = read_numbers(table["event"], NONE)
         rows = fill_none(len(rank))
         for number in np.unique(rank).tolist():  # a rank each
             of_rank = rank == number

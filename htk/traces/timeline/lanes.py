@@ -8,12 +8,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.base.columns.arrow import codes_of, numbers, truths, valid
+from htk.base.columns.arrow import codes_of, mark_valid, read_booleans, read_numbers
 from htk.base.columns.groups import Groups
-from htk.base.columns.nesting import nest
-from htk.base.columns.order import break_ties, ordered
+from htk.base.columns.nesting import nest_spans
+from htk.base.columns.order import break_ties, order_by
 from htk.base.columns.types import Ints, fill_none
-from htk.traces.timeline.sources import KINDS, SECTIONS, TABLES, DisplayClock, SpanSource, sources
+from htk.traces.timeline.sources import (
+    KINDS,
+    SECTIONS,
+    TABLES,
+    DisplayClock,
+    SpanSource,
+    list_span_sources,
+)
 from htk.traces.trace.trace import Trace
 
 Narrow = NDArray[np.signedinteger[Any]]  # what needs no 64 bits: an index holds millions
@@ -58,7 +65,7 @@ class Lanes:
         row: Narrow,
     ) -> "Lanes":
         """Return spans that lie by start, at least those of each lane, in the order of lanes."""
-        order = ordered(lane.astype(np.int64) * len(KINDS) + kinds[name])
+        order = order_by(lane.astype(np.int64) * len(KINDS) + kinds[name])
         return cls(
             lanes,
             lane[order].astype(np.int32),
@@ -98,7 +105,7 @@ class Lanes:
         """Return these with lanes that hold no spans, and the place of each of those."""
         every = [*self.lanes, *added]
         sections = {section: number for number, section in enumerate(SECTIONS)}
-        order = ordered(
+        order = order_by(
             np.array([lane.rank for lane in every], np.int64),
             np.array([sections[lane.section] for lane in every], np.int64),
         )
@@ -119,14 +126,14 @@ class Lanes:
 def lanes_of(trace: Trace, *, aligned: bool = False, rows: SpanSource | None = None) -> Lanes:
     """Return all that a trace holds of spans, and rows of an answer; on one clock for all ranks,
     where asked."""
-    every = sources(trace, aligned)
+    every = list_span_sources(trace, aligned)
     if rows is not None:
         start, end = DisplayClock(trace, aligned).span(rows.rank, rows.start, rows.end)
         every.append(replace(rows, start=start, end=end))
-    return assembled(every, trace.origin_ns, _threads_of(trace))
+    return assemble_lanes(every, trace.origin_ns, _threads_of(trace))
 
 
-def assembled(
+def assemble_lanes(
     parts: Sequence[SpanSource], origin: int, titles: dict[str, str] | None = None
 ) -> Lanes:
     """Return the lanes from the spans of several tables."""
@@ -139,12 +146,12 @@ def assembled(
     groups = Groups.by_keys([np.concatenate([p.rank for p in parts]), track])
     size = [len(p) for p in parts]
     is_flat = np.repeat([p.section == "busy" for p in parts], size)
-    order = ordered(groups.group_ids, start)
+    order = order_by(groups.group_ids, start)
     break_ties(order, (groups.group_ids, start), -end)
     group = groups.group_ids[order]
     start = start[order]
     end = end[order]
-    depth = nest(group.astype(np.int32), start, end)[1]
+    depth = nest_spans(group.astype(np.int32), start, end)[1]
     lanes = Groups.by_keys([group, np.where(is_flat[order], 0, depth)])
     described = []
     for number, deep in lanes.keys.tolist():  # a lane each
@@ -221,12 +228,12 @@ def _threads_of(trace: Trace) -> dict[str, str]:
     titles = {}
     ops = trace.tables["cpu_ops"]
     codes, threads = codes_of(ops["thread"])
-    backward = np.unique(codes[numbers(ops["forward_thread"]) > 0])
+    backward = np.unique(codes[read_numbers(ops["forward_thread"]) > 0])
     for code in backward[backward >= 0].tolist():
         titles[f"thread {threads[code].as_py()}"] = f"backward thread {threads[code].as_py()}"
     ranges = trace.tables["annotations"]
     codes, threads = codes_of(ranges["thread"])
-    steps = valid(ranges["step"]) & ~truths(ranges["on_gpu"])
+    steps = mark_valid(ranges["step"]) & ~read_booleans(ranges["on_gpu"])
     for code in np.unique(codes[steps & (codes >= 0)]).tolist():
         thread = threads[code].as_py()
         titles[f"thread {thread}"] = f"main thread {thread}"

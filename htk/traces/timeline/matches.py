@@ -4,16 +4,16 @@ import numpy as np
 
 from htk.base.columns.types import Ints, Mask
 from htk.traces.timeline.lanes import Lanes
-from htk.traces.timeline.sources import TABLES, SpanSource, busy
+from htk.traces.timeline.sources import TABLES, SpanSource, build_busy_spans
 
 _STREAMS = "streams"
 _BUSY = "busy"
 
 
-def matching(lanes: Lanes, chosen: Mask) -> Lanes:
+def select_matching(lanes: Lanes, chosen: Mask) -> Lanes:
     """Return the chosen spans on the same lanes, and each rank's busy lane made of them alone."""
     rows = np.flatnonzero(chosen & (lanes.row >= 0))
-    strips = busy(_on_streams(lanes, rows))
+    strips = build_busy_spans(_on_streams(lanes, rows))
     lane_of = {lane.rank: k for k, lane in enumerate(lanes.lanes) if lane.section == _BUSY}
     strip_lane = np.array([lane_of.get(rank, -1) for rank in strips.rank.tolist()], np.int64)
     kept = np.flatnonzero(strip_lane >= 0)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Floats, Ints
 from htk.quantities.measures.hosts import Hosts
 from htk.traces.trace.trace import Trace
@@ -57,7 +57,7 @@ def mean_busy(
     work = Groups.by_keys([owner, kind])  # three a node
     ends_of = np.concatenate([work.group_ids, work.group_ids])
     time = np.concatenate([start, end])
-    order = ordered(ends_of, time)
+    order = order_by(ends_of, time)
     time = time[order]
     # As many spans end as begin, so that one sum runs through all nodes and kinds.
     level = np.cumsum(np.repeat([1, -1], len(start))[order])

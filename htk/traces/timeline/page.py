@@ -17,7 +17,7 @@ from htk.base.core.humanize import format_duration, format_number
 from htk.base.errors import HtkError
 from htk.base.mappings import Fields
 from htk.traces.timeline.answers import TraceTimeline
-from htk.traces.timeline.counters import MOST_KEPT, Counter, described
+from htk.traces.timeline.counters import MOST_KEPT, Counter, describe_counters
 from htk.traces.timeline.detail import Detail
 from htk.traces.timeline.facts import known_links
 from htk.traces.timeline.lanes import Lanes
@@ -60,7 +60,7 @@ class Events:
         return Events(chosen, take_or(new_row, self.cause[keep]), self.match[keep])
 
 
-def script(*parts: str) -> str:
+def read_script(*parts: str) -> str:
     """Return the component as one script."""
     return _file("timeline.js") + _read(*parts)
 
@@ -73,11 +73,11 @@ def _read(*parts: str) -> str:
     return "\n".join(_file(f"timeline_{part}.js") for part in parts)
 
 
-def style() -> str:
+def read_style() -> str:
     return _file("timeline.css")
 
 
-def page(trace_timeline: TraceTimeline, title: str) -> str:
+def render_timeline_page(trace_timeline: TraceTimeline, title: str) -> str:
     """Return one HTML file with every event, or with all but the shortest of the host."""
     about = {**trace_timeline.about(), "nodes": []}
     try:
@@ -136,7 +136,7 @@ def _bytes_each(events: Events) -> float:
 def _with_points(counters: Mapping[int, Counter]) -> tuple[list[Fields], int]:
     """Return the counters with their points, and how many are kept of each; 0: all of them."""
     few = MOST_KEPT // max(1, len(counters))
-    listed = described(counters)
+    listed = describe_counters(counters)
     for counter in listed:
         kept = counters[counter["lane"]].reduced(few)
         values = [None if value != value else value for value in kept.value.tolist()]
@@ -226,7 +226,7 @@ def _html(about: Fields, data: str, title: str) -> str:
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline';
  style-src 'unsafe-inline'; img-src data: blob:; worker-src blob:">
 <title>{escape(title)} – timeline</title>
-<style>{style()}
+<style>{read_style()}
 body {{ margin: 0; padding: 12px 18px; background: #fff; color: #111827; }}
 [data-dark="1"] body {{ background: #111827; color: #f3f4f6; }}
 header {{ display: flex; align-items: baseline; justify-content: space-between; gap: 16px;
@@ -242,7 +242,7 @@ h1 {{ font-size: 20px; margin: 0 0 10px; }}
 <script type="application/json" id="about">{facts}</script>
 <script type="text/plain" id="events">{data}</script>
 <script type="text/plain" id="engine">{_read("cuts", "engine", "worker")}</script>
-<script>{script(*_PARTS)}
+<script>{read_script(*_PARTS)}
 htkTimeline.page();</script>
 </body>
 </html>

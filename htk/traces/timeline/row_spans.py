@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers, valid
+from htk.base.columns.arrow import codes_of, mark_valid, read_numbers
 from htk.base.errors import UsageError
 from htk.base.schema import STRING, TEXT
 from htk.traces.timeline.sources import KINDS, SpanSource
@@ -24,10 +24,10 @@ def row_spans(answer: pa.Table, name: str, section: str = "streams") -> SpanSour
     until = ends_of(answer)
     if until is None:
         raise UsageError(f"the rows of {name} have no start and end; trace.timeline() shows all")
-    rows = np.flatnonzero(valid(answer["start_ns"]) & valid(answer[until]))
+    rows = np.flatnonzero(mark_valid(answer["start_ns"]) & mark_valid(answer[until]))
     table = _encoded(answer.take(pa.array(rows)))
     count = len(rows)
-    rank = numbers(table["rank"], -1) if "rank" in table.column_names else np.full(count, -1)
+    rank = read_numbers(table["rank"], -1) if "rank" in table.column_names else np.full(count, -1)
     texts = [f.name for f in table.schema if f.type == TEXT]
     named = next((c for c in (*_CALLED, *texts) if c in texts), None)
     if named is None and "step" in table.column_names:
@@ -45,8 +45,8 @@ def row_spans(answer: pa.Table, name: str, section: str = "streams") -> SpanSour
         kind = np.array([*kind_codes, _OTHER], np.int64)[kinds]
     code = codes.astype(np.int64)
     code[code < 0] = len(names)
-    start = numbers(table["start_ns"])
-    end = numbers(table[until])
+    start = read_numbers(table["start_ns"])
+    end = read_numbers(table[until])
     end = start + end if until == "duration_ns" else end
     return SpanSource(
         "rows",

@@ -10,7 +10,7 @@ from htk.traces.timeline.answers import TraceTimeline
 from htk.traces.timeline.cuts import TimeCuts
 from htk.traces.timeline.detail import Detail
 from htk.traces.timeline.facts import Facts
-from htk.traces.timeline.lanes import assembled
+from htk.traces.timeline.lanes import assemble_lanes
 from htk.traces.timeline.row_spans import row_spans
 from htk.traces.trace.trace import Trace
 
@@ -30,7 +30,7 @@ class RowsTimeline(TraceTimeline):
         self.counters = {}
         self.nodes = {}
         parts = [source] if len(source) else []
-        self.detail = Detail(assembled(parts, origin))
+        self.detail = Detail(assemble_lanes(parts, origin))
         self.lanes = self.detail.lanes
         self.facts = Facts(nothing, self.lanes, table)
 

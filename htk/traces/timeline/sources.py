@@ -6,13 +6,21 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, numbers, read_keys, read_times, truths, valid
-from htk.base.columns.groups import Groups, hosts
-from htk.base.columns.intervals import ConcatenatedTimeline, Spans, subtract, union
-from htk.base.columns.order import ordered
+from htk.base.columns.arrow import (
+    codes_of,
+    mark_valid,
+    match_texts,
+    read_booleans,
+    read_keys,
+    read_numbers,
+    read_times,
+)
+from htk.base.columns.groups import Groups, number_hosts
+from htk.base.columns.intervals import ConcatenatedTimeline, Spans, merge_spans, subtract_spans
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints
 from htk.base.names.phases import OTHER, PHASES
-from htk.quantities.derived.clocks import corrections
+from htk.quantities.derived.clocks import compute_corrections
 from htk.quantities.measures.passes import phase_codes
 from htk.traces.trace.trace import Trace
 
@@ -92,19 +100,19 @@ class DisplayClock:
     def __call__(self, rank: Ints, time: Ints) -> Ints:
         if self._clocks is None or not len(time):
             return time
-        return time + corrections(self._clocks, rank, time)
+        return time + compute_corrections(self._clocks, rank, time)
 
     def span(self, rank: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
         shift = self(rank, start) - start
         return start + shift, end + shift
 
 
-def sources(trace: Trace, aligned: bool) -> list[SpanSource]:
+def list_span_sources(trace: Trace, aligned: bool) -> list[SpanSource]:
     """Return everything that has a start and an end."""
     clock = DisplayClock(trace, aligned)
     kernels = _kernels(trace, clock)
     filled = [kernels, *(make(trace, clock) for make in _MAKERS)]
-    filled.append(busy(kernels))
+    filled.append(build_busy_spans(kernels))
     return [source for source in filled if len(source)]
 
 
@@ -155,7 +163,7 @@ def _streams(table: pa.Table, rows: Ints) -> tuple[Ints, list[str]]:
     device = read_keys(table["device"])[rows]
     stream = read_keys(table["stream"])[rows]
     pairs = Groups.by_keys([device, stream])
-    owned = Groups.by_keys([numbers(table["rank"], NONE)[rows], device]).keys[:, 0]
+    owned = Groups.by_keys([read_numbers(table["rank"], NONE)[rows], device]).keys[:, 0]
     several = len(np.unique(owned)) < len(owned)  # some rank has more than one GPU
 
     def label(gpu: int, number: int) -> str:
@@ -189,14 +197,14 @@ def _launches(trace: Trace, clock: DisplayClock) -> SpanSource:
 
 def _ranges(trace: Trace, clock: DisplayClock) -> SpanSource:
     table = trace.tables["annotations"]
-    rows = np.flatnonzero(~truths(table["on_gpu"]))
+    rows = np.flatnonzero(~read_booleans(table["on_gpu"]))
     track = _threads(table, rows, "ranges, thread ")
     return _of(table, clock, rows, "annotations", "ranges", KINDS.index("range"), track)
 
 
 def _gpu_ranges(trace: Trace, clock: DisplayClock) -> SpanSource:
     table = trace.tables["annotations"]
-    rows = np.flatnonzero(truths(table["on_gpu"]))
+    rows = np.flatnonzero(read_booleans(table["on_gpu"]))
     code, labels = _streams(table, rows)
     track = code, [f"ranges on {label}" for label in labels]
     return _of(table, clock, rows, "annotations", "gpu ranges", KINDS.index("range"), track)
@@ -205,8 +213,8 @@ def _gpu_ranges(trace: Trace, clock: DisplayClock) -> SpanSource:
 def _groups(trace: Trace, clock: DisplayClock) -> SpanSource:
     """Return the collectives of each process group, as the GPU ran them."""
     table = trace.tables["collectives"]
-    on_gpu = matching(table["timing"], "gpu".__eq__) & valid(table["start_ns"])
-    on_gpu &= valid(table["end_ns"]) & valid(table["rank"])
+    on_gpu = match_texts(table["timing"], "gpu".__eq__) & mark_valid(table["start_ns"])
+    on_gpu &= mark_valid(table["end_ns"]) & mark_valid(table["rank"])
     rows = np.flatnonzero(on_gpu)
     comm = KINDS.index("comm")
     track = _group_labels(table, rows)
@@ -232,13 +240,15 @@ def _flight_records(trace: Trace, clock: DisplayClock) -> SpanSource:
     """Return the collectives of each process group, as the host noted them: from when they were
     seen to start, else from when they were enqueued. What had not ended lasts beyond all others."""
     table = trace.tables["collectives"]
-    noted = matching(table["source"], "flight_recorder".__eq__) & valid(table["enqueue_ns"])
-    rows = np.flatnonzero(noted & valid(table["rank"]))
-    enqueued = numbers(table["enqueue_ns"])[rows]
-    start = np.where(valid(table["start_ns"])[rows], numbers(table["start_ns"])[rows], enqueued)
-    has_end = valid(table["end_ns"])[rows]
-    end = np.where(has_end, numbers(table["end_ns"])[rows], start)
-    completed = matching(table["state"], "completed".__eq__) | truths(table["retired"])
+    noted = match_texts(table["source"], "flight_recorder".__eq__) & mark_valid(table["enqueue_ns"])
+    rows = np.flatnonzero(noted & mark_valid(table["rank"]))
+    enqueued = read_numbers(table["enqueue_ns"])[rows]
+    start = np.where(
+        mark_valid(table["start_ns"])[rows], read_numbers(table["start_ns"])[rows], enqueued
+    )
+    has_end = mark_valid(table["end_ns"])[rows]
+    end = np.where(has_end, read_numbers(table["end_ns"])[rows], start)
+    completed = match_texts(table["state"], "completed".__eq__) | read_booleans(table["retired"])
     pending = ~has_end & ~completed[rows]
     last = int(end.max(initial=0))
     first = int(start.min(initial=2**62))
@@ -271,7 +281,7 @@ def _python(trace: Trace, clock: DisplayClock) -> SpanSource:
 
 def _idle(trace: Trace, clock: DisplayClock) -> SpanSource:
     table = trace.tables["idle_causes"]
-    rows = np.flatnonzero(~valid(table["stream"]))
+    rows = np.flatnonzero(~mark_valid(table["stream"]))
     device = read_keys(table["device"])[rows]
     devices, track_of_row = np.unique(device, return_inverse=True)
     labels = [f"GPU {d} idle" if len(devices) > 1 else "idle" for d in devices.tolist()]
@@ -290,12 +300,12 @@ def _phases(trace: Trace, clock: DisplayClock) -> SpanSource:
     """Return runs of outermost operators of one phase, cut at the steps."""
     ops = trace.tables["cpu_ops"]
     links = trace.tables["op_links"]
-    outer = np.flatnonzero(numbers(links["depth"]) == 0)
-    host = hosts(ops)[outer]
+    outer = np.flatnonzero(read_numbers(links["depth"]) == 0)
+    host = number_hosts(ops)[outer]
     start, end = read_times(ops, outer)
-    step = numbers(links["step"], NONE)[outer]
+    step = read_numbers(links["step"], NONE)[outer]
     phase = phase_codes(trace.tables["op_passes"])[outer]
-    order = ordered(host, start)
+    order = order_by(host, start)
     host = host[order]
     start = start[order]
     end = end[order]
@@ -320,7 +330,7 @@ def _phases(trace: Trace, clock: DisplayClock) -> SpanSource:
     )
 
 
-def busy(kernels: SpanSource) -> SpanSource:
+def build_busy_spans(kernels: SpanSource) -> SpanSource:
     """Return when each rank's GPUs are busy, on any stream: with compute; exposed communication;
     copies that neither overlaps. The three do not overlap each other."""
     ranks, owner = np.unique(kernels.rank, return_inverse=True)
@@ -331,12 +341,12 @@ def busy(kernels: SpanSource) -> SpanSource:
     axis = ConcatenatedTimeline.of(low, high)  # one union for all ranks
     begin = axis.point(owner, kernels.start)
     until = axis.point(owner, kernels.end)
-    covered = union(begin[:0], until[:0])
+    covered = merge_spans(begin[:0], until[:0])
     parts: list[Spans] = []
     for number in range(len(_GPU)):
         of_kind = kernels.kind == number
-        spans = union(begin[of_kind], until[of_kind])
-        parts.append(subtract(spans, covered))
+        spans = merge_spans(begin[of_kind], until[of_kind])
+        parts.append(subtract_spans(spans, covered))
         covered = _joined(covered, spans)
     start, end = (np.concatenate(ends) for ends in zip(*parts, strict=True))
     kind = np.repeat(np.arange(len(_GPU)), [len(spans.start) for spans in parts])
@@ -351,7 +361,7 @@ def busy(kernels: SpanSource) -> SpanSource:
 def _joined(these: Spans, those: Spans) -> Spans:
     starts = [s.start for s in (these, those)]
     ends = [s.end for s in (these, those)]
-    return union(np.concatenate(starts), np.concatenate(ends))
+    return merge_spans(np.concatenate(starts), np.concatenate(ends))
 
 
 _MAKERS: tuple[Callable[[Trace, DisplayClock], SpanSource], ...] = (

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, numbers
+from htk.base.columns.arrow import build_numbers, read_numbers
 from htk.base.columns.types import NONE, Ints
 from htk.base.mappings import NamedTables
 from htk.base.schema import DERIVED, INT64
@@ -22,7 +22,7 @@ from htk.quantities.derived.exposure import collective_shares
 from htk.quantities.derived.match_parts import groups_in_file
 from htk.quantities.derived.own_time import own_times_of
 from htk.traces.trace.file import TraceFile
-from htk.traces.trace.matching import surveyed
+from htk.traces.trace.matching import survey_files
 
 _EVENTS = ("collectives", "kernels")
 
@@ -40,13 +40,13 @@ def made_by_rank(
     counts = [file.table("collectives").num_rows for file in files]
     tasks: Sequence[_OfRank]
     if name == "own_times":
-        groups = surveyed(mapper, files, _MISSING).groups()
+        groups = survey_files(mapper, files, _MISSING).groups()
         tasks = [_OwnTimes(_chosen(files, own), [groups[k] for k in own]) for own in ranks]
     else:
         matches = tables["aligned_matches"]
         cuts = np.cumsum(counts)[:-1]
-        wait = np.split(numbers(matches["wait_ns"], NONE), cuts)
-        transfer = np.split(numbers(matches["transfer_ns"], NONE), cuts)
+        wait = np.split(read_numbers(matches["wait_ns"], NONE), cuts)
+        transfer = np.split(read_numbers(matches["transfer_ns"], NONE), cuts)
         tasks = [
             _Shares(
                 _chosen(files, own),
@@ -107,7 +107,7 @@ class _Shares:
 
     def make(self, collectives: pa.Table, activities: pa.Table) -> pa.Table:
         times = {"wait_ns": self.wait_ns, "transfer_ns": self.transfer_ns}
-        matches = {name: number(ns, INT64, ns != NONE) for name, ns in times.items()}
+        matches = {name: build_numbers(ns, INT64, ns != NONE) for name, ns in times.items()}
         return collective_shares(collectives, pa.table(matches), activities)
 
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from htk.base.core.humanize import format_bytes, pluralize
+from htk.base.core.humanize import format_bytes, pluralize_count
 from htk.base.core.parser import Source
 from htk.base.io.shared_store import SharedStore
-from htk.base.io.sources import resolve
+from htk.base.io.sources import resolve_inputs
 from htk.base.io.store import Store
 from htk.traces.trace.opening import Inputs, OpenOptions, key_of, parse_options, with_sample
 
@@ -43,7 +43,9 @@ class CacheNeed:
         limit = format_bytes(self.limit_bytes)
         about = "about " if self.parsed_files < self.files else ""
         held = f"{self.parsed_files} of them parsed" if self.parsed_files else "none of them parsed"
-        line = f"{pluralize(self.files, 'file')}, {held}: {about}{needed} of a cache of {limit}"
+        line = (
+            f"{pluralize_count(self.files, 'file')}, {held}: {about}{needed} of a cache of {limit}"
+        )
         if self.fits:
             return line
         return (
@@ -59,7 +61,7 @@ def cache_need(inputs: Inputs, store: Store | None = None) -> CacheNeed:
     shared = SharedStore.at(str(inputs)) if isinstance(inputs, str | Path) else None
     if shared is not None:
         return _of_copies({shared.cache_key(k): n for k, n in shared.sizes().items()}, store)
-    sources = resolve(with_sample(inputs))
+    sources = resolve_inputs(with_sample(inputs))
     keys = [key_of(store, source, options) for source in sources]
     sizes = [0 if key is None else store.size_bytes(key) for key in keys]
     others = [expected_bytes(s) for s, size in zip(sources, sizes, strict=True) if not size]

@@ -24,12 +24,12 @@ from htk.base.core.process_limits import limit_cpu_seconds, limit_private_bytes,
 from htk.base.errors import HtkError, TraceError
 from htk.base.io.entry import MemoryEntry
 from htk.base.io.packed_entry import naming_damage, parsed_entry
-from htk.base.io.raw_files import guarded
+from htk.base.io.raw_files import open_guarded
 from htk.base.io.spill import Spill, columns_in_files
 from htk.base.io.store import Store
 from htk.base.mappings import Fields
 from htk.traces.trace.file import make_tables
-from htk.traces.trace.parsing import parse, unforeseen
+from htk.traces.trace.parsing import describe_damage, parse
 from htk.traces.trace.trace import Trace
 
 _BUFFER = 1 << 20
@@ -69,7 +69,7 @@ class _Reading:
             _selected.clear()
             self._say({"failed": "memory"})
         except Exception as error:  # of damage that a parser did not foresee
-            self._say({"failed": "TraceError", "why": unforeseen(request["name"], error)})
+            self._say({"failed": "TraceError", "why": describe_damage(request["name"], error)})
         else:
             warned = [str(w.message) for w in caught if issubclass(w.category, RuntimeWarning)]
             self._send(entries, warned)
@@ -115,7 +115,7 @@ class _Reading:
         path = None if request["path"] is None else Path(request["path"])
         open_ = self._open_served if path is None else partial(_open_path, path)
         name = request["name"]
-        return Source(name, partial(guarded, name, open_), request["size"], path=path)
+        return Source(name, partial(open_guarded, name, open_), request["size"], path=path)
 
     def _progress(self, stored_bytes: int) -> None:
         if stored_bytes - self._told >= _PROGRESS_STEP:

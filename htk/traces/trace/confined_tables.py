@@ -12,7 +12,7 @@ from pathlib import PurePath
 import pyarrow as pa
 
 from htk.base.core.parser import Source
-from htk.base.io.raw_files import broken
+from htk.base.io.raw_files import build_broken_source
 from htk.quantities.derived import registry
 from htk.traces.trace.confined import ConfinedReaders, ConfinedTask, limits_of
 from htk.traces.trace.file import TraceFile
@@ -42,7 +42,7 @@ class WholeRecording:
         folder = str(PurePath(self.files[0].file).parent)
         entries = [file.entry for file in self.files]
         size = sum(entry.size_bytes(table) for entry in entries for table in entry.tables)
-        return Source(folder, broken(folder, "no file").open, size)
+        return Source(folder, build_broken_source(folder, "no file").open, size)
 
 
 class ConfinedTables:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from htk.base.columns.arrow import codes_of, numbers, truths
+from htk.base.columns.arrow import codes_of, read_booleans, read_numbers
 from htk.base.mappings import Facts, Fields
 from htk.quantities.derived.recorded import unrecorded_ranks
 from htk.traces.trace.trace import Trace
@@ -18,7 +18,7 @@ _GPU = {
 SERVING = "serving, without the captures of graphs before it (--from 0ms asks for all)"
 
 
-def coverage(trace: Trace, reads: Iterable[str], gpu: Facts | None = None) -> Fields:
+def describe_coverage(trace: Trace, reads: Iterable[str], gpu: Facts | None = None) -> Fields:
     """Return the facts that every answer from these tables carries; `gpu`: those of GPU work, if
     they were counted already."""
     facts: Fields = {**_ranks(trace), **_losses(trace)}
@@ -75,10 +75,10 @@ def _unrecorded(trace: Trace) -> Fields:
 def _losses(trace: Trace) -> Fields:
     issues = trace.tables["parse_issues"]
     kinds, names = codes_of(issues["kind"])
-    counts = np.bincount(kinds, numbers(issues["count"], 1), minlength=len(names))
+    counts = np.bincount(kinds, read_numbers(issues["count"], 1), minlength=len(names))
     issue_counts = {k: int(n) for k, n in zip(names.to_pylist(), counts, strict=True) if n}
     return {
-        "events": int(numbers(trace.tables["ranks"]["events"]).sum()),
+        "events": int(read_numbers(trace.tables["ranks"]["events"]).sum()),
         "dropped": sum(issue_counts.values()),
         "issues": issue_counts,
         "files_unread": len(trace.unread),
@@ -89,8 +89,8 @@ def _losses(trace: Trace) -> Fields:
 def clock_coverage(trace: Trace) -> Fields:
     """Return whether the ranks were put on one clock, and how well their clocks are known."""
     clocks = trace.tables["rank_clocks"]
-    leads = numbers(clocks["aligned_with"], -1)
-    aligned = truths(clocks["aligned"])
+    leads = read_numbers(clocks["aligned_with"], -1)
+    aligned = read_booleans(clocks["aligned"])
     sets = np.unique(leads[leads >= 0])
     shifted = np.unique(leads[aligned])
     word = "applied" if len(shifted) else "not needed" if len(sets) else "not possible"
@@ -99,11 +99,13 @@ def clock_coverage(trace: Trace) -> Fields:
     placed = leads >= 0
     return {
         "clock_alignment": word,
-        "clock_offset_max_ns": int(np.abs(numbers(clocks["offset_ns"])).max(initial=0)),
-        "clock_residual_max_ns": round(float(numbers(clocks["residual_ns"]).max(initial=0.0))),
-        "clock_sigma_max_ns": round(float(numbers(clocks["offset_ns_sigma"]).max(initial=0.0))),
+        "clock_offset_max_ns": int(np.abs(read_numbers(clocks["offset_ns"])).max(initial=0)),
+        "clock_residual_max_ns": round(float(read_numbers(clocks["residual_ns"]).max(initial=0.0))),
+        "clock_sigma_max_ns": round(
+            float(read_numbers(clocks["offset_ns_sigma"]).max(initial=0.0))
+        ),
         "clock_sets": len(sets),
-        "ranks_unaligned": numbers(clocks["rank"])[~placed].tolist(),
+        "ranks_unaligned": read_numbers(clocks["rank"])[~placed].tolist(),
     }
 
 

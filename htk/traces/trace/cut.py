@@ -14,20 +14,20 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.arrow import (
-    boolean,
-    build,
+    build_booleans,
+    build_numbers,
+    build_table,
+    build_texts,
     codes_of,
-    matching,
-    number,
-    numbers,
+    drop_fields,
+    mark_valid,
+    match_texts,
+    read_booleans,
+    read_numbers,
     read_times,
-    texts,
-    truths,
-    valid,
-    without,
 )
 from htk.base.columns.groups import Groups, row_of
-from htk.base.columns.intervals import Spans, intersect, union
+from htk.base.columns.intervals import Spans, intersect_spans, merge_spans
 from htk.base.columns.nesting import Threads
 from htk.base.columns.types import NO_TIME, NONE, Mask
 from htk.base.mappings import Facts
@@ -119,7 +119,7 @@ class CutRecording:
         kept = uncut.filter(pa.array(self.rows(name)))
         if name != "annotations":
             return kept
-        return cut_calls(kept, self.spans, truths(kept["on_gpu"]))
+        return cut_calls(kept, self.spans, read_booleans(kept["on_gpu"]))
 
     def rows(self, name: str) -> Mask:
         """Return which rows of a parsed table lie in the cut, were it in part."""
@@ -127,7 +127,7 @@ class CutRecording:
         if name in CALLS:
             return self._overlapping(table)
         if name in _MOMENTS:  # levels and rates are those of the process: of all its threads
-            return are_within(numbers(table["time_ns"]), self.spans.any_thread)
+            return are_within(read_numbers(table["time_ns"]), self.spans.any_thread)
         return _ROWS[name](self, table)
 
     @cached_property
@@ -137,7 +137,7 @@ class CutRecording:
         if self.chosen.steps is not None:
             step, start, end = steps_of(self.read("annotations"))
             own = np.isin(step, list(self.chosen.steps))
-            spans = intersect(union(start[own], end[own]), spans)
+            spans = intersect_spans(merge_spans(start[own], end[own]), spans)
         earlier = self.read("cut_windows")
         if self._ranges is not None:
             return self._of_ranges(self._ranges).within(spans)
@@ -149,15 +149,15 @@ class CutRecording:
         """Return when threads work inside the ranges of a name; inside a step all do."""
         annotations = self.read("annotations")
         threads = Threads()
-        is_step = valid(annotations["step"])
+        is_step = mark_valid(annotations["step"])
         start, end = read_times(annotations)
-        steps = named & is_step & ~truths(annotations["on_gpu"])
-        everywhere = union(start[steps], end[steps])
+        steps = named & is_step & ~read_booleans(annotations["on_gpu"])
+        everywhere = merge_spans(start[steps], end[steps])
         ranges = UserRanges(annotations, self.read("cpu_ops"), threads)
         of_thread = {}
         for thread, spans in ranges.held(named).items():
             both = (np.concatenate(side) for side in zip(spans, everywhere, strict=True))
-            of_thread[threads.names[thread]] = union(*both)
+            of_thread[threads.names[thread]] = merge_spans(*both)
         return HostSpans(everywhere, of_thread)
 
     @cached_property
@@ -166,7 +166,7 @@ class CutRecording:
         wanted = self.chosen.ranges
         if wanted is None:
             return None
-        return matching(self.read("annotations")["name"], lambda name: bool(wanted.search(name)))
+        return match_texts(self.read("annotations")["name"], lambda name: bool(wanted.search(name)))
 
     @cached_property
     def _gpu(self) -> GpuWindows:
@@ -182,30 +182,30 @@ class CutRecording:
         """The GPU activities that were launched in the cut; by their start, if that is unknown."""
         kernels = self.read("kernels")
         links = self.read("kernel_links")
-        launched = numbers(links["launch_start_ns"], NO_TIME)
-        moment = np.where(launched == NO_TIME, numbers(kernels["start_ns"]), launched)
+        launched = read_numbers(links["launch_start_ns"], NO_TIME)
+        moment = np.where(launched == NO_TIME, read_numbers(kernels["start_ns"]), launched)
         kept = are_within(moment, self.chosen.time)
         if self.chosen.steps is not None:
-            kept &= np.isin(numbers(links["step"], NONE), list(self.chosen.steps))
+            kept &= np.isin(read_numbers(links["step"], NONE), list(self.chosen.steps))
         if self._ranges is not None:
             ranges = self.read("annotations")
             held = self.read("annotation_links")
             kept &= held_by(self._ranges, ranges, held, links, kernels)
         if self.chosen.names is not None:
             wanted = self.chosen.names
-            kept &= matching(kernels["name"], lambda name: bool(wanted.search(name)))
+            kept &= match_texts(kernels["name"], lambda name: bool(wanted.search(name)))
         if self.chosen.streams is not None:
-            kept &= np.isin(numbers(kernels["stream"], NONE), list(self.chosen.streams))
+            kept &= np.isin(read_numbers(kernels["stream"], NONE), list(self.chosen.streams))
         return kept
 
     def _collectives(self, collectives: pa.Table) -> Mask:
         """Collectives go with their GPU activity, else with the operator that recorded them if that
         is whole; records without either are chosen by time."""
-        kept = are_within(numbers(collectives["start_ns"], NO_TIME), self.spans.any_thread)
+        kept = are_within(read_numbers(collectives["start_ns"], NO_TIME), self.spans.any_thread)
         by_operator, are_kept = recorded_by(collectives, self.read, self.spans)
         kept[by_operator] = are_kept[by_operator]
-        event = numbers(collectives["event"], NONE)
-        kernel = row_of(numbers(self.read("kernels")["event"], NONE), event)
+        event = read_numbers(collectives["event"], NONE)
+        kernel = row_of(read_numbers(self.read("kernels")["event"], NONE), event)
         on_gpu = (kernel != NONE) & (event != NONE)
         kept[on_gpu] = self._kernels[kernel[on_gpu]]
         return kept
@@ -213,22 +213,22 @@ class CutRecording:
     def _annotations(self, annotations: pa.Table) -> Mask:
         """Return the ranges on the CPU by time; their GPU copies with them."""
         chosen = self._overlapping(annotations)
-        on_gpu = truths(annotations["on_gpu"])
-        ids = numbers(annotations["external_id"], NONE)
+        on_gpu = read_booleans(annotations["on_gpu"])
+        ids = read_numbers(annotations["external_id"], NONE)
         named = codes_of(annotations["name"])[0]
         kept = chosen & ~on_gpu
         by_id = (ids >= 0) & np.isin(ids, ids[kept])
-        steps = numbers(annotations["step"], NONE)
+        steps = read_numbers(annotations["step"], NONE)
         by_step = (steps >= 0) & np.isin(steps, steps[kept])
         of_cpu = np.isin(named, named[~on_gpu])
         return np.asarray(np.where(on_gpu, by_id | by_step | (~of_cpu & chosen), kept))
 
     def _syncs(self, syncs: pa.Table) -> Mask:
         """Return the waits with their calls; those whose calls were not recorded, by time."""
-        calls = numbers(self.read("launches")["correlation"], NONE)
-        own = numbers(syncs["correlation"], NONE)
+        calls = read_numbers(self.read("launches")["correlation"], NONE)
+        own = read_numbers(syncs["correlation"], NONE)
         has_call = (own >= 0) & np.isin(own, calls)
-        by_time = are_within(numbers(syncs["start_ns"]), self.spans.any_thread)
+        by_time = are_within(read_numbers(syncs["start_ns"]), self.spans.any_thread)
         return np.asarray(np.where(has_call, np.isin(own, calls[self.rows("launches")]), by_time))
 
     def _flows(self, flows: pa.Table) -> Mask:
@@ -237,37 +237,37 @@ class CutRecording:
         moments = flows
         for name in ("start_ns", "end_ns"):
             moments = moments.append_column(name, flows["time_ns"])
-        arrows = matching(flows["category"], "ac2g".__eq__)
-        own = numbers(flows["flow"], NONE)
-        kept = numbers(self.read("kernels")["correlation"], NONE)[self._kernels]
+        arrows = match_texts(flows["category"], "ac2g".__eq__)
+        own = read_numbers(flows["flow"], NONE)
+        kept = read_numbers(self.read("kernels")["correlation"], NONE)[self._kernels]
         at_kernel = arrows & (own >= 0) & np.isin(own, kept)
         chosen = at_kernel | self._overlapping(moments)
         names = [codes_of(flows[name])[0] for name in ("category", "flow_text")]
         arrow = Groups.by_keys([*(name.astype(np.int64) for name in names), own])
-        starts = truths(flows["is_start"])
+        starts = read_booleans(flows["is_start"])
         is_whole = _have_both_ends(arrow, starts, np.ones(len(starts), bool))
         stays_whole = _have_both_ends(arrow, starts, chosen)
         return np.asarray(chosen & (stays_whole | ~is_whole)[arrow.group_ids])
 
     def _job_operations(self, operations: pa.Table) -> Mask:
-        kept = are_within(numbers(operations["start_ns"]), self.chosen.time)
+        kept = are_within(read_numbers(operations["start_ns"]), self.chosen.time)
         if self.chosen.steps is not None:
-            kept &= np.isin(numbers(operations["step"], NONE), list(self.chosen.steps))
+            kept &= np.isin(read_numbers(operations["step"], NONE), list(self.chosen.steps))
         return kept
 
     def _events(self, events: pa.Table) -> Mask:
-        return np.asarray(self.events[numbers(events["event"])])
+        return np.asarray(self.events[read_numbers(events["event"])])
 
     @cached_property
     def events(self) -> Mask:
         """Which events of the file are kept, by their number; those of no table are."""
         tables = {name: self.read(name) for name in _OF_EVENTS}
-        last = max(int(numbers(t["event"], NONE).max(initial=NONE)) for t in tables.values())
+        last = max(int(read_numbers(t["event"], NONE).max(initial=NONE)) for t in tables.values())
         kept = np.ones(last + 1, bool)
-        kept[numbers(tables["events"]["event"])] = self._overlapping(tables["events"])
+        kept[read_numbers(tables["events"]["event"])] = self._overlapping(tables["events"])
         for name in _OF_EVENTS[1:]:  # what has a table of its own is decided there
             if tables[name].num_rows:
-                kept[numbers(tables[name]["event"])] = self.rows(name)
+                kept[read_numbers(tables[name]["event"])] = self.rows(name)
         return kept
 
     @cached_property
@@ -275,12 +275,12 @@ class CutRecording:
         """GPU activities that others launched, in the windows and beside them; of a choice by
         what they are, of which no time table is made, none."""
         if self.chosen.chooses_activities:
-            return without(PASSING, "rank", "cycle").empty_table()
+            return drop_fields(PASSING, "rank", "cycle").empty_table()
         activities = self.read("activities")
         chosen = np.zeros(activities.num_rows, bool)
         chosen[: len(self._kernels)] = self._kernels
         rows = passing_by(activities, self._gpu.of_recording, chosen)
-        schema = without(PASSING, "rank", "cycle")
+        schema = drop_fields(PASSING, "rank", "cycle")
         return activities.take(pa.array(rows)).select(schema.names).cast(schema)
 
     @cached_property
@@ -296,21 +296,24 @@ class CutRecording:
         """The steps of the host of which this cut, or one before it, left a part."""
         annotations = self.read("annotations")
         steps = annotations.filter(
-            boolean(valid(annotations["step"]) & ~truths(annotations["on_gpu"]))
+            build_booleans(mark_valid(annotations["step"]) & ~read_booleans(annotations["on_gpu"]))
         )
         cut = self._overlapping(steps) & ~are_whole(steps, self.spans)
         earlier = windows_of(self.read("cut_windows"), CUT_STEPS)
-        cut |= np.isin(numbers(steps["step"], NONE), numbers(earlier["step"], NONE))
+        cut |= np.isin(read_numbers(steps["step"], NONE), read_numbers(earlier["step"], NONE))
         rows = steps.filter(pa.array(cut))
         left = {name: rows[name] for name in ("step", "start_ns", "end_ns")}
-        complete = boolean(np.zeros(rows.num_rows, bool))
+        complete = build_booleans(np.zeros(rows.num_rows, bool))
         return _windows(CUT_STEPS, rows.num_rows, {**left, "complete": complete})
 
     def _host_windows(self) -> Iterator[pa.Table]:
         named = {(None, None): self.spans.others, **self.spans.of_thread}
         for (process, thread), spans in named.items():
             count = len(spans.start)
-            whose = {"process": texts([process] * count), "thread": texts([thread] * count)}
+            whose = {
+                "process": build_texts([process] * count),
+                "thread": build_texts([thread] * count),
+            }
             yield _windows(HOST, count, {**whose, **_times(spans)})
 
     @cached_property
@@ -331,7 +334,7 @@ class CutRecording:
         if low is None or high is None or not len(spans.start):
             return facts
         begin = max(low, int(spans.start[0]))
-        ends = numbers(self.read("kernels")["end_ns"])[self._kernels]
+        ends = read_numbers(self.read("kernels")["end_ns"])[self._kernels]
         finish = max(min(high, int(spans.end[-1])), int(ends.max(initial=begin)))
         return {**facts, "start_ns": begin, "end_ns": finish}
 
@@ -375,12 +378,15 @@ _OF_EVENTS = ("events", *CALLS, *_MOMENTS, "flows", "kernels", "annotations", "s
 
 
 def _times(spans: Spans) -> dict[str, pa.Array]:
-    return {"start_ns": number(spans.start, INT64), "end_ns": number(spans.end, INT64)}
+    return {
+        "start_ns": build_numbers(spans.start, INT64),
+        "end_ns": build_numbers(spans.end, INT64),
+    }
 
 
 def _windows(of: str, count: int, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> pa.Table:
-    schema = without(CUT_WINDOWS, "rank", "cycle")
-    return build(schema, {**columns, "of": texts([of] * count)}, count)
+    schema = drop_fields(CUT_WINDOWS, "rank", "cycle")
+    return build_table(schema, {**columns, "of": build_texts([of] * count)}, count)
 
 
 def _have_both_ends(arrows: Groups, is_start: Mask, is_there: Mask) -> Mask:

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 from htk.base.io.entry import Entry
 from htk.traces.trace.file import FileRecording, TraceFile, steps_of
 
@@ -117,7 +117,7 @@ def _events_of(entry: Entry) -> int:
 def cycles_of_repeated_steps(marks: pa.Table) -> list[int]:
     """Return the cycles of user ranges whose step a rank has in several."""
     marks = marks.filter(pc.is_valid(marks["step"]))
-    rows = np.column_stack([numbers(marks[c], -1) for c in ("rank", "step", "cycle")])
+    rows = np.column_stack([read_numbers(marks[c], -1) for c in ("rank", "step", "cycle")])
     rows = np.unique(rows, axis=0)
     repeated = (rows[1:, :2] == rows[:-1, :2]).all(axis=1)
     several = np.append(repeated, False) | np.append(False, repeated)

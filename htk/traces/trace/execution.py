@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.base.columns.arrow import codes_of, number, numbers, texts, valid
+from htk.base.columns.arrow import build_numbers, build_texts, codes_of, mark_valid, read_numbers
 from htk.base.columns.groups import row_of
 from htk.base.columns.types import NONE, Ints, fill_none, take_or
 from htk.base.names.collectives import dtype_bytes
@@ -39,7 +39,7 @@ def filled_collectives(
 ) -> pa.Table:
     """Return collectives with the group and sizes that the nodes of their operators have, and the
     ranks of groups; what was filled in stands in `inferred_columns`."""
-    of_op = row_of(numbers(ops["event"], NONE), numbers(calls["op_event"], NONE - 1))
+    of_op = row_of(read_numbers(ops["event"], NONE), read_numbers(calls["op_event"], NONE - 1))
     node = take_or(nodes_of(ops, nodes), of_op)
     filled = _filled(calls, nodes, node, _OF_CALLS)
     filled = _with_bytes(_with_ranks(filled, groups))
@@ -48,9 +48,9 @@ def filled_collectives(
 
 def nodes_of(ops: pa.Table, nodes: pa.Table) -> Ints:
     """Return the node of each operator (NONE: none); none at all if the run is another."""
-    ids = numbers(nodes["record_function_id"], NONE)
-    own = "record_function_id" if valid(ops["record_function_id"]).any() else "external_id"
-    wanted = numbers(ops[own], NONE)  # before 2023 the profiler wrote it as the other
+    ids = read_numbers(nodes["record_function_id"], NONE)
+    own = "record_function_id" if mark_valid(ops["record_function_id"]).any() else "external_id"
+    wanted = read_numbers(ops[own], NONE)  # before 2023 the profiler wrote it as the other
     node = row_of(ids, np.where(wanted > 0, wanted, NONE - 1))
     both = np.flatnonzero(node != NONE)
     codes, names = codes_of(ops["name"])
@@ -67,7 +67,7 @@ def nodes_of(ops: pa.Table, nodes: pa.Table) -> Ints:
 def _filled(table: pa.Table, nodes: pa.Table, node: Ints, columns: tuple[str, ...]) -> pa.Table:
     if not (node != NONE).any():
         return table
-    rows = number(np.maximum(node, 0), INT64, node != NONE)
+    rows = build_numbers(np.maximum(node, 0), INT64, node != NONE)
     for name in columns:
         if table[name].null_count:
             table = fill_column(table, name, nodes[name].take(rows))
@@ -91,17 +91,19 @@ def _with_ranks(calls: pa.Table, groups: pa.Table) -> pa.Table:
     listed = [*(ranks.get(name) for name in names.to_pylist()), None]
     if not any(listed):
         return calls
-    return fill_column(calls, "group_ranks", texts(listed).take(pa.array(codes % len(listed))))
+    return fill_column(
+        calls, "group_ranks", build_texts(listed).take(pa.array(codes % len(listed)))
+    )
 
 
 def _with_bytes(calls: pa.Table) -> pa.Table:
     codes, names = codes_of(calls["dtype"])
     width = np.array([*(dtype_bytes(n) or NONE for n in names.to_pylist()), NONE], np.int64)[codes]
     for side in ("in", "out"):
-        elements = numbers(calls[f"{side}_elements"], NONE)
+        elements = read_numbers(calls[f"{side}_elements"], NONE)
         has = (width > 0) & (elements >= 0) & (elements < 2**56)
         if calls[f"{side}_bytes"].null_count:
-            moved = number(np.where(has, elements, 0) * width, INT64, has)
+            moved = build_numbers(np.where(has, elements, 0) * width, INT64, has)
             calls = fill_column(calls, f"{side}_bytes", moved)
     return calls
 
@@ -109,7 +111,7 @@ def _with_bytes(calls: pa.Table) -> pa.Table:
 def _with_inferred(before: pa.Table, after: pa.Table) -> pa.Table:
     """Say of each row which columns have a value that they had not."""
     new = {
-        name: valid(after[name]) & ~valid(before[name])
+        name: mark_valid(after[name]) & ~mark_valid(before[name])
         for name in after.column_names
         if name != _INFERRED and before[name].null_count
     }
@@ -121,4 +123,4 @@ def _with_inferred(before: pa.Table, after: pa.Table) -> pa.Table:
         names = [*filter(None, [listed[row]]), *(name for name, rows in new.items() if rows[row])]
         listed[row] = ",".join(names)
     index = after.schema.get_field_index(_INFERRED)
-    return after.set_column(index, after.schema.field(index), texts(listed))
+    return after.set_column(index, after.schema.field(index), build_texts(listed))

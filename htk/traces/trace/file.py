@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.base.columns.arrow import constant_text, number
+from htk.base.columns.arrow import build_numbers, constant_text
 from htk.base.core.parser import Source
 from htk.base.io.entry import Entry
 from htk.base.schema import ABSOLUTE_TIMES, DERIVED, INT32, TABLES, TEXT
@@ -187,7 +187,7 @@ class TraceFile:
         )
 
     def _made(self, name: str) -> pa.Table:
-        maker = registry.maker(name)
+        maker = registry.find_maker(name)
         return maker.function(*(self.own_or_empty(read) for read in maker.reads))
 
     def own_or_empty(self, name: str) -> pa.Table:
@@ -211,9 +211,9 @@ class TraceFile:
             return own
         if field.name == "rank":
             valid = None if self.rank is not None else np.zeros(length, bool)
-            return number(np.full(length, self.rank or 0), INT32, valid)
+            return build_numbers(np.full(length, self.rank or 0), INT32, valid)
         if field.name == "cycle":
-            return number(np.full(length, self.cycle), INT32)
+            return build_numbers(np.full(length, self.cycle), INT32)
         if field.name == "file":
             return constant_text(self.file, length)
         if field.type == TEXT:

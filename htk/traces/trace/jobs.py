@@ -14,8 +14,8 @@ from itertools import pairwise
 
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, truths
-from htk.base.core.humanize import pluralize
+from htk.base.columns.arrow import match_texts, read_booleans
+from htk.base.core.humanize import pluralize_count
 from htk.base.errors import TraceError, UsageError
 from htk.base.names.server_ranges import is_server_mark
 from htk.traces.trace.cycles import POLLED, is_copy, overlap_in_time, start_of
@@ -61,7 +61,7 @@ def _name_first(files: list[RankedFile]) -> str:
 def _list_jobs(jobs: dict[str, list[RankedFile]]) -> str:
     """Return how many jobs there are, and what each is called and has."""
     listed = [
-        f"{name} ({pluralize(len(files), 'file')}: {_name_first(files)})"
+        f"{name} ({pluralize_count(len(files), 'file')}: {_name_first(files)})"
         for name, files in list(jobs.items())[:_SHOWN]
     ]
     more = ", …" if len(jobs) > _SHOWN else ""
@@ -180,7 +180,7 @@ def _serving_processes(recording: FileRecording) -> set[str]:
     marks = recording.entry.tables.get("annotations")
     if marks is None:
         return set()
-    serving = matching(marks["name"], is_server_mark) & ~truths(marks["on_gpu"])
+    serving = match_texts(marks["name"], is_server_mark) & ~read_booleans(marks["on_gpu"])
     return set(marks["process"].filter(pa.array(serving)).unique().to_pylist()) - {None}
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.base.columns.arrow import nulls, number, numbers
+from htk.base.columns.arrow import build_nulls, build_numbers, read_numbers
 from htk.base.schema import index_of
 from htk.traces.trace.file import TraceFile
 
@@ -47,7 +47,7 @@ def rows_of_all(
         elif field.name in ("rank", "cycle"):
             column = _whose([getattr(files[k], field.name) for k, _ in held], rows, field.type)
         else:
-            column = nulls(field.type, own.num_rows)
+            column = build_nulls(field.type, own.num_rows)
         if field.name in added:
             more = np.array([added[field.name][k] for k, _ in held], np.int64)
             column = pc.add(column, pa.array(np.repeat(more, rows)))
@@ -59,8 +59,8 @@ def _whose(numbers: Sequence[int | None], rows: np.ndarray, kind: pa.DataType) -
     """Return a number for each row of each file; null where the file has none."""
     values = np.repeat(np.array([n or 0 for n in numbers]), rows)
     if None not in numbers:
-        return number(values, kind)
-    return number(values, kind, np.repeat(np.array([n is not None for n in numbers]), rows))
+        return build_numbers(values, kind)
+    return build_numbers(values, kind, np.repeat(np.array([n is not None for n in numbers]), rows))
 
 
 def rows_of_chosen(
@@ -69,7 +69,7 @@ def rows_of_chosen(
     """Return the rows of some of the files in what was made of all of them together."""
     if "rank" in table.column_names:  # of all cycles: a rank has one clock
         ranks = {-1 if part.rank is None else part.rank for part in files if is_chosen(part)}
-        return table.filter(pa.array(np.isin(numbers(table["rank"], -1), list(ranks))))
+        return table.filter(pa.array(np.isin(read_numbers(table["rank"], -1), list(ranks))))
     chosen = [  # a row for each collective, in the order of the files
         np.full(part.entry.rows("collectives"), is_chosen(part)) for part in files
     ]

@@ -15,7 +15,7 @@ from htk.base.errors import HtkError, TraceError, UsageError
 from htk.base.io.entry import StoredEntry
 from htk.base.io.remote import is_url
 from htk.base.io.shared_store import SharedStore
-from htk.base.io.sources import content_identity, rank_from_name, resolve
+from htk.base.io.sources import content_identity, rank_from_name, resolve_inputs
 from htk.base.io.store import Store
 from htk.base.spread.workplace import Workplace
 from htk.traces.trace.file import FileRecording, make_tables
@@ -70,7 +70,7 @@ def map_files(
     options = options or OpenOptions()
     if not address:
         raise UsageError("--store is empty; name the folder or URL to keep tables in")
-    sources = [_named_by_content(s) for s in shard.of(resolve(with_sample(inputs)))]
+    sources = [_named_by_content(s) for s in shard.of(resolve_inputs(with_sample(inputs)))]
     work = Workplace(options.on, options.memory_bytes)
     shared = SharedStore(address)
     shared.mark()

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 from htk.base.columns.types import Ints
 from htk.base.io.temporary import temporary_folder
 from htk.base.spread.mapper import Mapper, every_result
@@ -30,8 +30,8 @@ from htk.quantities.derived.match_parts import (
     match_part,
     numbers_in_all,
     put_together,
-    split,
-    survey,
+    split_calls,
+    survey_groups,
 )
 from htk.traces.trace.file import TraceFile
 
@@ -55,7 +55,7 @@ def matched_by_partition(
 ) -> pa.Table:
     """Return the match of each collective of the files, as if all were in one table."""
     mapper = work.mapper
-    planner = surveyed(mapper, files, _MISSING)
+    planner = survey_files(mapper, files, _MISSING)
     counts = [file.table("collectives").num_rows for file in files]
     plan = planner.plan(_calls_at_once(sum(counts), work))
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def _calls_at_once(calls: int, work: Workplace) -> int:
     return max(1, min(fit, shared))
 
 
-def surveyed(mapper: Mapper, files: Sequence[TraceFile], missing: str) -> Planner:
+def survey_files(mapper: Mapper, files: Sequence[TraceFile], missing: str) -> Planner:
     """Return what all files tell of their groups; see `every_result`."""
     planner = Planner()
     for of_file in every_result(mapper, _survey, files, missing):
@@ -89,7 +89,7 @@ def surveyed(mapper: Mapper, files: Sequence[TraceFile], missing: str) -> Planne
 
 
 def _survey(file: TraceFile) -> Survey:
-    return survey(file.table("collectives"))
+    return survey_groups(file.table("collectives"))
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class _Split:
     def write(self) -> dict[int, int]:
         """Write the file's calls, a batch for each partition that has any; return which is
         whose."""
-        pieces = split(self.file.table("collectives"), self.part_of_group, self.first_row)
+        pieces = split_calls(self.file.table("collectives"), self.part_of_group, self.first_row)
         self.file.entry.release()
         if pieces:
             schema = next(iter(pieces.values())).schema
@@ -163,7 +163,7 @@ class _Kept:
         with pa.memory_map(str(self.path)) as mapped:
             table = pa.ipc.open_file(mapped).read_all()
         return MatchedPart(
-            numbers(table["row"]), table.drop_columns(["row"]), self.begun, self.first_row
+            read_numbers(table["row"]), table.drop_columns(["row"]), self.begun, self.first_row
         )
 
 

@@ -15,7 +15,7 @@ from htk.base import plugins
 from htk.base.core.parser import ParseOptions, Source
 from htk.base.errors import HtkError, MalformedTrace, TraceError, UnknownFormat
 from htk.base.io.entry import Entry, MemoryEntry
-from htk.base.io.sources import content_identity, resolve
+from htk.base.io.sources import content_identity, resolve_inputs
 from htk.base.io.spill import Spill, columns_in_files
 from htk.base.io.store import Store
 from htk.base.io.store_key import is_unsigned_asked_for
@@ -31,8 +31,8 @@ from htk.traces.trace.file import FileRecording, TraceFile, process_of
 from htk.traces.trace.foreign import describe_foreign
 from htk.traces.trace.jobs import choose_job
 from htk.traces.trace.joined import JoinedTables, are_joined
-from htk.traces.trace.parsing import beginning, parse_with, parser_of, unforeseen
-from htk.traces.trace.placing import placed
+from htk.traces.trace.parsing import describe_damage, parse_with, parser_of, read_beginning
+from htk.traces.trace.placing import place_files
 from htk.traces.trace.ranks import UNKNOWN, with_ranks, without_a_rank
 from htk.traces.trace.serving import as_served
 from htk.traces.trace.stored import stored_recordings
@@ -84,13 +84,13 @@ def open_trace(inputs: Inputs, options: OpenOptions | None = None) -> Trace:
     options = options or OpenOptions()
     work = Workplace(options.on, options.memory_bytes)
     stored = stored_recordings(inputs)
-    sources = resolve(with_sample(inputs), options.within) if stored is None else []
+    sources = resolve_inputs(with_sample(inputs), options.within) if stored is None else []
     read, unread, failed = stored or read_all(sources, options, work)
     if not read:
         raise _nothing(sources, unread, failed)
     placeable, rankless = _parts(read, options)
     failed += rankless
-    parts = tuple(with_files_beside(placed(placeable)))
+    parts = tuple(with_files_beside(place_files(placeable)))
     if options.strict:
         refuse_losses(parts, unread, failed)
     if options.cache and are_joined(parts):
@@ -131,7 +131,7 @@ def read_all(
             elif os.environ.get("HTK_TRACEBACK"):
                 raise outcome
             else:
-                failed.append((source.name, unforeseen(source.name, outcome)))
+                failed.append((source.name, describe_damage(source.name, outcome)))
     finally:
         options.progress.stop()
     return read, unread, failed
@@ -273,7 +273,7 @@ def _entries(
         return readers.entries(source, options, store, key)
     from htk.parsers.common.safe_pickle import is_pickle  # not needed for what is in the cache
 
-    start = beginning(source)
+    start = read_beginning(source)
     if is_pickle(start.data):
         return readers.entries(source, options, store, key)
     parser = parser_of(start)
@@ -330,7 +330,7 @@ def _may_be_pickle(name: str) -> bool:
 def _plugin_codes() -> tuple[str, ...]:
     """Return a hash of the code of each parser that another package adds, without importing it."""
     codes = []
-    for entry in plugins.added("htk.parsers").values():
+    for entry in plugins.list_added("htk.parsers").values():
         try:
             spec = importlib.util.find_spec(entry.module)
         except (ImportError, ValueError):  # its package is damaged: it will be left out, too
@@ -359,7 +359,7 @@ def _nothing(sources: list[Source], unread: list[str], failed: list[tuple[str, s
         more = f" (and {len(failed) - 1} more files)" if len(failed) > 1 else ""
         return MalformedTrace(failed[0][1] + more)
     if len(unread) == 1:
-        advice = describe_foreign(beginning(sources[0])) if len(sources) == 1 else None
+        advice = describe_foreign(read_beginning(sources[0])) if len(sources) == 1 else None
         advice = advice or "not a trace that htk knows; `htk formats` shows what it reads"
         return UnknownFormat(f"{unread[0]}: {advice}")
     names = ", ".join(s.name for s in sources[:3])

@@ -10,21 +10,21 @@ import pyarrow as pa
 from htk.base.core.parser import Head, Parsed, ParseOptions, Parser, Source
 from htk.base.core.stated_counts import DEVICES, RANK, RANKS
 from htk.base.errors import HtkError, MalformedTrace, TraceError, UnknownFormat
-from htk.base.io.raw_files import reason
-from htk.base.io.sources import head
-from htk.parsers import in_turn, parsers
+from htk.base.io.raw_files import spell_reason
+from htk.base.io.sources import read_head
+from htk.parsers import in_turn, list_parsers
 
 _BELIEVED = {"rank": RANK, "world_size": RANKS, "device_count": DEVICES}
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
     """Return what the first parser that recognises a file reads of it."""
-    return parse_with(parser_of(beginning(source)), source, options)
+    return parse_with(parser_of(read_beginning(source)), source, options)
 
 
-def beginning(source: Source) -> Head:
+def read_beginning(source: Source) -> Head:
     """Return the first bytes of a file. Raises for one without content."""
-    start = head(source)
+    start = read_head(source)
     if not start.data.strip():
         raise MalformedTrace(f"{source.name}: empty file, expected a trace; was the run killed?")
     return start
@@ -36,7 +36,7 @@ def parser_of(start: Head) -> Parser:
         with _blaming_plugin(parser, start.name):
             if parser.sniff(start):
                 return parser
-    names = ", ".join(p.NAME for p in parsers())
+    names = ", ".join(p.NAME for p in list_parsers())
     raise UnknownFormat(
         f"{start.name}: not a trace that htk knows ({names}); `htk formats` shows what it reads"
     )
@@ -61,7 +61,7 @@ def _blaming_plugin(parser: Parser, file: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, HtkError) or getattr(parser, "__name__", "").startswith("htk."):
             raise
-        what = f"{type(error).__name__}: {reason(error)[:200]}"
+        what = f"{type(error).__name__}: {spell_reason(error)[:200]}"
         raise TraceError(
             f"{file}: the parser {parser.NAME!r} of a plugin failed: {what}"
         ) from error
@@ -95,11 +95,11 @@ def drop_absurd_counts(parsed: Parsed) -> Parsed:
     )
 
 
-def unforeseen(name: str, error: Exception) -> str:
+def describe_damage(name: str, error: Exception) -> str:
     """Return what is said of a file whose damage its parser did not foresee."""
     if isinstance(error, MemoryError):
         return f"{name}: needs more memory than there is"
     return (
         f"{name}: could not be read; is it damaged? If not, please report it "
-        f"({type(error).__name__}: {reason(error)[:200]})"
+        f"({type(error).__name__}: {spell_reason(error)[:200]})"
     )

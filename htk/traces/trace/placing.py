@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import truths, valid
+from htk.base.columns.arrow import mark_valid, read_booleans
 from htk.traces.trace.file import TraceFile
 
 _ABSOLUTE_NS = 10**18  # later than this (2001) a time counts from 1970
@@ -23,7 +23,7 @@ _Mark = tuple[str | int, ...]
 _Marks = dict[_Mark, int]
 
 
-def placed(files: list[TraceFile]) -> list[TraceFile]:
+def place_files(files: list[TraceFile]) -> list[TraceFile]:
     """Return the files, those without a base time shifted to where another rank's marks are."""
     absolute = [f for f in files if (_start(f) or 0) >= _ABSOLUTE_NS]
     if not absolute:
@@ -68,7 +68,7 @@ def _collectives(file: TraceFile) -> _Marks:
 def _steps(file: TraceFile) -> _Marks:
     """Return the starts of the profiler's steps by number."""
     table = file.table("annotations")
-    table = table.filter(pa.array(valid(table["step"]) & ~truths(table["on_gpu"])))
+    table = table.filter(pa.array(mark_valid(table["step"]) & ~read_booleans(table["on_gpu"])))
     steps = zip(table["step"].to_pylist(), table["start_ns"].to_pylist(), strict=True)
     return _once([((step,), start) for step, start in steps])
 

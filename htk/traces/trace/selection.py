@@ -16,7 +16,7 @@ from htk.base.core.humanize import (
     parse_int_ranges,
     parse_pattern,
 )
-from htk.base.core.recording_hints import contents
+from htk.base.core.recording_hints import describe_contents
 from htk.base.errors import MissingTable, UsageError
 from htk.base.io.entry import MemoryEntry
 from htk.base.mappings import NamedTables
@@ -129,7 +129,7 @@ def refuse_uncut(
     """Refuse to narrow a table that a choice leaves whole, or that does not say when it was."""
     if chosen.narrows and name in UNPLACED and any(file.entry.rows(name) for file in files):
         raise UsageError(
-            f"{contents(name)} cannot be narrowed to {in_words()}: "
+            f"{describe_contents(name)} cannot be narrowed to {in_words()}: "
             "they do not say when they were within the recording"
         )
     if name not in OF_ACTIVITIES and is_by_activity(chosen, files):
@@ -196,7 +196,7 @@ def nothing_of(file: TraceFile) -> CutRecording:
     return CutRecording(file.own_or_empty, file.entry.parsed.facts, chosen)
 
 
-def narrowed(
+def narrow_files(
     files: Sequence[TraceFile], selection: Selection, origin_ns: int
 ) -> Iterator[TraceFile]:
     """Yield files as if `htk trim` had written them."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from htk.base.columns.arrow import matching, numbers, truths
+from htk.base.columns.arrow import match_texts, read_booleans, read_numbers
 from htk.base.names.server_ranges import is_capture_range, is_server_range
 from htk.traces.trace.file import TraceFile
 from htk.traces.trace.selection import EVERYTHING
@@ -49,8 +49,8 @@ def _iterations(file: TraceFile) -> int | None:
     marks = file.table("server_marks")
     if not marks.num_rows:
         return None
-    named = matching(marks["name"], is_server_range) & ~truths(marks["on_gpu"])
-    return int(numbers(marks["start_ns"])[named].min()) if named.any() else None
+    named = match_texts(marks["name"], is_server_range) & ~read_booleans(marks["on_gpu"])
+    return int(read_numbers(marks["start_ns"])[named].min()) if named.any() else None
 
 
 def _captures_before(file: TraceFile, begin: int) -> bool:
@@ -61,9 +61,9 @@ def _captures_before(file: TraceFile, begin: int) -> bool:
 def _capture_ends(file: TraceFile) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
     marks = file.table("server_marks")
     launches = file.table("launches")
-    ranges = matching(marks["name"], is_capture_range)
-    calls = matching(launches["name"], lambda name: "EndCapture" in name)
-    ends = (numbers(marks["end_ns"])[ranges], numbers(launches["end_ns"])[calls])
+    ranges = match_texts(marks["name"], is_capture_range)
+    calls = match_texts(launches["name"], lambda name: "EndCapture" in name)
+    ends = (read_numbers(marks["end_ns"])[ranges], read_numbers(launches["end_ns"])[calls])
     return np.concatenate(ends).astype(np.int64)
 
 

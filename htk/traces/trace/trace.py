@@ -11,10 +11,10 @@ from typing import Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.base.columns.arrow import boolean, numbers, with_column
-from htk.base.columns.concatenate import concatenated
+from htk.base.columns.arrow import build_booleans, read_numbers, with_column
+from htk.base.columns.concatenate import concatenate_tables
 from htk.base.core.humanize import format_duration, parse_pattern
-from htk.base.core.recording_hints import contents, hint, recipe
+from htk.base.core.recording_hints import describe_contents, describe_recording, find_recipe
 from htk.base.errors import MissingTable, UsageError
 from htk.base.mappings import NamedTables
 from htk.base.names.server_ranges import is_server_range
@@ -31,7 +31,7 @@ from htk.traces.trace.selection import (
     EVERYTHING,
     Selection,
     in_words,
-    narrowed,
+    narrow_files,
     refuse_uncut,
     steps_named,
 )
@@ -101,7 +101,7 @@ class Trace:
     def gpu_counts(self) -> dict[str, int]:
         """The counts of the selected GPU work that add up over ranks; every coverage needs them."""
         work = self.tables["gpu_work"]
-        return {name: int(numbers(work[name]).sum()) for name in work.column_names[2:]}
+        return {name: int(read_numbers(work[name]).sum()) for name in work.column_names[2:]}
 
     @property
     def everything(self) -> "Trace":
@@ -187,15 +187,15 @@ class Trace:
             files = PurePath(names.pop()).name if len(names) == 1 else f"{len(names)} files"
             if self.emptied(name):
                 chosen = self._chosen() or "its serving"
-                raise MissingTable(f"{files}: no {contents(name)} within {chosen}")
+                raise MissingTable(f"{files}: no {describe_contents(name)} within {chosen}")
             lacks = self._lacking(name)
-            text = f"{files}: no {contents(lacks)} were recorded"
+            text = f"{files}: no {describe_contents(lacks)} were recorded"
             raise self.with_recipe(MissingTable(text, lacks))
         return table
 
     def what_records(self, name: str) -> str:
         """Return what a table would hold, and how to record it."""
-        return hint(self._lacking(name), self._formats)
+        return describe_recording(self._lacking(name), self._formats)
 
     def with_recipe(self, error: MissingTable) -> MissingTable:
         """Return an error that says how to record what is lacking, or what leaves none."""
@@ -204,7 +204,7 @@ class Trace:
         is_table = error.lacks in TABLES or error.lacks in DERIVED  # others are columns of some
         if is_table and (chosen := self._chosen()) and self.emptied(error.lacks):
             return MissingTable(f"nothing within {chosen}")
-        how = recipe(self._lacking(error.lacks), self._formats)
+        how = find_recipe(self._lacking(error.lacks), self._formats)
         return MissingTable(error.args[0], error.lacks, how)
 
     def _lacking(self, name: str) -> str:
@@ -317,7 +317,7 @@ class Trace:
         if self._of_all_ranks is not self:
             every = zip(self.files, self._of_all_ranks.read_files, strict=True)
             return [part for uncut, part in every if self.is_chosen(uncut)]
-        return list(narrowed(self.files, self.selection, self.origin_ns))
+        return list(narrow_files(self.files, self.selection, self.origin_ns))
 
     @cached_property
     def _of_all_ranks(self) -> "Trace":
@@ -337,8 +337,8 @@ class Trace:
             refuse_uncut(name, self.selection, self.selected_files, self._chosen)
         if name == "op_links" and self.selection.since_serving:
             serves = self.origin_ns + (self.selection.from_ns or 0)
-            begun = numbers(self.tables["cpu_ops"]["start_ns"]) >= serves
-            return with_column(self._joined_table(name), "selected", boolean(begun))
+            begun = read_numbers(self.tables["cpu_ops"]["start_ns"]) >= serves
+            return with_column(self._joined_table(name), "selected", build_booleans(begun))
         if self.selection != EVERYTHING:
             return self._joined_table(name)
         if self._everyone is not self:
@@ -371,7 +371,9 @@ class Trace:
             of_all = rows_of_all(schema, files, of_each(files, TraceFile.own, name), added)
             if of_all is not None:
                 return of_all
-        return concatenated(schema, of_each(files, TraceFile.table, name), added, by_numpy=in_files)
+        return concatenate_tables(
+            schema, of_each(files, TraceFile.table, name), added, by_numpy=in_files
+        )
 
     @cached_property
     def _everyone(self) -> "Trace":
@@ -395,5 +397,5 @@ class Trace:
     def _made_of_tables(self, name: str) -> pa.Table:
         if self.confined is not None:
             return self.confined.make(self._everyone._whole, self.selection, name)
-        maker = registry.maker(name)
+        maker = registry.find_maker(name)
         return maker.function(*(self.tables[read] for read in maker.reads))

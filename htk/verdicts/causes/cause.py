@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Ints
 from htk.verdicts.causes.changes import CauseEdit
 
@@ -58,7 +58,7 @@ def bearing_most(keys: Ints, cost: Ints, of: Ints) -> tuple[int, float] | None:
     return int(groups.keys[most, 0]), share
 
 
-def mostly(keys: Ints, cost: Ints, noun: str, of: Ints) -> str:
+def describe_majority(keys: Ints, cost: Ints, noun: str, of: Ints) -> str:
     """Return in words which key bears most of a cost, such as ", 81 % on rank 3"; "" for none."""
     bearing = bearing_most(keys, cost, of)
     if bearing is None:
@@ -67,14 +67,14 @@ def mostly(keys: Ints, cost: Ints, noun: str, of: Ints) -> str:
     return f", {100 * share:.0f} % {noun} {key}"
 
 
-def costliest(names: Sequence[str | None], code: Ints, cost: Ints) -> list[str]:
+def find_costliest(names: Sequence[str | None], code: Ints, cost: Ints) -> list[str]:
     """Return the names that bear most of a cost."""
     total = np.bincount(code[code >= 0], cost[code >= 0], minlength=len(names))
-    order = ordered(-total)[:_EVENTS].tolist()
+    order = order_by(-total)[:_EVENTS].tolist()
     return [name for k in order if total[k] > 0 and (name := names[k])]
 
 
-def longest(rank: Ints, start: Ints, end: Ints) -> Example | None:
+def find_longest(rank: Ints, start: Ints, end: Ints) -> Example | None:
     """Return the longest of some spans."""
     if not len(start):
         return None

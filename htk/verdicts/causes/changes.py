@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, numbers, read_keys
+from htk.base.columns.arrow import match_texts, read_keys, read_numbers
 from htk.base.columns.groups import Groups, event_keys, row_of
-from htk.base.columns.intervals import covered, union
+from htk.base.columns.intervals import measure_covered, merge_spans
 from htk.base.columns.types import NONE, Floats, Ints, fill_none
 from htk.quantities.derived.host_states import (
     ALLOCATION,
@@ -22,13 +22,13 @@ from htk.quantities.derived.host_states import (
     SYNC,
 )
 from htk.quantities.graph.replay import replayed_period
-from htk.whatif.contention import factor, share
+from htk.whatif.contention import compute_contention, share_beside_transfers
 from htk.whatif.data_loading import stalled_ns
-from htk.whatif.edits import edit
+from htk.whatif.edits import find_edit
 from htk.whatif.edits.remove_syncs import into_frees
 from htk.whatif.same_calls import same_calls
 from htk.whatif.step_model import StepModel
-from htk.whatif.transfers import rescaled
+from htk.whatif.transfers import rescale_transfers
 
 # States of the host that have a cause of their own: the rest of its time is launching.
 STALLS = (PROFILER, GC, COMPILATION, START_UP, LAZY, ALLOCATION, SYNC, LOADING)
@@ -46,7 +46,7 @@ class CauseEdit(NamedTuple):
 def whatif_change(name: str, value: str = "on") -> CauseEdit:
     """Return the edit that `htk whatif` makes by that name."""
     option = f"--{name.replace('_', '-')} {value}"
-    return CauseEdit(name, lambda model: edit(name).apply(model, value), option)
+    return CauseEdit(name, lambda model: find_edit(name).apply(model, value), option)
 
 
 def fix_ranks(ranks: Collection[int]) -> CauseEdit:
@@ -54,7 +54,7 @@ def fix_ranks(ranks: Collection[int]) -> CauseEdit:
 
     def fixed(model: StepModel) -> StepModel:
         for rank in ranks:
-            model = edit("fix_rank").apply(model, str(rank))
+            model = find_edit("fix_rank").apply(model, str(rank))
         return model
 
     return CauseEdit("fix_rank", fixed, " ".join(f"--fix-rank {rank}" for rank in ranks))
@@ -98,7 +98,7 @@ def like_other_ranks(rank: int) -> CauseEdit:
     host, whatever that does; calls that no other rank makes take no time, and wait for nothing."""
 
     def evened(model: StepModel) -> StepModel:
-        model = edit("fix_rank").apply(model, str(rank))
+        model = find_edit("fix_rank").apply(model, str(rank))
         graph = model.graph
         edges = graph.rows_of("call", "host_gap", "handover")
         into_first = np.flatnonzero(np.isin(graph.wrap_dst, graph.call_start))
@@ -127,7 +127,7 @@ def launching_beyond_usual(model: StepModel) -> tuple[Ints, Ints, Ints, Ints]:
     usual = _usual_ns(model, edges, length)
     calls = model.graph.calls
     call = _calls_of_nodes(model)[model.graph.dst[edges]]
-    step = numbers(model.facts.tables["launch_links"]["step"], NONE)[calls.row][call]
+    step = read_numbers(model.facts.tables["launch_links"]["step"], NONE)[calls.row][call]
     steps = Groups.by_keys([calls.rank[call], step.astype(np.int64)])
     rank, step = steps.keys.T
     return rank, step, steps.sum(usual), steps.sum(length - usual)
@@ -202,9 +202,9 @@ def _idle_within(model: StepModel, edges: Ints) -> Ints:
     idle = end - start
     for number in graph.ranks:
         runs = acts.rank == number
-        busy = union(queued[runs], graph.time[graph.end[runs]])
+        busy = merge_spans(queued[runs], graph.time[graph.end[runs]])
         own = rank == number
-        idle[own] -= covered(busy, end[own]) - covered(busy, start[own])
+        idle[own] -= measure_covered(busy, end[own]) - measure_covered(busy, start[own])
     return idle
 
 
@@ -215,7 +215,7 @@ def expected_transfers(slow: pa.Table, slowdown: float) -> CauseEdit:
     def faster(model: StepModel) -> StepModel:
         ours = event_keys(model.facts.tables["kernels"])[model.facts.rows]
         chosen = (row_of(event_keys(slow), ours) != NONE) & model.is_comm
-        length = rescaled(model, chosen, 1 / slowdown)
+        length = rescale_transfers(model, chosen, 1 / slowdown)
         return model.with_lengths(chosen, length).with_uncertainty("communication", 0.1)
 
     return CauseEdit("network", faster)
@@ -257,7 +257,7 @@ def work_of_ranks(model: StepModel) -> tuple[Groups, Floats]:
 
 def compute_alone(model: StepModel) -> Floats:
     """Return what each kernel takes with no communication beside it, in ns; 0 of other work."""
-    slower = 1 + factor(model) * share(model, model.graph.time)
+    slower = 1 + compute_contention(model) * share_beside_transfers(model, model.graph.time)
     return np.where(model.is_compute, model.lengths() / slower, 0.0)
 
 
@@ -283,7 +283,7 @@ def hidden_copies() -> CauseEdit:
         length = model.lengths()
         kernels = model.facts.tables["kernels"]
         rows = model.facts.rows
-        copies = matching(kernels["activity"], "copy".__eq__)[rows]
+        copies = match_texts(kernels["activity"], "copy".__eq__)[rows]
         lanes = Groups.by_keys(acts.lane)
         busy = int(lanes.sum(np.where(copies, length, 0)).max())
         bare = model.with_lengths(copies, 0)

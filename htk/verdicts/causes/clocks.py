@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from htk.base.columns.arrow import matching, numbers, read_keys
+from htk.base.columns.arrow import match_texts, read_keys, read_numbers
 from htk.base.columns.groups import Groups
 from htk.base.core.humanize import format_value
 from htk.base.mappings import NamedTables
@@ -21,10 +21,10 @@ def describe_lower_clock(tables: CauseEvidence | NamedTables, rank: int) -> str:
     if not counters.num_rows:
         return ""
     kernels = tables["kernels"]
-    rows = np.flatnonzero(matching(kernels["kind"], "compute".__eq__))
+    rows = np.flatnonzero(match_texts(kernels["kind"], "compute".__eq__))
     ranks = Groups.by_keys([read_keys(kernels["rank"])[rows]])
     means = dict(zip(COLUMNS, SpanMeans(counters, kernels).of_groups(ranks, rows), strict=True))
-    clock = numbers(means["clock_mhz"], np.nan)
+    clock = read_numbers(means["clock_mhz"], np.nan)
     is_own = ranks.keys[:, 0] == rank
     own = clock[is_own]
     others = clock[~is_own]

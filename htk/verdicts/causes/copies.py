@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from htk.base.columns.arrow import matching, numbers
+from htk.base.columns.arrow import match_texts, read_numbers
 from htk.base.columns.types import NONE, Floats, Mask
 from htk.verdicts.causes.cause import Cause
 from htk.verdicts.causes.changes import hidden_copies, shorter_activities
@@ -23,8 +23,8 @@ _PAGEABLE = re.compile(r"pageable|\(M2D|D2M\)", re.IGNORECASE)
 
 def find_causes(recorded: CauseEvidence) -> list[Cause]:
     work = recorded.work
-    copies = matching(work.totals["activity"], "copy".__eq__)
-    size = numbers(work.totals["size_bytes"], NONE)
+    copies = match_texts(work.totals["activity"], "copy".__eq__)
+    size = read_numbers(work.totals["size_bytes"], NONE)
     small = copies & (size >= 0) & (size < _SMALL_BYTES)
     causes = []
     if work.count(small) >= _MANY:
@@ -53,8 +53,8 @@ def _small(recorded: CauseEvidence, small: Mask) -> Cause:
 def _without_small_copies(model: StepModel) -> Floats:
     kernels = model.facts.tables["kernels"]
     rows = model.facts.rows
-    size = numbers(kernels["size_bytes"], NONE)[rows]
-    copies = matching(kernels["activity"], "copy".__eq__)[rows]
+    size = read_numbers(kernels["size_bytes"], NONE)[rows]
+    copies = match_texts(kernels["activity"], "copy".__eq__)[rows]
     is_small = copies & (size >= 0) & (size < _SMALL_BYTES)
     return np.where(is_small, 0.0, model.lengths().astype(np.float64))
 
@@ -98,6 +98,6 @@ def _large(recorded: CauseEvidence, large: Mask, exposed: int) -> Cause:
 def _moved(recorded: CauseEvidence, rows: Mask) -> tuple[int, int]:
     """Return the bytes of some copies whose size is known, and the time that these take."""
     work = recorded.work
-    size = numbers(work.totals["size_bytes"], NONE)
+    size = read_numbers(work.totals["size_bytes"], NONE)
     sized = rows & (size >= 0)
     return int((size * work.calls)[sized].sum()), int(work.length[sized].sum())

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, texts
+from htk.base.columns.arrow import build_numbers, build_texts
 from htk.base.columns.groups import Groups
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
@@ -110,15 +110,15 @@ def _rows(path: StepPath, by: str) -> pa.Table:
     one_rank = np.full(len(first), by != "kind")
     rows = event[first]
     columns = [
-        texts([str(kinds[k]) for k in kind[first]]),
-        texts([str(names[k]) if by != "kind" else None for k in name[first]]),
-        number(rank[first], INT32, one_rank),
-        number(groups.count[order], INT64),
-        number(total[order], INT64),
-        number(total[order] * (100.0 / max(int(length.sum()), 1)), FLOAT64),
-        number(groups.min(begin)[order] + path.origin_ns, INT64),
-        number(groups.max(end)[order] + path.origin_ns, INT64),
-        number(rows, INT64, (rows >= 0) & (by == "piece")),
-        number(100.0 * seen[order] / np.maximum(total[order], 1), FLOAT64),
+        build_texts([str(kinds[k]) for k in kind[first]]),
+        build_texts([str(names[k]) if by != "kind" else None for k in name[first]]),
+        build_numbers(rank[first], INT32, one_rank),
+        build_numbers(groups.count[order], INT64),
+        build_numbers(total[order], INT64),
+        build_numbers(total[order] * (100.0 / max(int(length.sum()), 1)), FLOAT64),
+        build_numbers(groups.min(begin)[order] + path.origin_ns, INT64),
+        build_numbers(groups.max(end)[order] + path.origin_ns, INT64),
+        build_numbers(rows, INT64, (rows >= 0) & (by == "piece")),
+        build_numbers(100.0 * seen[order] / np.maximum(total[order], 1), FLOAT64),
     ]
     return pa.table(columns, schema=RETURNS)

@@ -2,7 +2,7 @@
 
 import json
 
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 from htk.base.columns.types import Ints
 from htk.verdicts.causes.cause import Cause
 from htk.verdicts.causes.recorded import CauseEvidence
@@ -15,8 +15,8 @@ FINDING = "GPU memory is nearly full"
 
 def find_causes(recorded: CauseEvidence) -> list[Cause]:
     memory_extents = recorded["memory_extents"]
-    reserved: Ints = numbers(memory_extents["reserved_bytes"])
-    on_gpu = numbers(memory_extents["device_type"], -1) == 1
+    reserved: Ints = read_numbers(memory_extents["reserved_bytes"])
+    on_gpu = read_numbers(memory_extents["device_type"], -1) == 1
     limits = [_limit(text) for text in recorded["ranks"]["device_properties"].to_pylist() if text]
     if not on_gpu.any() or not limits or not min(limits):
         return []

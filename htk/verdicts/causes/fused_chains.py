@@ -16,7 +16,7 @@ from htk.base.names.fused import fused_implementation
 from htk.quantities.measures.fusible import Chains, Key, find_chains
 from htk.verdicts.causes.changes import CauseEdit
 from htk.verdicts.causes.replayed import Z90
-from htk.whatif.host_cost import unlaunched
+from htk.whatif.host_cost import remove_launches
 from htk.whatif.step_model import StepModel
 
 
@@ -136,7 +136,7 @@ def without_chains(fused: Mapping[Key, FusedTime]) -> CauseEdit:
         wanted = take_or(np.array(length), take_or(places.key, model.facts.rows), np.nan)
         is_chosen = ~np.isnan(wanted)
         is_first = is_chosen & take_or(places.is_first, model.facts.rows, False)
-        changed = unlaunched(model.with_lengths(is_first, wanted), is_chosen & ~is_first)
+        changed = remove_launches(model.with_lengths(is_first, wanted), is_chosen & ~is_first)
         return changed.with_uncertainty("compute", unsure / max(won, 1.0))
 
     return CauseEdit("replace", edited)

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.base.columns.groups import Groups
-from htk.base.columns.intervals import Spans, covered, intersect, union
+from htk.base.columns.intervals import Spans, intersect_spans, measure_covered, merge_spans
 from htk.base.columns.types import NONE, Ints
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
@@ -17,7 +17,7 @@ from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
 from htk.traces.trace.trace import Trace
 from htk.verdicts.causes.changes import CauseEdit
 from htk.verdicts.causes.replayed import ReplayedRecording
-from htk.whatif.edits.overlap import hide
+from htk.whatif.edits.overlap import hide_transfers
 from htk.whatif.hideable import HideableTransfers, Payload, find_hideable
 from htk.whatif.step_model import StepModel
 
@@ -130,8 +130,8 @@ def _independent(
     devices = model.graph.activities.device[calls]
     for device in np.unique(devices).tolist():  # a few
         own = calls[devices == device]
-        windows = union(transfers.window.start[own], transfers.window.end[own])
-        yield device, intersect(windows, transfers.free[device])
+        windows = merge_spans(transfers.window.start[own], transfers.window.end[own])
+        yield device, intersect_spans(windows, transfers.free[device])
 
 
 def _operators(model: StepModel, time: Ints, beside: Iterable[tuple[int, Spans]]) -> str:
@@ -140,7 +140,9 @@ def _operators(model: StepModel, time: Ints, beside: Iterable[tuple[int, Spans]]
     lengths: Counter[str] = Counter()
     for device, spans in beside:
         own = np.flatnonzero((graph.activities.device == device) & model.is_compute)
-        inside = covered(spans, time[graph.end[own]]) - covered(spans, time[graph.start[own]])
+        inside = measure_covered(spans, time[graph.end[own]]) - measure_covered(
+            spans, time[graph.start[own]]
+        )
         for operator, ns in zip(model.facts.op.rows(own), inside.tolist(), strict=True):
             lengths[operator or "unknown"] += ns
     return ", ".join(name for name, ns in lengths.most_common(_NAMED) if ns)
@@ -149,5 +151,5 @@ def _operators(model: StepModel, time: Ints, beside: Iterable[tuple[int, Spans]]
 def _gain(replayed: ReplayedRecording, hidden: Ints) -> Fields:
     if replayed.is_refused:
         return {}
-    gain = replayed.gain((CauseEdit("overlap", lambda model: hide(model, hidden)),))
+    gain = replayed.gain((CauseEdit("overlap", lambda model: hide_transfers(model, hidden)),))
     return {} if gain is None else gain.columns

@@ -10,13 +10,13 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, read_keys, read_lengths, read_times, truths
+from htk.base.columns.arrow import codes_of, read_booleans, read_keys, read_lengths, read_times
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Ints
 from htk.base.core.humanize import format_duration
 from htk.base.names.phases import DATALOADER
-from htk.quantities.measures.blame import blame
+from htk.quantities.measures.blame import blame_ranks
 from htk.quantities.measures.call_tree import CallTree
 from htk.quantities.measures.collective_calls import CollectiveCalls
 from htk.quantities.measures.host_time import (
@@ -29,7 +29,7 @@ from htk.quantities.measures.host_time import (
 )
 from htk.quantities.measures.passes import phase_codes
 from htk.quantities.measures.python_time import PythonTime
-from htk.verdicts.causes.cause import Cause, Example, costliest, longest
+from htk.verdicts.causes.cause import Cause, Example, find_costliest, find_longest
 from htk.verdicts.causes.exposed_communication import tell_undetermined
 from htk.verdicts.causes.recorded import CauseEvidence
 
@@ -104,7 +104,7 @@ def _waiting(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
             shown = f"in {share:.0f} % of the time collectives run, and no operator"
             yield tell_undetermined(recorded["ranks"], shown, unknown)
         return
-    blames = blame(calls, recorded.later("own_times"))
+    blames = blame_ranks(calls, recorded.later("own_times"))
     waited = int(calls.waits.wait[matched].sum())
     by_rank = Groups.by_keys(calls.rows.rank)
     cost = by_rank.sum(blames.cost)
@@ -112,7 +112,7 @@ def _waiting(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
         return
     worst = int(by_rank.keys[cost.argmax(), 0])
     of_worst = matched & (calls.rows.rank == worst)
-    fair = ~truths(calls.matches["before_window"]) & of_worst
+    fair = ~read_booleans(calls.matches["before_window"]) & of_worst
     last = int((fair & (calls.waits.last_rank == worst)).sum())
     rows = np.flatnonzero(of_worst & (blames.cost > 0))
     yield Cause(
@@ -123,19 +123,19 @@ def _waiting(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
         waited,
         "stragglers",
         _names_of(calls.table["raw_name"], rows, blames.cost[rows]),
-        longest(calls.rows.rank[rows], calls.rows.start[rows], calls.rows.end[rows]),
+        find_longest(calls.rows.rank[rows], calls.rows.start[rows], calls.rows.end[rows]),
     )
 
 
 def _names_of(column: pa.ChunkedArray, rows: Ints, cost: Ints) -> list[str]:
     """Return the names that bear most of what some rows cost."""
     codes, names = codes_of(column)
-    return costliest(names.to_pylist(), codes[rows].astype(np.int64), cost)
+    return find_costliest(names.to_pylist(), codes[rows].astype(np.int64), cost)
 
 
 def _longest_of(spans: pa.Table, rows: Ints) -> Example | None:
     """Return the longest of some rows."""
-    return longest(read_keys(spans["rank"])[rows], *read_times(spans, rows))
+    return find_longest(read_keys(spans["rank"])[rows], *read_times(spans, rows))
 
 
 def _function(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
@@ -148,7 +148,7 @@ def _function(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
         recorded["op_callers"],
     )
     own = python.functions.sum(python.own)
-    for k in ordered(-own).tolist():  # the first that does work of its own
+    for k in order_by(-own).tolist():  # the first that does work of its own
         name = python.names[int(python.functions.keys[k, 0])]
         share = 100.0 * int(own[k]) / spent.window_ns
         if share < _FUNCTION_PCT:
@@ -185,7 +185,7 @@ def _unnamed(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
 
 def _operator(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
     """The operator that most of the operators' own time goes into."""
-    selected = truths(recorded["op_links"]["selected"])
+    selected = read_booleans(recorded["op_links"]["selected"])
     own = np.where(selected, CallTree.of(recorded["cpu_ops"], recorded["op_links"]).self_time, 0)
     codes, names = codes_of(recorded["cpu_ops"]["name"])
     total = np.zeros(len(names), np.int64)

@@ -2,11 +2,17 @@
 
 import numpy as np
 
-from htk.base.columns.arrow import numbers, truths
+from htk.base.columns.arrow import read_booleans, read_numbers
 from htk.base.columns.types import NONE, Ints
-from htk.base.core.humanize import pluralize
+from htk.base.core.humanize import pluralize_count
 from htk.quantities.derived.idle import CAUSES
-from htk.verdicts.causes.cause import Cause, bearing_most, costliest, longest, mostly
+from htk.verdicts.causes.cause import (
+    Cause,
+    bearing_most,
+    describe_majority,
+    find_costliest,
+    find_longest,
+)
 from htk.verdicts.causes.changes import CauseEdit
 from htk.verdicts.causes.recorded import CauseEvidence
 
@@ -30,7 +36,7 @@ def idle_cause(
     if not rows.any():
         return []
     names = np.where(idle.blocks[rows] & (not of_calls), NONE, idle.name[rows])
-    events = costliest(idle.names, names, cost[rows])
+    events = find_costliest(idle.names, names, cost[rows])
     meanwhile = f"; meanwhile {', '.join(events)}" if events else ""
     start = idle.longest_start[rows]
     if change is not None and change.option and not of_each_step:
@@ -43,7 +49,7 @@ def idle_cause(
         int(cost.sum()),
         analysis,
         events,
-        longest(idle.rank[rows], start, start + idle.longest_ns[rows]),
+        find_longest(idle.rank[rows], start, start + idle.longest_ns[rows]),
         change=change,
         is_lost=True,
         is_bound=is_bound,
@@ -59,7 +65,9 @@ def _of_its_step(recorded: CauseEvidence, cost: Ints, change: CauseEdit) -> Caus
     if bearing is None:
         return change
     windows = recorded["step_windows"]
-    whole_steps = np.unique(numbers(windows["step"], NONE)[truths(windows["complete"])]).tolist()
+    whole_steps = np.unique(
+        read_numbers(windows["step"], NONE)[read_booleans(windows["complete"])]
+    ).tolist()
     step, _ = bearing
     if step not in whole_steps:
         return change._replace(option="")
@@ -75,8 +83,8 @@ def idle_in_words(recorded: CauseEvidence, cost: Ints) -> str:
     parts = []
     for k in np.unique(idle.cause[rows]).tolist():  # of a dozen causes
         of_cause = rows & (idle.cause == k)
-        gaps = pluralize(int(idle.pieces[of_cause].sum()), "gap")
+        gaps = pluralize_count(int(idle.pieces[of_cause].sum()), "gap")
         parts.append(f"{CAUSES[k]} {recorded.spent(int(cost[of_cause].sum()))} in {gaps}")
-    where = mostly(idle.rank[rows], cost[rows], "on rank", idle.rank)
-    where += mostly(idle.step[rows], cost[rows], "in step", idle.step)
+    where = describe_majority(idle.rank[rows], cost[rows], "on rank", idle.rank)
+    where += describe_majority(idle.step[rows], cost[rows], "in step", idle.step)
     return f"{', '.join(parts)}{where}"

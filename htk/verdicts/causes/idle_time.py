@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, read_keys, truths
+from htk.base.columns.arrow import codes_of, read_booleans, read_keys
 from htk.base.columns.types import Ints, Mask
 from htk.quantities.derived.idle import CAUSES
 from htk.quantities.derived.idle_totals import cause_numbers
@@ -42,11 +42,11 @@ class Idle:
         return cls(
             **{column: read_keys(idle_costs[column]) for column in ints},
             cause=cause_numbers(idle_costs["cause"]),
-            is_long=truths(idle_costs["long"]),
+            is_long=read_booleans(idle_costs["long"]),
             name=name.astype(np.int64),
             names=names.to_pylist(),
-            blocks=truths(idle_costs["blocking"]),
-            frees=truths(idle_costs["frees"]),
+            blocks=read_booleans(idle_costs["blocking"]),
+            frees=read_booleans(idle_costs["frees"]),
             length=read_keys(idle_costs["idle_ns"]),
             blocked=read_keys(idle_costs["blocked_ns"]),
             longest_start=read_keys(idle_costs["longest_start_ns"]),

@@ -6,9 +6,9 @@ from typing import Annotated, TypeGuard
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, texts
+from htk.base.columns.arrow import build_numbers, build_texts
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, Mask, take_or
 from htk.base.core.analysis import analysis, with_coverage
 from htk.base.core.chart import Bar
@@ -20,7 +20,7 @@ from htk.physics.kernel_time import BASES, FORMULA
 from htk.physics.measured_costs import MEASURED_FAMILIES, MeasuredCosts, measure_costs
 from htk.physics.op_costs import CostOrReason
 from htk.physics.op_costs.call import Cost
-from htk.quantities.measures.breakdown import percent
+from htk.quantities.measures.breakdown import build_percent
 from htk.quantities.measures.kernels_by import NamingTables, SourceDepth, tell_apart
 from htk.quantities.measures.op_work import OperatorWork, WorkTables
 from htk.traces.trace.trace import Trace
@@ -99,7 +99,7 @@ def kernel_gap(
     total = int(work.length.sum())
     labels = [names[code] for code in groups.keys[:, 0].tolist()] if names else None
     answer = _table(labels, groups, kind, call_ns, measured, called, work.costs, total)
-    order = ordered(-answer["gap_ns"].to_numpy())
+    order = order_by(-answer["gap_ns"].to_numpy())
     chosen = order[:n] if n else order
     shown = answer.take(pa.array(chosen))
     replay: Fields = {}
@@ -166,21 +166,21 @@ def _table(
     bases: list[str | None] = [BASES[int(measured.nearness[k])] for k in kinds]
     return pa.table(
         {
-            "name": called["name"] if labels is None else texts(labels),
+            "name": called["name"] if labels is None else build_texts(labels),
             "family": _families(groups, kind, costs),
             "shapes": called["input_dims"] if by_shape else nothing,
             "types": called["input_types"] if by_shape else nothing,
-            "count": number(groups.count, INT64),
-            "device_ns": number(time, INT64),
-            "device_time_pct": percent(time, np.full(count, total)),
-            "typical_ns": number(typical, INT64),
-            "typical_lo90_ns": number(low, INT64),
-            "typical_hi90_ns": number(high, INT64),
-            "best_ns": number(best, INT64),
-            "gap_ns": number(time - typical, INT64),
-            "gap_to_best_ns": number(time - best, INT64),
+            "count": build_numbers(groups.count, INT64),
+            "device_ns": build_numbers(time, INT64),
+            "device_time_pct": build_percent(time, np.full(count, total)),
+            "typical_ns": build_numbers(typical, INT64),
+            "typical_lo90_ns": build_numbers(low, INT64),
+            "typical_hi90_ns": build_numbers(high, INT64),
+            "best_ns": build_numbers(best, INT64),
+            "gap_ns": build_numbers(time - typical, INT64),
+            "gap_to_best_ns": build_numbers(time - best, INT64),
             "of_typical_pct": 100 * time / np.maximum(typical, 1.0),
-            "basis": texts(bases or [None] * count),
+            "basis": build_texts(bases or [None] * count),
             **{name: pa.nulls(count, INT64) for name in RETURNS.names if "step_gain" in name},
         },
         schema=RETURNS,
@@ -193,7 +193,7 @@ def _families(groups: Groups, kind: Ints, costs: list[CostOrReason]) -> pa.Array
     of_call = np.array(families, np.int64)[kind]
     lowest = groups.min(of_call)
     highest = groups.max(of_call)
-    return texts(
+    return build_texts(
         [
             MEASURED_FAMILIES[low] if low == high else None
             for low, high in zip(lowest.tolist(), highest.tolist(), strict=True)

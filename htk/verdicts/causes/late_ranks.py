@@ -6,8 +6,8 @@ import numpy as np
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE
 from htk.quantities.derived.own_time import KINDS
-from htk.quantities.measures.blame import blame
-from htk.verdicts.causes.cause import Cause, mostly
+from htk.quantities.measures.blame import blame_ranks
+from htk.verdicts.causes.cause import Cause, describe_majority
 from htk.verdicts.causes.exposed_communication import costliest_call, waits_in_collectives
 from htk.verdicts.causes.recorded import CauseEvidence
 
@@ -20,7 +20,7 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
     if recorded.replayed is not None or not total:
         return []
     calls = recorded.calls
-    blames = blame(calls, recorded.later("own_times"))
+    blames = blame_ranks(calls, recorded.later("own_times"))
     matched = np.flatnonzero(calls.match != NONE)
     members = Groups.by_keys(calls.match[matched])
     of_match = np.zeros(len(waited), np.int64)
@@ -35,7 +35,7 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
     cause = Cause(
         FINDING,
         f"{share:.0f} % of exposed communication is waiting"
-        f"{mostly(rank, cost, 'for rank', calls.rows.rank)}{what}",
+        f"{describe_majority(rank, cost, 'for rank', calls.rows.rank)}{what}",
         "balance the work (tokens, images, pipeline stages) and look at the late rank's host",
         total,
         "stragglers",

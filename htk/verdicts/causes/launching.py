@@ -4,7 +4,7 @@ launching cheaper."""
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, numbers
+from htk.base.columns.arrow import codes_of, match_texts, read_numbers
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE
 from htk.verdicts.causes.cause import Cause
@@ -66,8 +66,8 @@ def _gains_as_much(
 def _all_in_graphs(launch_totals: pa.Table) -> bool:
     """Return whether graphs are launched, and no kernel outside of them."""
     names = launch_totals["name"]
-    in_graphs = matching(names, lambda n: "GraphLaunch" in n)
-    alone = matching(names, lambda n: "LaunchKernel" in n or "LaunchCooperative" in n)
+    in_graphs = match_texts(names, lambda n: "GraphLaunch" in n)
+    alone = match_texts(names, lambda n: "LaunchKernel" in n or "LaunchCooperative" in n)
     return bool(in_graphs.any() and not alone.any())
 
 
@@ -80,10 +80,10 @@ def launch_advice(recorded: CauseEvidence) -> str:
         return "larger programs under one jit, lax.scan over steps; fewer transfers to the host"
     if not recorded.program.is_torch:
         return "fewer and larger kernels; launch from several threads or ahead of time"
-    hip = matching(launch_totals["name"], lambda n: n.startswith("hip")).any()
+    hip = match_texts(launch_totals["name"], lambda n: n.startswith("hip")).any()
     graphs = "HIP graphs" if hip else "CUDA graphs"
     compiled = recorded.program.is_compiled
-    replayed = matching(launch_totals["name"], lambda n: "GraphLaunch" in n).any()
+    replayed = match_texts(launch_totals["name"], lambda n: "GraphLaunch" in n).any()
     changed = changing_shapes(op_totals)
     first = [] if compiled else ["torch.compile"]
     if replayed:
@@ -108,12 +108,12 @@ def changing_shapes(op_totals: pa.Table) -> float | None:
     """Return the share of operator calls whose shapes do not come as often in every step of their
     rank; None: shapes or several steps are not recorded."""
     dims, _ = codes_of(op_totals["input_dims"])
-    step = numbers(op_totals["step"], NONE)
+    step = read_numbers(op_totals["step"], NONE)
     rows = np.flatnonzero((dims >= 0) & (step >= 0))
     name, _ = codes_of(op_totals["name"])
-    rank = numbers(op_totals["rank"], 0)
-    cycle = numbers(op_totals["cycle"], 0)
-    calls_of = numbers(op_totals["count"], 0)
+    rank = read_numbers(op_totals["rank"], 0)
+    cycle = read_numbers(op_totals["cycle"], 0)
+    calls_of = read_numbers(op_totals["count"], 0)
     cycle_and_step = np.column_stack([cycle, step])[rows].astype(np.int64)
     columns = [column[rows].astype(np.int64) for column in (rank, name, dims)]
     columns.append(Groups.by_keys(cycle_and_step).group_ids)

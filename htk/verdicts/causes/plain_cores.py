@@ -3,7 +3,7 @@
 import numpy as np
 
 from htk.base.columns.types import Floats
-from htk.base.core.humanize import pluralize
+from htk.base.core.humanize import pluralize_count
 from htk.base.names.kinds import kind_of
 from htk.verdicts.causes.cause import Cause
 from htk.verdicts.causes.changes import shorter_activities
@@ -24,7 +24,8 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
         rows,
         work.take(rows, _GAIN),
         FINDING,
-        f"{pluralize(work.count(rows), 'kernel')}, {recorded.spent(int(work.length[rows].sum()))}",
+        f"{pluralize_count(work.count(rows), 'kernel')}, "
+        f"{recorded.spent(int(work.length[rows].sum()))}",
         f"{advice}; sizes that are multiples of 8",
         "kernel_families",
         shorter_activities("precision", _on_tensor_cores),

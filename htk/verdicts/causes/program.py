@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching
+from htk.base.columns.arrow import match_texts
 
 _TORCH_OPERATOR = re.compile(r"^(aten|autograd|torch|c10d|prims|nccl)::?|^ProfilerStep#")
 _TORCH_KERNEL = re.compile(r"\bat::native\b|\bat_cuda_detail\b|\bc10::|^triton_")
@@ -38,13 +38,13 @@ class RecordedProgram:
         """Return what names of operators, kernels, calls, devices and formats tell."""
         formats = ranks["format"].to_pylist()
         devices = " ".join(filter(None, [*ranks["device_name"].to_pylist(), *formats]))
-        calls = matching(launch_totals["name"], lambda n: bool(_CALL_OF_A_GPU.match(n)))
+        calls = match_texts(launch_totals["name"], lambda n: bool(_CALL_OF_A_GPU.match(n)))
         is_on_gpu = bool(calls.any()) or not (len(calls) or _OTHERS.search(devices))
-        operators = matching(op_totals["name"], lambda n: bool(_TORCH_OPERATOR.search(n)))
-        kernels = matching(kernel_totals["name"], lambda n: bool(_TORCH_KERNEL.search(n)))
+        operators = match_texts(op_totals["name"], lambda n: bool(_TORCH_OPERATOR.search(n)))
+        kernels = match_texts(kernel_totals["name"], lambda n: bool(_TORCH_KERNEL.search(n)))
         is_jax = "xplane" in formats
         is_torch = bool(operators.any() or kernels.any()) and is_on_gpu and not is_jax
-        compiled = matching(op_totals["name"], lambda n: bool(_COMPILED.search(n)))
+        compiled = match_texts(op_totals["name"], lambda n: bool(_COMPILED.search(n)))
         return cls(is_torch, is_jax, bool(compiled.any()), is_on_gpu)
 
     def advise(self, torch: str, otherwise: str) -> str:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
 from htk.base.errors import MissingTable
@@ -105,7 +105,7 @@ def recommendations(
     marks = [] if recording is None else recording.tables["server_marks"]["name"].to_pylist()
     if capture := describe_lone_capture(marks):
         return with_coverage(RETURNS.empty_table(), cannot_be_told=capture)
-    window = int(numbers(time_breakdown["total_ns"]).sum())
+    window = int(read_numbers(time_breakdown["total_ns"]).sum())
     if recording is not None and marks_iterations(recording):
         return _of_server(recording, min_pct, window // max(time_breakdown.num_rows, 1))
     tables = {name: arguments[name] for name in recommendations.reads}

@@ -1,6 +1,6 @@
 """Activations are recomputed: forward work runs a second time in the backward pass."""
 
-from htk.base.columns.arrow import truths
+from htk.base.columns.arrow import read_booleans
 from htk.verdicts.causes.cause import Cause
 from htk.verdicts.causes.changes import whatif_change
 from htk.verdicts.causes.recorded import CauseEvidence
@@ -10,7 +10,7 @@ FINDING = "activations are recomputed"
 
 def find_causes(recorded: CauseEvidence) -> list[Cause]:
     work = recorded.work
-    again = truths(work.totals["recomputed"])
+    again = read_booleans(work.totals["recomputed"])
     recorded_ns = work.take(again, 1.0)
     if not recorded_ns:
         return []

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from htk.base.columns.arrow import numbers, read_lengths, truths
+from htk.base.columns.arrow import read_booleans, read_lengths, read_numbers
 from htk.base.core.analysis import Later
 from htk.base.core.humanize import format_duration
 from htk.physics.detected import Device, common_device
@@ -44,14 +44,14 @@ class CauseEvidence:
 
     def total_ns(self, column: str) -> int:
         """Return the sum of a column of the breakdown of time."""
-        return int(numbers(self["time_breakdown"][column]).sum())
+        return int(read_numbers(self["time_breakdown"][column]).sum())
 
     @cached_property
     def steps(self) -> float:
         """How many steps of mean length the window of a GPU holds; 1 where none are marked."""
         windows = self["step_windows"]
         length = read_lengths(windows)
-        complete = length[truths(windows["complete"])]
+        complete = length[read_booleans(windows["complete"])]
         return (
             self.window_ns / self.gpus / max(float(complete.mean()), 1.0) if len(complete) else 1.0
         )

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from htk.analyses.time.change_points import StepSeries, find_shifts, step_series
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 from htk.base.columns.types import NONE, Floats
-from htk.base.core.humanize import format_duration, format_int_ranges, pluralize
+from htk.base.core.humanize import format_duration, format_int_ranges, pluralize_count
 from htk.base.errors import MissingTable
 from htk.verdicts.causes.cause import Cause
 from htk.verdicts.causes.changes import CauseEdit, shorter_activities
@@ -101,7 +101,7 @@ def _in_words(changes: list[_KernelChange], every: int) -> str:
     everywhere = len(worst.ratios) == every > 1
     where = "all ranks" if everywhere else f"rank {format_int_ranges(list(worst.ratios))}"
     cycle = f" of cycle {worst.cycle}" if worst.cycle else ""
-    more = f"; {pluralize(others, 'other kernel')} too" if others else ""
+    more = f"; {pluralize_count(others, 'other kernel')} too" if others else ""
     return (
         f"it takes {worst.after_ns / worst.before_ns:.2f}x as long from step {worst.step}{cycle} "
         f"on ({format_duration(worst.before_ns)} → {format_duration(worst.after_ns)} a step) on "
@@ -116,7 +116,7 @@ def _as_before(changes: list[_KernelChange]) -> CauseEdit:
         acts = model.graph.activities
         length = model.lengths().astype(np.float64)
         links = model.facts.tables["kernel_links"]
-        step = numbers(links["step"], NONE)[model.facts.rows]
+        step = read_numbers(links["step"], NONE)[model.facts.rows]
         for change in changes:
             name = acts.names.index(change.name) if change.name in acts.names else NONE
             slow = (acts.name == name) & (step >= change.step)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from htk.base.columns.arrow import numbers, read_times, truths
+from htk.base.columns.arrow import read_booleans, read_numbers, read_times
 from htk.base.columns.groups import Groups, row_of
 from htk.base.columns.types import NONE, Ints, take_or
 from htk.base.core.humanize import format_int_ranges
@@ -23,21 +23,21 @@ from htk.base.errors import HtkError, MissingTable, UsageError
 from htk.base.mappings import Fields, NamedTables
 from htk.quantities.graph.build import Graph, StepEvents, build_of, step_events, steps_at_hand
 from htk.quantities.graph.exposed import BusyDevices
-from htk.quantities.graph.fidelity import gate
+from htk.quantities.graph.fidelity import test_replay
 from htk.quantities.graph.gate import Gate
 from htk.quantities.graph.nodes import Steps, activities_of, calls_of
-from htk.quantities.graph.replay import Replay, periods_beside, replay
+from htk.quantities.graph.replay import Replay, periods_beside, replay_graph
 from htk.quantities.graph.shared_tables import SharedTables
 from htk.quantities.graph.unexplained import keep_unexplained
 from htk.traces.trace.trace import Trace
 from htk.verdicts.causes.changes import CauseEdit
 from htk.whatif.bound_by import SLOWER_HOST, slow_host_down
-from htk.whatif.contention import settled
-from htk.whatif.edit_uncertainty import accumulated
-from htk.whatif.left_out_ranks import follow
-from htk.whatif.missing_ranks import late, prompt
+from htk.whatif.contention import settle_contention
+from htk.whatif.edit_uncertainty import accumulate_uncertainty
+from htk.whatif.left_out_ranks import follow_left_out
+from htk.whatif.missing_ranks import add_unrecorded_waits, drop_unrecorded_waits
 from htk.whatif.recorded_step import Baseline
-from htk.whatif.representatives import representatives
+from htk.whatif.representatives import choose_representatives
 from htk.whatif.step_model import StepModel, step_model
 from htk.whatif.uncertainty import PROFILER
 from htk.whatif.unrecorded_waits import without_unrecorded_waits
@@ -88,12 +88,12 @@ class ReplayedRecording:
         tables = SharedTables(tables)
         steps = _begun(tables, steps_at_hand(tables))
         graph, events, chosen = _build(tables, steps)
-        replayed = replay(graph)
-        judged = gate(tables, graph, replayed)
+        replayed = replay_graph(graph)
+        judged = test_replay(tables, graph, replayed)
         if not judged.replays:
             graph = keep_unexplained(graph)
-            replayed = replay(graph)
-            judged = gate(tables, graph, replayed)
+            replayed = replay_graph(graph)
+            judged = test_replay(tables, graph, replayed)
         start = Baseline(tables, step_model(tables, graph), replayed, judged)
         of_steps = f"steps {format_int_ranges(chosen)}" if chosen else ""
         about = "; ".join(filter(None, (of_ranks, of_steps)))
@@ -137,10 +137,10 @@ class ReplayedRecording:
 
     def _replayed(self, changes: tuple[CauseEdit, ...]) -> "_Outcome":
         start = self.start
-        edited = late(self._edited(changes), start.model, start.waits)
+        edited = add_unrecorded_waits(self._edited(changes), start.model, start.waits)
         if start.left_out is not None:
-            edited = follow(edited, start.model)
-        edited, replayed = settled(edited, start.contention, start.concurrent_share)
+            edited = follow_left_out(edited, start.model)
+        edited, replayed = settle_contention(edited, start.contention, start.concurrent_share)
         window = self._window_ns(edited, replayed) + sum(edited.added.values())
         return _Outcome(edited, replayed, window)
 
@@ -152,12 +152,12 @@ class ReplayedRecording:
     def _edited(self, changes: tuple[CauseEdit, ...]) -> StepModel:
         """Return the model after some edits, each made once for all that begin with the same."""
         if not changes:
-            return prompt(self.start.model, self.start.waits)
+            return drop_unrecorded_waits(self.start.model, self.start.waits)
         if changes not in self.models:
             before = self._edited(changes[:-1])
             last = changes[-1]
             edited = last.apply(before.fresh())
-            self.models[changes] = accumulated(before, edited, last.name, 0.0)
+            self.models[changes] = accumulate_uncertainty(before, edited, last.name, 0.0)
         return self.models[changes]
 
     def saved_ns(
@@ -192,7 +192,7 @@ class ReplayedRecording:
         if changes not in self.host_ns:
             edited = self.without(changes)
             model = edited.model
-            slower = replay(model.graph, *slow_host_down(model))
+            slower = replay_graph(model.graph, *slow_host_down(model))
             window = edited.window_ns - sum(model.added.values())
             longer = self._window_ns(model, slower) - window
             self.host_ns[changes] = float(np.clip(longer / SLOWER_HOST, 0, window)) / self.steps
@@ -247,7 +247,7 @@ def _recorded_window_ns(model: StepModel, time: Ints, before: Ints) -> float:
 
 def _rows_before(tables: NamedTables, events: StepEvents, first: int) -> Ints:
     """Return which activities are of a step before the first that counts."""
-    step = numbers(tables["kernel_links"]["step"], NONE)[events.activities.row]
+    step = read_numbers(tables["kernel_links"]["step"], NONE)[events.activities.row]
     return np.flatnonzero((step != NONE) & (step < first))
 
 
@@ -257,7 +257,7 @@ def _begun(tables: NamedTables, steps: Steps) -> Steps:
     windows = tables["step_windows"]
     start, end = read_times(windows)
     is_late = _replayed_from(tables) - start > _MUCH_CARRIED * (end - start)
-    late = {*numbers(windows["step"], NONE)[is_late].tolist()}
+    late = {*read_numbers(windows["step"], NONE)[is_late].tolist()}
     begun = [number for number in steps.numbers if number not in late]
     return replace(steps, numbers=begun or steps.numbers)
 
@@ -265,10 +265,10 @@ def _begun(tables: NamedTables, steps: Steps) -> Steps:
 def _replayed_from(tables: NamedTables) -> Ints:
     """Return, of each step's window, when the first launched activity of its rank begins."""
     kernels = tables["kernels"]
-    launched = numbers(tables["kernel_links"]["launch_row"], NONE) != NONE
-    ranks = Groups.by_keys(numbers(kernels["rank"], NONE)[launched])
-    first = ranks.min(numbers(kernels["start_ns"])[launched])
-    rank = numbers(tables["step_windows"]["rank"], NONE)
+    launched = read_numbers(tables["kernel_links"]["launch_row"], NONE) != NONE
+    ranks = Groups.by_keys(read_numbers(kernels["rank"], NONE)[launched])
+    first = ranks.min(read_numbers(kernels["start_ns"])[launched])
+    rank = read_numbers(tables["step_windows"]["rank"], NONE)
     return take_or(first, row_of(ranks.keys, rank[:, None]), np.iinfo(np.int64).min)
 
 
@@ -277,14 +277,16 @@ def _mean_step_ns(tables: NamedTables, steps: list[int]) -> float:
     windows = tables["step_windows"]
     start, end = read_times(windows)
     length = end - np.maximum(start, _replayed_from(tables))
-    counted = truths(windows["complete"]) & np.isin(numbers(windows["step"], NONE), steps)
+    counted = read_booleans(windows["complete"]) & np.isin(
+        read_numbers(windows["step"], NONE), steps
+    )
     return float(length[counted].mean()) if counted.any() else 0.0
 
 
 def _ranks_to_replay(trace: Trace) -> tuple[NamedTables, str]:
     if len(trace.ranks) <= MOST_RANKS:
         return trace.tables, ""
-    chosen = representatives(trace)
+    chosen = choose_representatives(trace)
     return chosen.tables, str(chosen)
 
 
@@ -292,7 +294,7 @@ def _build(tables: NamedTables, steps: Steps) -> tuple[Graph, StepEvents, list[i
     """Return the graph of the step, where it was recorded alone, as what-ifs do; else of all."""
     if not tables["kernels"].num_rows:
         raise MissingTable("no GPU work")
-    origin = int(numbers(tables["kernels"]["start_ns"]).min())
+    origin = int(read_numbers(tables["kernels"]["start_ns"]).min())
     if len(steps.numbers) == 1:
         events = step_events(tables, steps, steps.numbers[0], origin)
         if _can_be_replayed(events):
@@ -320,7 +322,7 @@ def _events_to_replay(
     count = len(steps.numbers)
     windows = tables["step_windows"]
     first = min(steps.numbers, default=0)
-    is_whole = truths(windows["complete"]) | (numbers(windows["step"], NONE) < first)
+    is_whole = read_booleans(windows["complete"]) | (read_numbers(windows["step"], NONE) < first)
     has_room = many <= MOST_ACTIVITIES and bool(is_whole.all())
     if has_room or count < 2:
         return step_events(tables, steps, None, origin), []

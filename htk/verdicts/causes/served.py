@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from htk.base.columns.arrow import matching, truths
+from htk.base.columns.arrow import match_texts, read_booleans
 from htk.base.columns.nesting import FILE
 from htk.base.columns.types import Ints
 from htk.base.core.humanize import format_duration
@@ -11,9 +11,9 @@ from htk.base.mappings import Fields
 from htk.base.names.server_ranges import is_server_range
 from htk.traces.trace.trace import Trace
 from htk.whatif.answer import Answer
-from htk.whatif.baseline import baseline
+from htk.whatif.baseline import build_baseline
 from htk.whatif.served_iteration import ServedIteration
-from htk.whatif.sweep import recommended
+from htk.whatif.sweep import recommend_edits
 
 _MOST_ACTIVITIES = 300_000  # of a recording that is replayed
 _ASSUMED = "acceptance"  # of an edit: what nobody measured
@@ -70,7 +70,7 @@ _REMEDIES = {
 def marks_iterations(trace: Trace) -> bool:
     """Return whether a server put ranges round its iterations."""
     marks = trace.tables["server_marks"]
-    iterations = matching(marks["name"], is_server_range) & ~truths(marks["on_gpu"])
+    iterations = match_texts(marks["name"], is_server_range) & ~read_booleans(marks["on_gpu"])
     return FILE not in marks.column_names and bool(iterations.any())
 
 
@@ -83,8 +83,8 @@ def find_served_causes(trace: Trace, min_pct: float) -> tuple[list[Fields], str]
     if count > _MOST_ACTIVITIES:
         return [], f"what would gain is not tried for {count:,} activities: choose some with --from"
     try:
-        start = baseline(trace.tables)
-        answers = recommended(start)
+        start = build_baseline(trace.tables)
+        answers = recommend_edits(start)
     except HtkError as error:
         return [], f"what would gain cannot be told: {error}"
     if start.refused or start.served is None:

@@ -3,9 +3,9 @@ time is promised."""
 
 import re
 
-from htk.base.columns.arrow import matching
-from htk.base.core.humanize import pluralize, shorten
-from htk.verdicts.causes.cause import Cause, costliest
+from htk.base.columns.arrow import match_texts
+from htk.base.core.humanize import pluralize_count, shorten_text
+from htk.verdicts.causes.cause import Cause, find_costliest
 from htk.verdicts.causes.recorded import CauseEvidence
 
 FINDING = "matrix products in 16 bit on a GPU with FP8"
@@ -19,16 +19,17 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
     device = recorded.device
     if device is None or not device.has("fp8"):
         return []
-    rows = work.of_families("gemm") & matching(work.totals["name"], _is_sixteen_bit)
+    rows = work.of_families("gemm") & match_texts(work.totals["name"], _is_sixteen_bit)
     length = work.length
     if not rows.any() or length[rows].sum() < _LEAST * length[work.compute].sum():
         return []
-    names = costliest(work.names, work.name, length * rows)
+    names = find_costliest(work.names, work.name, length * rows)
     ways = recorded.program.advise(" (torchao.float8, TransformerEngine)", "")
     cause = Cause(
         FINDING,
-        f"{pluralize(work.count(rows), 'kernel')}, {recorded.spent(int(length[rows].sum()))}, at "
-        f"most half of it: {', '.join(map(shorten, names))}",
+        f"{pluralize_count(work.count(rows), 'kernel')}, "
+        f"{recorded.spent(int(length[rows].sum()))}, at "
+        f"most half of it: {', '.join(map(shorten_text, names))}",
         f"where accuracy allows: FP8 for large linear layers{ways}, checked against a run in bf16",
         None,
         "kernel_families",

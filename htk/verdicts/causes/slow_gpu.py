@@ -1,6 +1,6 @@
 """Ranks wait for GPUs that run the same kernels slower than the others do."""
 
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 from htk.quantities.measures.gpu_slowness import slowness_by_rank
 from htk.verdicts.causes.cause import Cause
 from htk.verdicts.causes.changes import fix_ranks, paces_of_ranks
@@ -49,7 +49,7 @@ def slowness(recorded: CauseEvidence) -> dict[int, float]:
 def _excess_ns(recorded: CauseEvidence, slow: dict[int, float]) -> int:
     """Return what the kernels of slow GPUs took beyond the usual."""
     times = recorded["time_breakdown"]
-    rank = numbers(times["rank"], -1)
-    compute = numbers(times["compute_ns"])
+    rank = read_numbers(times["rank"], -1)
+    compute = read_numbers(times["compute_ns"])
     own = [pct / (100 + pct) * int(compute[rank == r].sum()) for r, pct in slow.items()]
     return round(sum(own))

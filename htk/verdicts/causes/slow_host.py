@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from htk.verdicts.causes.cause import Cause, mostly
+from htk.verdicts.causes.cause import Cause, describe_majority
 from htk.verdicts.causes.changes import launching_beyond_usual, usual_host
 from htk.verdicts.causes.recorded import CauseEvidence
 
@@ -20,7 +20,9 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
         return []
     cost = np.where(slow, beyond, 0)
     worst = int(cost.argmax())
-    where = mostly(rank, cost, "on rank", rank) + mostly(step, cost, "in step", step)
+    where = describe_majority(rank, cost, "on rank", rank) + describe_majority(
+        step, cost, "in step", step
+    )
     times = 1 + beyond[worst] / max(int(usual[worst]), 1)
     cause = Cause(
         FINDING,

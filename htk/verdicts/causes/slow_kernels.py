@@ -3,9 +3,9 @@
 import numpy as np
 
 from htk.base.columns.types import Floats, take_or
-from htk.base.core.humanize import pluralize
+from htk.base.core.humanize import pluralize_count
 from htk.physics.op_costs import CostOrReason
-from htk.verdicts.causes.cause import Cause, Example, costliest
+from htk.verdicts.causes.cause import Cause, Example, find_costliest
 from htk.verdicts.causes.changes import CauseEdit
 from htk.verdicts.causes.recorded import CauseEvidence
 from htk.whatif.measured_calls import MeasuredPace, find_measured_calls, mean_sigma
@@ -37,7 +37,7 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
     end = kernels["end_ns"][row].as_py()
     cause = Cause(
         FINDING,
-        f"{pluralize(int(slow.sum()), 'kernel')}, {recorded.spent(of_all_gpus * took)}, "
+        f"{pluralize_count(int(slow.sum()), 'kernel')}, {recorded.spent(of_all_gpus * took)}, "
         f"{took / (took - float(lost.sum())):.1f}x as long as the median library's",
         "htk kernel-gap shows which; "
         + recorded.program.advise(
@@ -47,7 +47,7 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
         ),
         round(of_all_gpus * float(lost.sum())),
         "kernel_gap",
-        costliest(acts.names, acts.name, lost.astype(np.int64)),
+        find_costliest(acts.names, acts.name, lost.astype(np.int64)),
         Example(rank, start, end),
         change=at_measured_pace(_FAR),
         is_bound=True,

@@ -4,9 +4,9 @@ import numpy as np
 import pyarrow as pa
 
 from htk.analyses.comm.slow_links import expected_rate, names_of
-from htk.base.core.humanize import format_int_ranges, pluralize
+from htk.base.core.humanize import format_int_ranges, pluralize_count
 from htk.quantities.measures.link_paces import LinkPaces
-from htk.quantities.measures.slow_links import Alike, NcclRecords, logged_paces, suspected
+from htk.quantities.measures.slow_links import Alike, NcclRecords, find_slow_links, logged_paces
 from htk.quantities.measures.transfer_times import LinkRates
 from htk.verdicts.causes.cause import Cause
 from htk.verdicts.causes.changes import expected_transfers
@@ -23,7 +23,7 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
     names = ("collectives", "collective_facts", "comm_transports", "comm_inits")
     records = NcclRecords(*(recorded[name] for name in names))
     paces = logged_paces(calls, LinkRates.of(calls, None, None), records)
-    classes, nothing = suspected(paces, calls.hosts.of_rank)
+    classes, nothing = find_slow_links(paces, calls.hosts.of_rank)
     if not classes or nothing >= _LIKELY or classes[0].probability < _LIKELY:
         return []
     slow = classes[0]
@@ -51,7 +51,7 @@ def _in_words(paces: LinkPaces, slow: Alike) -> str:
     against = f", where {expected:.3g} are expected ({basis})" if expected and basis else ""
     groups = [f"ranks {format_int_ranges(paces.members[k])}" for k in slow.groups.tolist()]
     if len(groups) > 2:
-        groups = [*groups[:2], pluralize(len(groups) - 2, "other group")]
+        groups = [*groups[:2], pluralize_count(len(groups) - 2, "other group")]
     logged = all(paces.hops[k] is not None for k in slow.groups.tolist()) if paces.hops else False
     rings = "; by the rings and trees of NCCL's log" if logged else ""
     return (

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 from htk.base.columns.types import Floats
-from htk.base.core.humanize import pluralize
+from htk.base.core.humanize import pluralize_count
 from htk.verdicts.causes.cause import Cause
 from htk.verdicts.causes.changes import shorter_activities
 from htk.verdicts.causes.recorded import CauseEvidence
@@ -16,7 +16,7 @@ _FEW_BLOCKS = 1.0  # blocks for each multiprocessor: below it some have none
 
 def find_causes(recorded: CauseEvidence) -> list[Cause]:
     work = recorded.work
-    blocks = numbers(work.totals["blocks_per_sm"], -1.0)
+    blocks = read_numbers(work.totals["blocks_per_sm"], -1.0)
     few = work.compute & (blocks >= 0) & (blocks < _FEW_BLOCKS)
     recorded_ns = work.take(few, 1 - np.clip(blocks, 0, 1))
     if not recorded_ns:
@@ -25,8 +25,8 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
         few,
         recorded_ns,
         FINDING,
-        f"{pluralize(work.count(few), 'kernel')} with less than a block for each multiprocessor, "
-        f"{recorded.spent(int(work.length[few].sum()))}",
+        f"{pluralize_count(work.count(few), 'kernel')} with less than a block for each "
+        f"multiprocessor, {recorded.spent(int(work.length[few].sum()))}",
         "larger batches, fused kernels (htk fusible-chains), independent work on a second stream",
         "kernel_occupancy",
         shorter_activities("replace", _as_full_as_they_are),
@@ -36,6 +36,6 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
 
 def _as_full_as_they_are(model: StepModel) -> Floats:
     """Return lengths in which a kernel takes as much of its time as it fills of the GPU."""
-    blocks = numbers(model.facts.tables["kernels"]["blocks_per_sm"], -1.0)[model.facts.rows]
+    blocks = read_numbers(model.facts.tables["kernels"]["blocks_per_sm"], -1.0)[model.facts.rows]
     few = model.is_compute & (blocks >= 0) & (blocks < _FEW_BLOCKS)
     return np.asarray(np.where(few, blocks, 1.0) * model.lengths(), np.float64)

@@ -5,9 +5,16 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import boolean, number, numbers, read_times, texts, valid
+from htk.base.columns.arrow import (
+    build_booleans,
+    build_numbers,
+    build_texts,
+    mark_valid,
+    read_numbers,
+    read_times,
+)
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.segments import SegmentTimes
 from htk.base.columns.types import NONE, Ints, take_or
 from htk.base.core.analysis import Later, analysis, with_coverage
@@ -16,7 +23,7 @@ from htk.base.core.humanize import format_int_ranges
 from htk.base.schema import BOOL, INT32, INT64, TEXT, table
 from htk.quantities.derived.own_time import KINDS
 from htk.quantities.derived.window_times import KindTimes
-from htk.quantities.measures.blame import blame, need_waits
+from htk.quantities.measures.blame import blame_ranks, need_waits
 from htk.quantities.measures.collective_calls import CollectiveCalls, clock_facts
 
 RETURNS = table(
@@ -65,7 +72,7 @@ def straggler_steps(
         collectives, aligned_matches if align else collective_matches, ranks
     )
     need_waits(calls)
-    blames = blame(calls, own_times)
+    blames = blame_ranks(calls, own_times)
     step = _steps(calls, step_window_times)
     matched = calls.waits.has_wait
     chosen = np.flatnonzero(matched & (step != NONE) & (calls.rows.rank >= 0))
@@ -84,13 +91,13 @@ def straggler_steps(
     costliest = _costliest(of_step, cost)
     hosts = calls.hosts
     columns = [
-        number(rank, INT32),
-        texts([hosts.of_rank.get(k) for k in rank.tolist()]),
-        *(number(column, INT32) for column in of_step.T),
-        number(late, INT64),
-        number(cost, INT64),
-        number(cells.sum(blames.collectives[chosen]), INT64),
-        boolean(costliest),
+        build_numbers(rank, INT32),
+        build_texts([hosts.of_rank.get(k) for k in rank.tolist()]),
+        *(build_numbers(column, INT32) for column in of_step.T),
+        build_numbers(late, INT64),
+        build_numbers(cost, INT64),
+        build_numbers(cells.sum(blames.collectives[chosen]), INT64),
+        build_booleans(costliest),
     ]
     answer = pa.table(columns, schema=RETURNS)
     pattern = _pattern(rank, cost, costliest, hosts.of_rank)
@@ -107,7 +114,7 @@ def straggler_steps(
 def _compute_beyond_least(cells: Ints, window_times: pa.Table) -> Ints:
     """Return how much longer each rank computes in a step than the one that does so least: others
     compute while they wait for it."""
-    keys = np.column_stack([numbers(window_times[c], NONE) for c in ("rank", "cycle", "step")])
+    keys = np.column_stack([read_numbers(window_times[c], NONE) for c in ("rank", "cycle", "step")])
     compute = KindTimes.of(window_times).any("compute")
     every = Groups.by_keys(np.concatenate([cells, keys.astype(np.int64)]))
     computed = every.sum(np.append(np.zeros(len(cells), np.int64), compute))
@@ -118,9 +125,9 @@ def _compute_beyond_least(cells: Ints, window_times: pa.Table) -> Ints:
 
 def _steps(calls: CollectiveCalls, windows: pa.Table) -> Ints:
     """Return the GPU step that each row begins in (NONE: outside all steps)."""
-    windows = windows.filter(pa.array(valid(windows["step"])))
-    own = (calls.rows.rank, *(numbers(calls.table[c], NONE) for c in ("cycle", "device")))
-    theirs = (numbers(windows[c], NONE) for c in ("rank", "cycle", "device"))
+    windows = windows.filter(pa.array(mark_valid(windows["step"])))
+    own = (calls.rows.rank, *(read_numbers(calls.table[c], NONE) for c in ("cycle", "device")))
+    theirs = (read_numbers(windows[c], NONE) for c in ("rank", "cycle", "device"))
     keys = [
         np.append(window, call).astype(np.int64) for window, call in zip(theirs, own, strict=True)
     ]
@@ -129,7 +136,7 @@ def _steps(calls: CollectiveCalls, windows: pa.Table) -> Ints:
     start = calls.rows.start
     last = SegmentTimes(lane[: len(begin)], begin).last(lane[len(begin) :], start)
     is_inside = (last != NONE) & calls.rows.timed & (start < take_or(end, last, 0))
-    step = np.append(numbers(windows["step"]), NONE).astype(np.int64)
+    step = np.append(read_numbers(windows["step"]), NONE).astype(np.int64)
     return np.where(is_inside, step[last], NONE)
 
 
@@ -138,7 +145,7 @@ def _costliest(step: Ints, cost: Ints) -> np.ndarray:
     costliest = np.zeros(len(step), bool)
     if len(step):
         steps = Groups.by_keys(step)
-        order = ordered(steps.group_ids, cost, -np.arange(len(step)))
+        order = order_by(steps.group_ids, cost, -np.arange(len(step)))
         costliest[order[np.cumsum(steps.count) - 1]] = True
     return costliest & (cost > 0)
 
@@ -152,7 +159,7 @@ def _pattern(rank: Ints, cost: Ints, costliest: np.ndarray, hosts: dict[int, str
     by_rank = Groups.by_keys(rank)
     share = by_rank.sum(cost) / total
     first = by_rank.sum(costliest.astype(np.int64))
-    top = int(ordered(first, share)[-1])
+    top = int(order_by(first, share)[-1])
     who = int(by_rank.keys[top, 0])
     if first[top] > _MOST * steps and share[top] > _MOST:
         times = f"{first[top]} of {steps} steps"

@@ -6,9 +6,16 @@ from typing import Annotated
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import number, number_or_null, numbers, read_lengths, text, truths
+from htk.base.columns.arrow import (
+    build_numbers,
+    decode_texts,
+    number_or_null,
+    read_booleans,
+    read_lengths,
+    read_numbers,
+)
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.base.core.analysis import Later, analysis, with_coverage
 from htk.base.core.chart import Bar
@@ -17,7 +24,7 @@ from htk.base.mappings import Facts
 from htk.base.schema import INT32, INT64, TEXT, table
 from htk.quantities.derived.own_time import KINDS
 from htk.quantities.derived.window_times import KindTimes
-from htk.quantities.measures.blame import blame, need_waits, parts_of
+from htk.quantities.measures.blame import blame_ranks, need_waits, parts_of
 from htk.quantities.measures.collective_calls import CollectiveCalls, clock_facts
 from htk.traces.trace.trace import Trace
 from htk.verdicts.causes.changes import like_other_ranks
@@ -95,7 +102,7 @@ def stragglers(
         collectives, aligned_matches if align else collective_matches, ranks
     )
     need_waits(calls)
-    blames = blame(calls, own_times)
+    blames = blame_ranks(calls, own_times)
     matched, common = calls.waits.has_wait, blames.on_all_ranks
     rank_of = calls.rows.rank
     taken = np.flatnonzero(matched)
@@ -104,7 +111,7 @@ def stragglers(
     def summed(values: Ints, chosen: np.ndarray) -> Ints:
         return by_rank.sum(np.where(chosen, values, 0)[taken])
 
-    fair = ~truths(calls.matches["before_window"]) & common
+    fair = ~read_booleans(calls.matches["before_window"]) & common
     last = (calls.waits.last_rank == rank_of) & fair
     blamed = blames.blamed
     sums = np.stack([summed(column, blamed) for column in blames.excess.T], axis=1)
@@ -113,28 +120,28 @@ def stragglers(
     cost = summed(blames.cost, blamed)
     most = np.where(sums.max(axis=1, initial=0) > 0, sums.argmax(axis=1), -1)
     late = np.minimum(summed(blames.lateness, blamed), sums.sum(axis=1))
-    costliest = rank[ordered(-np.where(late > 0, cost, 0))][: min(_REPLAYED, (late > 0).sum())]
+    costliest = rank[order_by(-np.where(late > 0, cost, 0))][: min(_REPLAYED, (late > 0).sum())]
     gains, why = _gains(recording, costliest.tolist())
     recorded = read_lengths(rank_window_times)
     columns = {
         "rank": number_or_null(rank, INT32),
-        "collectives": number(by_rank.count, INT64),
-        "arrived_last": number(summed(last.astype(np.int64), last), INT64),
-        "times_blamed": number(summed(blames.collectives, blamed), INT64),
-        "cost_to_others_ns": number(cost, INT64),
-        "lateness_ns": number(late, INT64),
-        "held_up_ns": number(summed(blames.lateness, blames.held_up), INT64),
-        "late_in": text(most, pa.array(["compute", "communication", "memory", "host"])),
-        "wait_ns": number(summed(calls.waits.wait, matched), INT64),
-        "recorded_ns": number(_of_ranks(rank, rank_window_times, recorded), INT64),
+        "collectives": build_numbers(by_rank.count, INT64),
+        "arrived_last": build_numbers(summed(last.astype(np.int64), last), INT64),
+        "times_blamed": build_numbers(summed(blames.collectives, blamed), INT64),
+        "cost_to_others_ns": build_numbers(cost, INT64),
+        "lateness_ns": build_numbers(late, INT64),
+        "held_up_ns": build_numbers(summed(blames.lateness, blames.held_up), INT64),
+        "late_in": decode_texts(most, pa.array(["compute", "communication", "memory", "host"])),
+        "wait_ns": build_numbers(summed(calls.waits.wait, matched), INT64),
+        "recorded_ns": build_numbers(_of_ranks(rank, rank_window_times, recorded), INT64),
     }
     for k, name in enumerate(("step_gain_ns", "step_gain_ns_lo90", "step_gain_ns_hi90")):
         of_ranks = [gains[r][k] if r in gains else None for r in rank.tolist()]
         columns[name] = pa.array(of_ranks, INT64)
     for k, name in enumerate((*KINDS, "host")):
-        columns[f"{name}_ns"] = number(sums[:, k], INT64)
+        columns[f"{name}_ns"] = build_numbers(sums[:, k], INT64)
     answer = pa.table(columns, schema=RETURNS)
-    order = pa.array(ordered(-cost, rank))
+    order = pa.array(order_by(-cost, rank))
     facts = {**_facts(calls, common, cost), "replay": why}
     if recording is not None and len(costliest):
         costs_most = int(costliest[0])
@@ -185,7 +192,7 @@ def _own_excess(
 def _facts(calls: CollectiveCalls, common: Mask, cost: Ints) -> dict[str, object]:
     matched = calls.waits.has_wait
     waited = int(calls.waits.wait[matched].sum())
-    before = truths(calls.matches["before_window"]) & matched
+    before = read_booleans(calls.matches["before_window"]) & matched
     return {
         "collectives": calls.rows.length,
         "matched": int(matched.sum()),
@@ -197,7 +204,7 @@ def _facts(calls: CollectiveCalls, common: Mask, cost: Ints) -> dict[str, object
 
 def _of_ranks(ranks: Ints, windows: pa.Table, length: Ints) -> Ints:
     """Return the sum of each rank over its windows: its devices and cycles."""
-    whose = numbers(windows["rank"], NONE)
+    whose = read_numbers(windows["rank"], NONE)
     return np.array([int(length[whose == rank].sum()) for rank in ranks.tolist()], np.int64)
 
 

@@ -5,7 +5,7 @@ Where the recording cannot be replayed, `late_ranks` says for whom ranks wait, a
 
 import numpy as np
 
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import NONE
 from htk.base.core.humanize import format_duration
@@ -22,7 +22,7 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
         return []
     model = recorded.replayed.model
     ranks, work = work_of_ranks(model)
-    step = numbers(model.facts.tables["kernel_links"]["step"], NONE)[model.facts.rows]
+    step = read_numbers(model.facts.tables["kernel_links"]["step"], NONE)[model.facts.rows]
     own_steps = Groups.by_keys([ranks.group_ids, step]).keys[:, 0]  # a file may end before others
     work = work / np.bincount(own_steps)
     rank = ranks.keys[:, 0]

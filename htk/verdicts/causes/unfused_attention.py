@@ -1,7 +1,7 @@
 """Attention that writes and reads the scores of all pairs, where one kernel keeps none."""
 
-from htk.base.core.humanize import format_duration, pluralize
-from htk.verdicts.causes.cause import Cause, Example, costliest
+from htk.base.core.humanize import format_duration, pluralize_count
+from htk.verdicts.causes.cause import Cause, Example, find_costliest
 from htk.verdicts.causes.changes import whatif_change
 from htk.verdicts.causes.recorded import CauseEvidence
 from htk.whatif.edits.attention import kernels_on_scores, score_shape
@@ -30,7 +30,7 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
     shape = " x ".join(map(str, scores))
     cause = Cause(
         FINDING,
-        f"{pluralize(int(chosen.sum()), 'kernel')} on scores of {shape}, "
+        f"{pluralize_count(int(chosen.sum()), 'kernel')} on scores of {shape}, "
         f"{format_duration(of_step)} a step",
         recorded.program.advise(
             "F.scaled_dot_product_attention (flash attention)",
@@ -38,7 +38,7 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
         ),
         round(of_step * recorded.gpus * recorded.steps),
         "fusible_chains",
-        costliest(acts.names, acts.name, length * chosen),
+        find_costliest(acts.names, acts.name, length * chosen),
         Example(rank, start, end),
         change=change,
         is_bound=True,

@@ -6,12 +6,12 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers
+from htk.base.columns.arrow import codes_of, read_numbers
 from htk.base.columns.types import Ints
-from htk.base.core.humanize import pluralize, shorten
+from htk.base.core.humanize import pluralize_count, shorten_text
 from htk.base.names.fused import COMPILED
 from htk.physics.detected import Device
-from htk.verdicts.causes.cause import Cause, Example, costliest
+from htk.verdicts.causes.cause import Cause, Example, find_costliest
 from htk.verdicts.causes.fused_chains import ChainKinds, chains_of, without_chains
 from htk.verdicts.causes.program import FUSED_ELSEWHERE
 from htk.verdicts.causes.recorded import CauseEvidence
@@ -42,12 +42,12 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
     code, names = codes_of(kernels["name"])
     cause = Cause(
         FINDING,
-        f"{pluralize(int(kinds.count[most].sum()), 'chain')}, "
+        f"{pluralize_count(int(kinds.count[most].sum()), 'chain')}, "
         f"{recorded.spent(round(of_all_gpus * int(length.sum())))}: {_shown(kinds, most)}",
         _advice(recorded, kinds, most),
         round(of_all_gpus * float(kinds.saved_ns[most].sum())),
         "fusible_chains",
-        costliest(names.to_pylist(), code[activities].astype(np.int64), length),
+        find_costliest(names.to_pylist(), code[activities].astype(np.int64), length),
         _example(kernels, kinds.longest[most[0]]),
         change=change,
         is_bound=True,
@@ -61,15 +61,16 @@ def _shown(kinds: ChainKinds, most: list[int]) -> str:
     each = [(s.moved, s.read + s.written) if s else (0, 0) for s in savings]
     moved, less = kinds.count[most] @ np.array(each, np.float64)
     names = "; ".join(
-        f"{shorten(kinds.name(k))}, {pluralize(int(kinds.count[k]), 'time')}" for k in most[:_NAMED]
+        f"{shorten_text(kinds.name(k))}, {pluralize_count(int(kinds.count[k]), 'time')}"
+        for k in most[:_NAMED]
     )
     return f"{names}; one kernel for each moves {100 * less / moved:.0f} % less"
 
 
 def _example(kernels: pa.Table, chain: Ints) -> Example:
-    rank = numbers(kernels["rank"])[chain]
-    start = numbers(kernels["start_ns"])[chain]
-    end = numbers(kernels["end_ns"])[chain]
+    rank = read_numbers(kernels["rank"])[chain]
+    start = read_numbers(kernels["start_ns"])[chain]
+    end = read_numbers(kernels["end_ns"])[chain]
     return Example(int(rank[0]), int(start[0]), int(end[-1]))
 
 

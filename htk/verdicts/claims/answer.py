@@ -12,7 +12,7 @@ from htk.base.schema import FLOAT64, TEXT, table
 from htk.verdicts.claims.checks import IMPOSSIBLE, NEEDS, PLAUSIBLE, ClaimCheck, checks, verdict_of
 from htk.verdicts.claims.described import ClaimedJob
 from htk.verdicts.claims.recorded import recorded_checks
-from htk.verdicts.claims.wording import SpeedupClaim, confusions, speedup_claim
+from htk.verdicts.claims.wording import SpeedupClaim, find_confusions, speedup_claim
 from htk.whatif.api import WhatIf
 
 CONFUSED = "confused"
@@ -43,12 +43,12 @@ _OTHERWISE = (
 )
 
 
-def judge(job: ClaimedJob | None, text: str = "", asked: WhatIf | None = None) -> Result:
+def judge_claim(job: ClaimedJob | None, text: str = "", asked: WhatIf | None = None) -> Result:
     """Return a row for each check: of a described job, of a recording, of the wording."""
     speedup = speedup_claim(text) if text else None
     rows: list[ClaimCheck] = [] if job is None else checks(job)
     if asked is not None:
-        if speedup is None and job is None and not confusions(text):
+        if speedup is None and job is None and not find_confusions(text):
             raise UsageError(
                 f'{text!r} names no speed-up and no part: write it as "1.594x by RMSNorm"'
             )
@@ -56,7 +56,7 @@ def judge(job: ClaimedJob | None, text: str = "", asked: WhatIf | None = None) -
     elif speedup is not None:
         rows.append(_unrecorded(speedup))
     verdict = verdict_of(rows) if rows else ""
-    rows += [ClaimCheck(c.name, CONFUSED, None, c.reason) for c in confusions(text)]
+    rows += [ClaimCheck(c.name, CONFUSED, None, c.reason) for c in find_confusions(text)]
     if not rows:
         raise UsageError(
             "a claim needs a number to be judged: --model and --gpus with --mfu or another number, "
@@ -94,4 +94,4 @@ def _facts(
     return facts
 
 
-__all__ = ["CONFUSED", "IMPOSSIBLE", "LABEL", "NEEDS", "PLAUSIBLE", "RETURNS", "judge"]
+__all__ = ["CONFUSED", "IMPOSSIBLE", "LABEL", "NEEDS", "PLAUSIBLE", "RETURNS", "judge_claim"]

@@ -90,7 +90,7 @@ _CONFUSIONS = (
 )  # fmt: skip
 
 
-def confusions(text: str) -> list[Confusion]:
+def find_confusions(text: str) -> list[Confusion]:
     """Return what the wording may take for something else."""
     lowered = text[:_LONGEST].lower()
     return [

@@ -2,14 +2,14 @@
 
 import pyarrow as pa
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.answers.output.result import Result
 from htk.base.errors import UsageError
 from htk.base.mappings import Fields
 from htk.traces.trace.trace import Trace
 from htk.verdicts.comparison.causes import ChangeCause, Kind
-from htk.verdicts.comparison.compared import ComparedWork, compared
-from htk.verdicts.comparison.wording import next_commands, phrase
+from htk.verdicts.comparison.compared import ComparedWork, compare_work
+from htk.verdicts.comparison.wording import describe_cause, next_commands
 
 _SINCE = "than in the other recording"
 _WHAT: dict[Kind, str] = {
@@ -31,8 +31,8 @@ def recommendations_against(new: Trace, base: Trace, *, min_pct: float = 1.0) ->
     """Return the recommendations of `new`, and before them what became slower since `base`, where
     that is more than chance explains: the causes of `htk diff`."""
     base.need("kernels")
-    answer = ask(new, "recommendations", min_pct=min_pct)
-    work = compared(base.tables, new.tables)
+    answer = ask_trace(new, "recommendations", min_pct=min_pct)
+    work = compare_work(base.tables, new.tables)
     if work.base is None or work.new is None:
         raise UsageError(
             "--against compares the cost of a step, and one of the recordings has no complete "
@@ -55,7 +55,7 @@ def _row(cause: ChangeCause, work: ComparedWork, steps: int, window_ns: int) -> 
     recorded_ns = round(cause.recorded_ns * steps)
     row: Fields = {
         "finding": _WHAT[cause.kind],
-        "evidence": phrase(cause, work),
+        "evidence": describe_cause(cause, work),
         "advice": _ADVICE.format(command),
         "basis": "replay" if cause.is_replayed else "recorded",
         "gain_ns": recorded_ns,

@@ -9,7 +9,7 @@ from htk.base.mappings import NamedTables
 from htk.verdicts.comparison.causes import ChangeCause, changed_work
 from htk.verdicts.comparison.parts import with_parts
 from htk.verdicts.comparison.recorded_work import RecordedWork, recorded_work
-from htk.whatif.baseline import baseline
+from htk.whatif.baseline import build_baseline
 from htk.whatif.recorded_step import Baseline
 
 
@@ -26,7 +26,7 @@ class ComparedWork:
 NOTHING_TOLD = ComparedWork(None, None, [])
 
 
-def compared(base: NamedTables, new: NamedTables) -> ComparedWork:
+def compare_work(base: NamedTables, new: NamedTables) -> ComparedWork:
     """Return what changed from one recording to another of the same ranks."""
     was = recorded_work(base)
     now = recorded_work(new)
@@ -46,6 +46,6 @@ def compared(base: NamedTables, new: NamedTables) -> ComparedWork:
 def _replayed(tables: NamedTables) -> Baseline | None:
     """Return the step to replay; None: what it takes was not recorded."""
     try:
-        return baseline(tables)
+        return build_baseline(tables)
     except HtkError:
         return None

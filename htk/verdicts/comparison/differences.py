@@ -8,17 +8,22 @@ from htk.base.core.humanize import format_int_ranges
 from htk.base.errors import MissingTable
 from htk.base.mappings import Facts, Fields
 from htk.traces.compare.items import EACH, By
-from htk.traces.compare.runs import DIFF, RETURNS, compare
+from htk.traces.compare.runs import DIFF, RETURNS, compare_runs
 from htk.traces.compare.tree_diff import DIFF_TREE, compare_trees
-from htk.traces.trace.coverage import coverage
+from htk.traces.trace.coverage import describe_coverage
 from htk.traces.trace.trace import Trace
 from htk.verdicts.comparison.causes import ChangeCause
-from htk.verdicts.comparison.compared import NOTHING_TOLD, ComparedWork, compared
+from htk.verdicts.comparison.compared import NOTHING_TOLD, ComparedWork, compare_work
 from htk.verdicts.comparison.within import change_notes
-from htk.verdicts.comparison.wording import headline, next_commands, phrase, rank_lines
+from htk.verdicts.comparison.wording import (
+    describe_cause,
+    next_commands,
+    rank_lines,
+    write_headline,
+)
 
 
-def differences(
+def list_differences(
     base: Trace,
     new: Trace,
     by: tuple[By, ...] = EACH,
@@ -29,18 +34,18 @@ def differences(
     rows of each (0: all). `names`: what commands to ask next call the two."""
     kinds: tuple[By, ...] = by if "time" in by else ("time", *by)
     try:
-        table = compare(base.tables, new.tables, kinds, n)
+        table = compare_runs(base.tables, new.tables, kinds, n)
     except MissingTable as error:  # what rows should stand for was not recorded
         raise base.with_recipe(error) from None
     facts = dict(coverage_of(table))
-    work = compared(base.tables, new.tables)
+    work = compare_work(base.tables, new.tables)
     total = total_row(table) if facts.get("compared") == "a step" else None
     facts |= said_of(facts, total, work, names)
     notes = [*change_notes(base, "base"), *change_notes(new, "new recording")]
     facts["notes"] = [*facts.get("notes", []), *notes]
     rows = _cause_rows(work, total) if by == EACH else RETURNS.empty_table()
     shown = pa.concat_tables([rows, *(by_kind(table, kind) for kind in by)])
-    return Result(DIFF, shown, coverage(new, ("kernels",)) | facts)
+    return Result(DIFF, shown, describe_coverage(new, ("kernels",)) | facts)
 
 
 def said_of(
@@ -50,7 +55,7 @@ def said_of(
     names: tuple[str, str] = ("BASE", "NEW"),
 ) -> Fields:
     """Return what to say of a comparison before all tables."""
-    verdict = headline(total, work)
+    verdict = write_headline(total, work)
     commands = next_commands(work.causes, *names)
     then = [f"look at next: {'; '.join(commands)}"] if commands else []
     lines = [*facts.get("unlike", []), verdict, *rank_lines(work), *then]
@@ -79,7 +84,7 @@ def _cause_rows(work: ComparedWork, total: Facts | None) -> pa.Table:
 def _cause_row(cause: ChangeCause, work: ComparedWork, step: float) -> Fields:
     return {
         "by": "cause",
-        "name": phrase(cause, work),
+        "name": describe_cause(cause, work),
         "ranks": format_int_ranges(cause.ranks),
         "change": "slower" if cause.change > 0 else "faster",
         "diff_ns": cause.part_ns,
@@ -95,5 +100,5 @@ def tree_differences(base: Trace, new: Trace, n: int = 20) -> Result:
     for trace in (base, new):
         trace.need("cpu_ops")
     table = compare_trees(base.tables, new.tables, n)
-    facts = coverage(new, ("cpu_ops", "kernels")) | dict(coverage_of(table))
+    facts = describe_coverage(new, ("cpu_ops", "kernels")) | dict(coverage_of(table))
     return Result(DIFF_TREE, table, facts)

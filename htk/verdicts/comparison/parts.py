@@ -19,7 +19,7 @@ from htk.quantities.graph.nodes import FREES, collective_rows
 from htk.quantities.graph.replay import NEVER, replayed_period
 from htk.verdicts.comparison.causes import MORE_NS, SHARE, ChangeCause
 from htk.verdicts.comparison.recorded_work import TransferKind, transfer_kinds
-from htk.whatif.contention import settled
+from htk.whatif.contention import settle_contention
 from htk.whatif.data_loading import stalled_ns
 from htk.whatif.recorded_step import Baseline
 from htk.whatif.step_model import StepModel
@@ -56,7 +56,7 @@ def _period(new: Baseline, causes: Sequence[ChangeCause], undone: Sequence[int])
         model = _undone(model, causes[k])
     if not new.contention:
         return replayed_period(model.graph, model.weight, model.wrap_weight)
-    return settled(model, new.contention, new.concurrent_share)[1].period_ns
+    return settle_contention(model, new.contention, new.concurrent_share)[1].period_ns
 
 
 def _undone(model: StepModel, cause: ChangeCause) -> StepModel:

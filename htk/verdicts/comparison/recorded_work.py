@@ -12,10 +12,17 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, numbers, read_lengths, read_times, truths
+from htk.base.columns.arrow import (
+    codes_of,
+    match_texts,
+    read_booleans,
+    read_lengths,
+    read_numbers,
+    read_times,
+)
 from htk.base.columns.groups import Groups
-from htk.base.columns.intervals import covered, union, union_lengths
-from htk.base.columns.order import ordered
+from htk.base.columns.intervals import measure_covered, merge_spans, union_lengths
+from htk.base.columns.order import order_by
 from htk.base.columns.segments import SegmentTimes
 from htk.base.columns.types import NONE, Floats, Ints, Mask, take_or
 from htk.base.mappings import NamedTables
@@ -123,7 +130,7 @@ def _kernels(tables: Tables, cells: _Cells) -> tuple[list[str], tuple[Floats, Fl
     """Return the names of compute kernels and copies; calls, time, and that beside communication,
     by name, rank and step."""
     kernels = tables["kernels"]
-    cell = cells.of_rows(kernels, numbers(tables["kernel_links"]["step"], NONE))
+    cell = cells.of_rows(kernels, read_numbers(tables["kernel_links"]["step"], NONE))
     kind, kinds = codes_of(kernels["kind"])
     to_kind = np.array([_KIND_CODES.get(k, 0) for k in kinds.to_pylist()] + [0], np.int64)[kind]
     code, names = codes_of(kernels["name"])
@@ -145,30 +152,30 @@ def _kernels(tables: Tables, cells: _Cells) -> tuple[list[str], tuple[Floats, Fl
 def _beside(kernels: pa.Table, kind: Ints) -> Ints:
     """Return how long each compute kernel has communication on its device beside it."""
     start, end = read_times(kernels)
-    columns = (numbers(kernels["rank"], NONE), numbers(kernels["device"], NONE))
+    columns = (read_numbers(kernels["rank"], NONE), read_numbers(kernels["device"], NONE))
     device = Groups.by_keys([column.astype(np.int64) for column in columns])
-    order = ordered(device.group_ids)
+    order = order_by(device.group_ids)
     bounds = np.append(0, np.cumsum(device.count))
     beside = np.zeros(len(start), np.int64)
     for k in range(len(device)):  # a device of each rank
         rows = order[bounds[k] : bounds[k + 1]]
         comm = rows[kind[rows] == _KIND_CODES["comm"]]
         own = rows[kind[rows] == _KIND_CODES["compute"]]
-        running = union(start[comm], end[comm])
+        running = merge_spans(start[comm], end[comm])
         if len(comm):
-            beside[own] = covered(running, end[own]) - covered(running, start[own])
+            beside[own] = measure_covered(running, end[own]) - measure_covered(running, start[own])
     return beside
 
 
 def _allocation(tables: Tables, cells: _Cells) -> Floats:
     """Return the time of calls that take memory from the GPU, or give it back."""
     launches = tables["launches"]
-    chosen = matching(launches["name"], lambda name: call_state(name) == ALLOCATION)
+    chosen = match_texts(launches["name"], lambda name: call_state(name) == ALLOCATION)
     rows = pa.array(chosen)
     calls = launches.filter(rows)
     links = tables["launch_links"].filter(rows)
     length = read_lengths(calls)
-    return cells.added_up(cells.of_rows(calls, numbers(links["step"], NONE)), length)
+    return cells.added_up(cells.of_rows(calls, read_numbers(links["step"], NONE)), length)
 
 
 def _loading(tables: Tables, cells: _Cells) -> Floats:
@@ -184,16 +191,16 @@ def _loading(tables: Tables, cells: _Cells) -> Floats:
 
 def _loading_spans(table: pa.Table) -> pa.Table:
     """Return the spans of a table in which data is loaded."""
-    chosen = matching(table["name"], lambda name: span_state(name) == LOADING)
+    chosen = match_texts(table["name"], lambda name: span_state(name) == LOADING)
     if "on_gpu" in table.column_names:
-        chosen &= ~truths(table["on_gpu"])
+        chosen &= ~read_booleans(table["on_gpu"])
     return table.select(["rank", "cycle", "start_ns", "end_ns"]).filter(pa.array(chosen))
 
 
 def _steps_at(begun: Ints, spans: pa.Table, time: Ints) -> Ints:
     """Return the step of each span's host that began last at a time; NONE: none. `begun`: rank,
     cycle, step, start."""
-    whose = numbers(spans["rank"], NONE), numbers(spans["cycle"], 0)
+    whose = read_numbers(spans["rank"], NONE), read_numbers(spans["cycle"], 0)
     keys = np.column_stack(whose).astype(np.int64)
     host = Groups.by_keys(np.concatenate([begun[:, :2], keys])).group_ids
     last = SegmentTimes(host[: len(begun)], begun[:, 3]).last(host[len(begun) :], time)
@@ -222,7 +229,7 @@ def transfer_kinds(rows: CollectiveRows, chosen: Ints) -> tuple[Groups, list[Tra
     """Return some collectives by what they have in common with those of another recording, and
     what that is of each group."""
     members, listed = rows.group_ranks
-    sizes = (numbers(rows.table[name], NONE) for name in ("in_bytes", "out_bytes"))
+    sizes = (read_numbers(rows.table[name], NONE) for name in ("in_bytes", "out_bytes"))
     kinds = Groups.by_keys([c[chosen].astype(np.int64) for c in (rows.type, *sizes, members)])
     types = [*rows.types, None]
     groups = [*listed, ()]

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from htk.base.core.humanize import format_duration, format_int_ranges, shorten
+from htk.base.core.humanize import format_duration, format_int_ranges, shorten_text
 from htk.base.mappings import Facts
 from htk.base.names.kinds import kind_of
 from htk.verdicts.comparison.causes import ChangeCause
@@ -18,7 +18,7 @@ _MOST_APART = 8  # ranks work by name
 _FAMILIES = {"gemm": "matrix products", "attention": "attention kernels"}
 
 
-def headline(total: Facts | None, work: ComparedWork) -> str:
+def write_headline(total: Facts | None, work: ComparedWork) -> str:
     """Return the verdict: how the step changed, and what of that each cause is."""
     if total is None:
         return (
@@ -30,7 +30,7 @@ def headline(total: Facts | None, work: ComparedWork) -> str:
     large = [c for c in work.causes if abs(c.part_ns) >= _LEAST * step]
     if not large:
         return words
-    parts = [f"{_signed(c.part_ns)} {phrase(c, work)}" for c in large]
+    parts = [f"{_signed(c.part_ns)} {describe_cause(c, work)}" for c in large]
     left = total["diff_ns"] - sum(c.part_ns for c in work.causes)
     is_known = all(c.is_replayed for c in work.causes)
     noise = total["noise_ns"] or 0.0
@@ -51,7 +51,7 @@ def _of_step(total: Facts) -> str:
     return f"step {_signed(total['diff_ns'])} ({was} → {now}, {share})"
 
 
-def phrase(cause: ChangeCause, work: ComparedWork) -> str:
+def describe_cause(cause: ChangeCause, work: ComparedWork) -> str:
     """Return what a cause is, in words."""
     where = _where(cause, work)
     if cause.kind == "gpu":
@@ -70,7 +70,7 @@ def phrase(cause: ChangeCause, work: ComparedWork) -> str:
 
 def _kernels(cause: ChangeCause) -> str:
     if len(cause.by_rank) == 1:
-        return shorten(cause.name, 40)
+        return shorten_text(cause.name, 40)
     family = kind_of(cause.name, "kernel").family
     return f"{_FAMILIES.get(family, family + ' kernels')} ({len(cause.by_rank)} names)"
 

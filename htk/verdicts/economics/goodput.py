@@ -16,7 +16,7 @@ from htk.physics.failures import (
     Checkpointing,
     TimeShares,
     best_checkpointing,
-    shares,
+    divide_job_time,
     spread_of_run,
     waiting_share,
     young_interval,
@@ -25,8 +25,8 @@ from htk.verdicts.economics.uncertain_inputs import (
     CHANCE,
     Inputs,
     ObservedCount,
-    evaluated,
-    interval,
+    evaluate_draws,
+    find_interval,
     middle_of,
     shares_of_width,
 )
@@ -126,25 +126,25 @@ class GoodputJob:
         return {name: value for name, value in named.items() if value is not None}
 
 
-def goodput(job: GoodputJob) -> Result:
+def split_wall_time(job: GoodputJob) -> Result:
     """Return a row for each part of the wall time; the rest of the answer is in the coverage."""
     middle = middle_of(job.inputs)
     plan = _chosen(job, middle)
     _refuse_overlapping(plan)
-    draws, answers = evaluated(job.inputs, lambda drawn: _answer(job, plan, drawn))
+    draws, answers = evaluate_draws(job.inputs, lambda drawn: _answer(job, plan, drawn))
     expected = _answer(job, plan, middle)
     wall_days = expected.get("run_days")
     rows = []
     for name, words in _PARTS.items():
-        low, high = interval(answers[name])
+        low, high = find_interval(answers[name])
         if high > 0:
             days = None if wall_days is None else wall_days * expected[name]
             shares_pct = 100 * expected[name], 100 * low, 100 * high
             rows.append(dict(zip(RETURNS.names, (words, *shares_pct, days), strict=True)))
     facts = _facts(job, plan, middle, expected)
-    facts |= {f"{name}_90": interval(answers[name]) for name in expected if name not in _PARTS}
+    facts |= {f"{name}_90": find_interval(answers[name]) for name in expected if name not in _PARTS}
     facts["goodput_pct"] = 100 * expected["useful"]
-    facts["goodput_pct_90"] = tuple(100 * end for end in interval(answers["useful"]))
+    facts["goodput_pct_90"] = tuple(100 * end for end in find_interval(answers["useful"]))
     asked = "run_days" if "run_days" in expected else "useful"
     facts["width_of"] = asked
     facts["width_comes_from"] = shares_of_width(draws, answers[asked])
@@ -206,7 +206,7 @@ def _answer(job: GoodputJob, plan: Checkpointing, drawn: Mapping[str, float]) ->
     drawn_plan = replace(_plan(job, drawn), every=plan.every, memory_every=plan.memory_every)
     disk, memory = _recoveries(drawn)
     rate = drawn["failures"]
-    split: TimeShares = shares(rate, disk, drawn_plan, memory)
+    split: TimeShares = divide_job_time(rate, disk, drawn_plan, memory)
     if "repair" in drawn:
         busy = rate * drawn["node_share"] * drawn["repair"]
         split = split.with_waiting(waiting_share(job.spares, busy))

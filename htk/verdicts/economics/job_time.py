@@ -14,13 +14,13 @@ from htk.base.core.label import Label
 from htk.base.core.ranges import ValueRange
 from htk.base.errors import UsageError
 from htk.base.schema import TEXT, table
-from htk.physics.failures import Checkpointing, shares
+from htk.physics.failures import Checkpointing, divide_job_time
 from htk.verdicts.economics.uncertain_inputs import (
     Inputs,
     ObservedCount,
     drawn_once,
-    evaluated,
-    interval,
+    evaluate_draws,
+    find_interval,
     middle_of,
     shares_of_width,
 )
@@ -107,7 +107,7 @@ class TimedJob:
 
 def job_time(job: TimedJob, changed: TimedJob | None = None) -> Result:
     """Return a row for each part of the job and one for the whole; what a change makes of them."""
-    draws, answers = evaluated(job.inputs, lambda drawn: _parts(job, drawn))
+    draws, answers = evaluate_draws(job.inputs, lambda drawn: _parts(job, drawn))
     expected = _parts(job, middle_of(job.inputs))
     after_answers, after = _after(job, changed, draws, answers, expected)
     answer = answers["whole"] if changed is None else after_answers["whole"]
@@ -131,7 +131,7 @@ def job_time(job: TimedJob, changed: TimedJob | None = None) -> Result:
         facts |= {
             "changed_steps": changed.steps,
             "speedup": expected["whole"] / after["whole"],
-            "speedup_90": interval(ratio),
+            "speedup_90": find_interval(ratio),
             "speedup_of_steps": (expected["tokens"] + expected["padding"])
             / (after["tokens"] + after["padding"]),
         }
@@ -173,7 +173,7 @@ def _after(
 
 def _times_in_ns(column: str, seconds: float, drawn: np.ndarray) -> dict[str, Any]:
     """Return a time and its 90 % interval, under the names of their columns."""
-    low, high = interval(drawn)
+    low, high = find_interval(drawn)
     names = (column, f"{column}_lo90", f"{column}_hi90")
     return {name: round(t * 1e9) for name, t in zip(names, (seconds, low, high), strict=True)}
 
@@ -196,7 +196,7 @@ def _parts(job: TimedJob, drawn: Mapping[str, float]) -> dict[str, float]:
     if "failures" in drawn:
         every = (job.checkpoint_every or job.steps) * step
         plan = Checkpointing(every, drawn["checkpoint"])
-        split = shares(drawn["failures"], drawn["restart"], plan)
+        split = divide_job_time(drawn["failures"], drawn["restart"], plan)
         runs = split.useful + split.checkpoints
         if runs < 1e-6:
             raise UsageError("the job never ends: failures come faster than it restarts and saves")

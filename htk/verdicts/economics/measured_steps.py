@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.core.ranges import ValueRange
 from htk.base.errors import MalformedTrace, UsageError
 from htk.traces.trace.trace import Trace
@@ -92,7 +92,7 @@ def logged_steps(path: Path) -> LoggedSteps:
 def recorded_steps(trace: Trace) -> tuple[float, ...]:
     """Return the seconds of each complete step of a recording: of its slowest rank."""
     by_step: dict[tuple[int, int], int] = {}
-    for row in ask(trace, "step_times").to_pylist():  # a few steps of some ranks
+    for row in ask_trace(trace, "step_times").to_pylist():  # a few steps of some ranks
         if row["complete"] and row["duration_ns"]:
             key = (row["cycle"] or 0, row["step"])
             by_step[key] = max(by_step.get(key, 0), row["duration_ns"])

@@ -19,7 +19,7 @@ from htk.base.core.label import Label
 from htk.base.core.ranges import ValueRange
 from htk.base.errors import UsageError
 from htk.base.schema import FLOAT64, INT64, TEXT, table
-from htk.physics.hardware import Gpu, catalogue, gpu
+from htk.physics.hardware import Gpu, gpu, load_catalogue
 from htk.verdicts.economics.price_list import PriceList
 from htk.whatif.answer import Answer
 from htk.whatif.api import WhatIf
@@ -114,7 +114,7 @@ def price_frontier(
     if recorded is None:
         raise UsageError("the catalogue does not hold the recorded GPU: give it with --gpus FILE")
     number_format = asked.stage.job.precision
-    able = [g.name for g in catalogue().values() if _computes_in(g, number_format)]
+    able = [g.name for g in load_catalogue().values() if _computes_in(g, number_format)]
     wanted = [gpu(name).name for name in names] or able
     offers = [_offer(asked, name, prices, power_cap) for name in dict.fromkeys(wanted)]
     offers.sort(key=lambda o: (o.cost_of_step is None, o.cost_of_step or o.step_ns))

@@ -57,7 +57,7 @@ def _drawn(inputs: Inputs, random: np.random.Generator) -> dict[str, Floats]:
     return columns
 
 
-def evaluated(
+def evaluate_draws(
     inputs: Inputs, answer: Callable[[Mapping[str, float]], Mapping[str, float]]
 ) -> tuple[dict[str, Floats], dict[str, Floats]]:
     """Return the draws of the inputs and of each answer.
@@ -77,7 +77,7 @@ def middle_of(inputs: Inputs) -> dict[str, float]:
     return {name: value.middle for name, value in inputs.items()} | {CHANCE: 0.0}
 
 
-def interval(values: Floats, share: float = 0.9) -> tuple[float, float]:
+def find_interval(values: Floats, share: float = 0.9) -> tuple[float, float]:
     """Return the ends between which such a share of the draws lies."""
     outside = (1 - share) / 2
     low, high = np.quantile(values, (outside, 1 - outside))

@@ -18,13 +18,21 @@ import pyarrow as pa
 
 from htk.base.errors import TraceError, UsageError
 from htk.base.io.object_folder import ObjectFolder
-from htk.base.io.raw_files import reason
+from htk.base.io.raw_files import spell_reason
 from htk.base.mappings import Facts
 from htk.traces.compare.baseline import RecordedBaseline
 from htk.verdicts.history.costs import costs_of, costs_table
-from htk.verdicts.history.notes import NOTE_NAME, Mark, Note, Remarks, new_note, read_note, remarks
+from htk.verdicts.history.notes import (
+    NOTE_NAME,
+    Mark,
+    Note,
+    Remarks,
+    collect_remarks,
+    new_note,
+    read_note,
+)
 from htk.verdicts.history.run_facts import RunFacts
-from htk.verdicts.history.sealed_parquet import packed, unpacked
+from htk.verdicts.history.sealed_parquet import pack_table, unpack_table
 from htk.verdicts.history.tables import COSTS, RUNS
 from htk.verdicts.overview.summary import RETURNS as SUMMARY
 
@@ -137,7 +145,9 @@ class History:
         try:
             return costs_of(table)
         except (ValueError, KeyError, TypeError) as error:
-            raise TraceError(f"{self.address}: costs/{run}.parquet: {reason(error)}") from error
+            raise TraceError(
+                f"{self.address}: costs/{run}.parquet: {spell_reason(error)}"
+            ) from error
 
     def summary(self, run: str) -> pa.Table:
         """Return the verdict on a run, as `htk summary` gave it."""
@@ -148,10 +158,10 @@ class History:
         try:
             if isinstance(content, Exception):
                 raise content
-            return unpacked(content, f"{folder}/{run}.parquet", _SCHEMAS[folder])
+            return unpack_table(content, f"{folder}/{run}.parquet", _SCHEMAS[folder])
         except Exception as error:
             raise TraceError(
-                f"{self.address}: {folder}/{run}.parquet: {reason(error)}; add the run again"
+                f"{self.address}: {folder}/{run}.parquet: {spell_reason(error)}; add the run again"
             ) from error
 
     def _read(self, folder: str, pattern: re.Pattern[str]) -> dict[str, bytes]:
@@ -165,21 +175,21 @@ class History:
             if isinstance(content, bytes):
                 contents[name.removesuffix(".parquet")] = content
             elif not isinstance(content, FileNotFoundError):
-                self.unread.append((f"{folder}/{name}", reason(content)))
+                self.unread.append((f"{folder}/{name}", spell_reason(content)))
         return contents
 
     def _table(self, folder: str, run: str, content: bytes) -> pa.Table | None:
         try:
-            return unpacked(content, f"{folder}/{run}.parquet", _SCHEMAS[folder])
+            return unpack_table(content, f"{folder}/{run}.parquet", _SCHEMAS[folder])
         except Exception as error:  # Arrow's own, and whatever else a damaged file leads to
-            self.unread.append((f"{folder}/{run}.parquet", reason(error)))
+            self.unread.append((f"{folder}/{run}.parquet", spell_reason(error)))
             return None
 
     def _all_remarks(self) -> dict[str, Remarks]:
         notes: dict[str, list[tuple[str, Note]]] = defaultdict(list)
         for name, content in self._read("notes", NOTE_NAME).items():
             self._collect(notes, name, content)
-        return {run: remarks(of_run) for run, of_run in notes.items()}
+        return {run: collect_remarks(of_run) for run, of_run in notes.items()}
 
     def _remarks_on(self, run: str) -> Remarks:
         names = [name for name in self._folder.listed("notes") if name.startswith(f"{run}.")]
@@ -187,17 +197,17 @@ class History:
         for name, content in self._folder.read("notes", names).items():
             if isinstance(content, bytes) and NOTE_NAME.fullmatch(name):
                 self._collect(notes, name, content)
-        return remarks(notes[run])
+        return collect_remarks(notes[run])
 
     def _collect(self, notes: dict[str, list[tuple[str, Note]]], name: str, content: bytes) -> None:
         run = name[:16]
         try:
             notes[run].append((name, read_note(content, run)))
         except (ValueError, TypeError) as error:
-            self.unread.append((f"notes/{name}", reason(error)))
+            self.unread.append((f"notes/{name}", spell_reason(error)))
 
     def _put(self, folder: str, name: str, table: pa.Table) -> None:
-        self._folder.put_bytes(packed(table, f"{folder}/{name}"), folder, name)
+        self._folder.put_bytes(pack_table(table, f"{folder}/{name}"), folder, name)
 
     def _put_note(self, note: Note) -> None:
         name, content = note.encoded()

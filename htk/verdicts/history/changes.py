@@ -13,11 +13,11 @@ import pyarrow as pa
 from numpy.lib.stride_tricks import sliding_window_view
 
 from htk.answers.output.result import Result
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Floats, Ints
 from htk.base.core.label import Label
 from htk.base.schema import FLOAT64, INT32, TEXT, table
-from htk.quantities.measures.change_points import LEAST_STEPS, shifts
+from htk.quantities.measures.change_points import LEAST_STEPS, find_best_splits
 from htk.verdicts.history.archive import KeptRun
 
 FALSE_ALARMS = 0.01  # chance that a history without any change shows one
@@ -108,7 +108,7 @@ def _kind(run: KeptRun, by_tags: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def changes(series: Sequence[RunSeries]) -> list[Change]:
+def find_changes(series: Sequence[RunSeries]) -> list[Change]:
     """Return the changes of all series, each series by time."""
     long = [each for each in series if len(each.runs) >= LEAST_RUNS]
     return [change for each in long for change in _changes(each, len(long))]
@@ -125,8 +125,8 @@ def _changes(series: RunSeries, tried: int) -> list[Change]:
     chances = tried * sum(map(len, starts.values()))
     sure: list[tuple[int, float]] = []  # the first run since a change, and its p
     for length in reversed(lengths):
-        shift = shifts(sliding_window_view(series.values, length)[starts[length]])
-        for row in ordered(shift.p).tolist():  # the surest first
+        shift = find_best_splits(sliding_window_view(series.values, length)[starts[length]])
+        for row in order_by(shift.p).tolist():  # the surest first
             low = int(starts[length][row])
             split = int(starts[length][row] + shift.split[row])
             p = float(shift.p[row]) * chances
@@ -152,7 +152,7 @@ def _between(
         earliest = split
         latest = split
         if high - low >= LEAST_RUNS:
-            shift = shifts(series.values[None, low:high])
+            shift = find_best_splits(series.values[None, low:high])
             first = low + int(shift.split[0])
             earliest = low + int(shift.low[0])
             latest = low + int(shift.high[0])
@@ -163,7 +163,7 @@ def _between(
         yield Change(series, first, earliest, latest, *means, 1 - p, (len(before), len(after)))
 
 
-def result(changed: Sequence[Change], tried: Sequence[RunSeries]) -> Result:
+def build_changes_result(changed: Sequence[Change], tried: Sequence[RunSeries]) -> Result:
     """Return the changes as an answer."""
     rows = [_row(change) for change in changed]
     short = sum(len(each.runs) < LEAST_RUNS for each in tried)

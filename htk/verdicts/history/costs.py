@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import texts
+from htk.base.columns.arrow import build_texts
 from htk.base.columns.types import Floats
 from htk.base.schema import FLOAT64, INT64
 from htk.traces.compare.baseline import (
@@ -16,7 +16,7 @@ from htk.traces.compare.baseline import (
     Kinds,
     RecordedBaseline,
     Series,
-    folded,
+    fold_values,
 )
 from htk.verdicts.history.tables import COSTS
 
@@ -33,13 +33,13 @@ def costs_table(costs: RecordedBaseline) -> pa.Table:
     ]
     series = [each for _, _, each in rows]
     lists = (
-        [folded(s.by_step, MOST_STEPS) for s in series],
-        [folded(s.by_rank, MOST_RANKS) for s in series],
-        [folded(s.least, MOST_STEPS) for s in series],
+        [fold_values(s.by_step, MOST_STEPS) for s in series],
+        [fold_values(s.by_rank, MOST_RANKS) for s in series],
+        [fold_values(s.least, MOST_STEPS) for s in series],
     )
     columns = [
-        texts([kind for kind, _, _ in rows]),
-        texts([name for _, name, _ in rows]),
+        build_texts([kind for kind, _, _ in rows]),
+        build_texts([name for _, name, _ in rows]),
         pa.array([s.often for s in series], FLOAT64),
         *(pa.array([np.rint(v).astype(np.int64) for v in values], _LIST) for values in lists),
     ]

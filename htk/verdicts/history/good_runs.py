@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from htk.base.core.humanize import pluralize
+from htk.base.core.humanize import pluralize_count
 from htk.base.errors import TraceError, UsageError
 from htk.traces.compare.baseline import RecordedBaseline
 from htk.verdicts.history.archive import History, KeptRun
@@ -43,8 +43,8 @@ def last_good(history: History, count: int, tags: Mapping[str, str]) -> GoodRuns
     if len(costs) < LEAST_RUNS:
         tagged = f" with {', '.join(f'{k}={v}' for k, v in tags.items())}" if tags else ""
         raise UsageError(
-            f"{history.address}: {pluralize(len(costs), 'good run')}{tagged} with steps, at least "
-            f"{LEAST_RUNS} were expected; htk history mark RUN --good says which are"
+            f"{history.address}: {pluralize_count(len(costs), 'good run')}{tagged} with steps, at "
+            f"least {LEAST_RUNS} were expected; htk history mark RUN --good says which are"
         )
     costs.reverse()
     return GoodRuns(

@@ -7,14 +7,14 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 
 from htk.answers.output.result import Result
-from htk.base.columns.arrow import texts, with_column
+from htk.base.columns.arrow import build_texts, with_column
 from htk.base.core.chart import Line
 from htk.base.core.label import Label
 from htk.base.errors import UsageError
 from htk.base.schema import TEXT, doc_of, table
 from htk.base.schema.columns import Column
 from htk.verdicts.history.archive import History, KeptRun
-from htk.verdicts.history.notes import Mark, matches
+from htk.verdicts.history.notes import Mark, has_tags
 from htk.verdicts.history.tables import RUNS
 
 _SAID = {
@@ -57,14 +57,14 @@ class Wanted:
         return [
             run
             for run in runs
-            if matches(run.tags, self.tags)
+            if has_tags(run.tags, self.tags)
             and (not self.since or run.when >= self.since)
             and (not self.before or run.when < self.before)
             and (not self.mark or run.remarks.mark == self.mark)
         ]
 
 
-def moment(text: str, now: datetime | None = None) -> str:
+def parse_moment(text: str, now: datetime | None = None) -> str:
     """Return a time as it sorts: of a date, a date and time, or so many days ago (30d)."""
     if text.endswith("d") and text[:-1].isdigit() and len(text) < 7:
         ago = (now or datetime.now(UTC)) - timedelta(days=int(text[:-1]))
@@ -79,7 +79,7 @@ def moment(text: str, now: datetime | None = None) -> str:
     return f"{time:%Y-%m-%dT%H:%M:%S}"
 
 
-def result(history: History, runs: Sequence[KeptRun]) -> Result:
+def build_listing_result(history: History, runs: Sequence[KeptRun]) -> Result:
     """Return a row for each of these runs."""
     rows = [{name: run.row[name] for name in _OF_A_LIST} | _noted(run) for run in runs]
     facts = {"history": history.address, "files_failed": len(history.unread)}
@@ -97,7 +97,7 @@ def _noted(run: KeptRun) -> dict[str, str | None]:
 def to_the_minute(answer: Result) -> Result:
     """Return the same runs with their times as people read them."""
     times = answer.table["recorded_at"].to_pylist()
-    minutes = texts([time and time[:16].replace("T", " ") for time in times])
+    minutes = build_texts([time and time[:16].replace("T", " ") for time in times])
     return Result(
         answer.analysis, with_column(answer.table, "recorded_at", minutes), answer.coverage
     )

@@ -63,7 +63,7 @@ class Remarks:
     mark: Mark = ""
 
 
-def remarks(notes: Iterable[tuple[str, Note]]) -> Remarks:
+def collect_remarks(notes: Iterable[tuple[str, Note]]) -> Remarks:
     """Return what notes, by the names of their objects, say in all."""
     ordered = [note for _, note in sorted(notes, key=lambda pair: (pair[1].time_ns, pair[0]))]
     if not ordered:
@@ -89,6 +89,6 @@ def parse_tags(texts: Iterable[str]) -> dict[str, str]:
     return tags
 
 
-def matches(tags: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+def has_tags(tags: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
     """Return whether tags are as wanted; * in a wanted value stands for anything."""
     return all(fnmatchcase(tags.get(name, ""), value) for name, value in wanted.items())

@@ -7,14 +7,14 @@ under one name is one series.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import HtkError, MissingTable
 from htk.base.mappings import Facts
 from htk.traces.trace.trace import Trace
 from htk.verdicts.causes.stragglers import find_most_waited_for
 from htk.verdicts.history.archive import History, KeptRun
 from htk.verdicts.history.run_facts import judged_facts
-from htk.verdicts.overview.summary import result, verdict
+from htk.verdicts.overview.summary import build_summary_result, reach_verdict
 
 # Gauges of a run: name, what it is, and the fact of it, in so many of the gauge's unit.
 _FACTS = (
@@ -44,12 +44,12 @@ class MeasuredRun:
 
 def measure_run(trace: Trace, name: str) -> MeasuredRun:
     """Return what is told of a recording."""
-    judged = verdict(trace)
+    judged = reach_verdict(trace)
     try:
         row = judged_facts(trace, name, judged).row
     except MissingTable:
         row = {}
-    return MeasuredRun(name, row, result(judged).to_pylist(), _slowest(trace))
+    return MeasuredRun(name, row, build_summary_result(judged).to_pylist(), _slowest(trace))
 
 
 def newest_runs(history: History, runs: Sequence[KeptRun]) -> list[MeasuredRun]:
@@ -109,7 +109,7 @@ def _gains(run: MeasuredRun) -> list[Sample]:
 
 def _slowest(trace: Trace) -> Facts | None:
     try:
-        return find_most_waited_for(ask(trace, "stragglers").to_pylist())
+        return find_most_waited_for(ask_trace(trace, "stragglers").to_pylist())
     except HtkError:
         return None
 

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from htk.analyses.ops.flops import mean_mfu
-from htk.answers.ask import ask
-from htk.base.columns.arrow import numbers, truths, valid
+from htk.answers.ask import ask_trace
+from htk.base.columns.arrow import mark_valid, read_booleans, read_numbers
 from htk.base.core.version import VERSION as HTK_VERSION
 from htk.base.errors import AnalysisError, HtkError, MissingTable
 from htk.base.mappings import Facts, Fields
-from htk.traces.compare.baseline import RecordedBaseline, baseline
+from htk.traces.compare.baseline import RecordedBaseline, build_cost_baseline
 from htk.traces.trace.trace import Trace
 from htk.verdicts.history.tables import RUNS
-from htk.verdicts.overview.summary import Verdict, result, verdict
+from htk.verdicts.overview.summary import Verdict, build_summary_result, reach_verdict
 
 _EPOCH_NS = 631_152_000_000_000_000  # 1990: earlier times are a clock's own
 _LISTED_RANKS = 64  # of missing ones, in the coverage
@@ -40,14 +40,14 @@ class RunFacts:
 
 def run_facts(trace: Trace, name: str) -> RunFacts:
     """Return the facts of a recording; MissingTable if it has neither steps nor operations."""
-    return judged_facts(trace, name, verdict(trace))
+    return judged_facts(trace, name, reach_verdict(trace))
 
 
 def judged_facts(trace: Trace, name: str, judged: Verdict) -> RunFacts:
     """Return the facts of a recording whose verdict is there already."""
     ranks = trace.tables["ranks"]
     spans = recorded_spans(trace)
-    costs = baseline(trace.tables)
+    costs = build_cost_baseline(trace.tables)
     row: Fields = dict.fromkeys(RUNS.names)
     row |= {
         "run": identity(spans),
@@ -70,7 +70,7 @@ def judged_facts(trace: Trace, name: str, judged: Verdict) -> RunFacts:
             "call profiler.step() in the loop"
         )
     row["coverage"] = json.dumps(_kept_coverage(judged.coverage), separators=(",", ":"))
-    return RunFacts(row, costs, result(judged).table)
+    return RunFacts(row, costs, build_summary_result(judged).table)
 
 
 def recorded_spans(trace: Trace) -> pa.Table:
@@ -111,10 +111,10 @@ def _distinct(ranks: pa.Table, name: str) -> list[str]:
 
 def _of_steps(trace: Trace, costs: RecordedBaseline) -> Fields:
     """Facts of the complete steps, of all ranks."""
-    steps = ask(trace, "step_times").table
-    steps = steps.filter(pa.array(truths(steps["complete"])))
+    steps = ask_trace(trace, "step_times").table
+    steps = steps.filter(pa.array(read_booleans(steps["complete"])))
     column = "cpu_ns" if costs.on_host else "gpu_period_ns"
-    length = numbers(steps[column])[valid(steps[column])]
+    length = read_numbers(steps[column])[mark_valid(steps[column])]
     if not len(length):
         raise MissingTable("no complete step has a length; record more steps")
     p10, p50, p90 = np.quantile(length, (0.1, 0.5, 0.9)).tolist()
@@ -140,14 +140,14 @@ _SHARES = {"compute_ns": "compute", "exposed_comm_ns": "exposed communication", 
 def _mfu(trace: Trace) -> float | None:
     """Return the mean MFU over GPUs; None where shapes or the GPU are not known."""
     try:
-        return mean_mfu(ask(trace, "flops").table)
+        return mean_mfu(ask_trace(trace, "flops").table)
     except AnalysisError:
         return None
 
 
 def _of_operations(trace: Trace) -> Fields:
     """Facts of a job whose operations were logged: what stragglers cost it."""
-    answer = ask(trace, "straggler_slowdown").to_pylist()
+    answer = ask_trace(trace, "straggler_slowdown").to_pylist()
     job = answer[0]
     steps = [row["recorded_ms"] * 1e6 for row in answer[1:]]
     p10, p90 = np.quantile(steps, (0.1, 0.9)).tolist()
@@ -170,7 +170,7 @@ def _of_operations(trace: Trace) -> Fields:
 
 def _cause(trace: Trace) -> str | None:
     try:
-        rows = ask(trace, "straggler_causes").to_pylist()
+        rows = ask_trace(trace, "straggler_causes").to_pylist()
     except HtkError:
         return None
     return next((row["cause"] for row in rows if row["likely"]), None)

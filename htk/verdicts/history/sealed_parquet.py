@@ -21,7 +21,7 @@ _UNSEALED = b"crc32=00000000"  # as it is where the checksum is taken
 _FIRST_SEALED = 2  # version
 
 
-def packed(table: pa.Table, name: str) -> bytes:
+def pack_table(table: pa.Table, name: str) -> bytes:
     """Return a table as a Parquet file that will be called so."""
     from pyarrow import parquet
 
@@ -35,7 +35,7 @@ def packed(table: pa.Table, name: str) -> bytes:
     return before + seal + after
 
 
-def unpacked(content: bytes, name: str, schema: pa.Schema) -> pa.Table:
+def unpack_table(content: bytes, name: str, schema: pa.Schema) -> pa.Table:
     """Return a table that was packed: its columns, of their types; older ones lack some."""
     from pyarrow import parquet
 

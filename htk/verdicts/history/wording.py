@@ -16,8 +16,9 @@ def change_in_words(change: Change) -> str:
     commit = f", commit {first.tags['commit']}" if "commit" in first.tags else ""
     return (
         f"{metric.replace('_', ' ')} {metric_value(metric, change.before)} → "
-        f"{metric_value(metric, change.after)} ({share(change)}) since {first.run[:8]} "
-        f"({first.when[:16]}{commit}){between}; confidence {confidence(change)}  [{series.name}]"
+        f"{metric_value(metric, change.after)} ({describe_share(change)}) since {first.run[:8]} "
+        f"({first.when[:16]}{commit}){between}; confidence {describe_confidence(change)}  "
+        f"[{series.name}]"
     )
 
 
@@ -28,12 +29,12 @@ def metric_value(metric: str, value: float) -> str:
     return f"{value:.3f}x" if metric == "slowdown" else format_duration(value)
 
 
-def confidence(change: Change) -> str:
+def describe_confidence(change: Change) -> str:
     """Return how sure a change is, never wholly."""
     return f"{min(100 * change.confidence, 99.9):.1f} %"
 
 
-def share(change: Change) -> str:
+def describe_share(change: Change) -> str:
     """By how much, of what it was before."""
     if change.change_pct is None:
         return "from nothing"

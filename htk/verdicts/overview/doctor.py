@@ -10,15 +10,15 @@ import pyarrow as pa
 
 from htk import analyses
 from htk.answers.output.result import Result
-from htk.base.columns.arrow import codes_of, numbers, texts, valid
+from htk.base.columns.arrow import build_texts, codes_of, mark_valid, read_numbers
 from htk.base.columns.groups import Groups
-from htk.base.core.engine import SLOW_READER, core
-from htk.base.core.humanize import command_name, format_bytes, format_duration, pluralize
+from htk.base.core.engine import SLOW_READER, load_core
+from htk.base.core.humanize import command_name, format_bytes, format_duration, pluralize_count
 from htk.base.core.label import Label
 from htk.base.mappings import Fields
 from htk.base.schema import TABLES, TEXT, table
 from htk.quantities.graph.gate import LATE_NS, describe_late_start
-from htk.traces.trace.coverage import coverage, gpu_coverage
+from htk.traces.trace.coverage import describe_coverage, gpu_coverage
 from htk.traces.trace.trace import Trace
 
 RETURNS = table(
@@ -44,7 +44,7 @@ LABEL = Label(
 )
 
 
-def doctor(trace: Trace) -> Result:
+def check_recording(trace: Trace) -> Result:
     """Return what was recorded, what is missing for which question, and what is damaged."""
     rows = [
         *_files(trace),
@@ -59,8 +59,8 @@ def doctor(trace: Trace) -> Result:
         *_missing(trace),
     ]
     columns = zip(*rows, strict=True)
-    table_ = pa.table([texts(list(column)) for column in columns], schema=RETURNS)
-    return Result(LABEL, table_, coverage(trace, ()))
+    table_ = pa.table([build_texts(list(column)) for column in columns], schema=RETURNS)
+    return Result(LABEL, table_, describe_coverage(trace, ()))
 
 
 def find_footing(trace: Trace) -> list[Fields]:
@@ -81,7 +81,7 @@ def _files(trace: Trace) -> Iterator[Row]:
                 whose or "not of one rank",
                 row["format"],
                 format_bytes(row["file_bytes"] or 0),
-                pluralize(row["events"] or 0, "event"),
+                pluralize_count(row["events"] or 0, "event"),
                 *([f"over {format_duration(span)}"] if span else []),
                 *([row["device_name"]] if row["device_name"] else []),
                 *([f"read by the {row['engine']} engine"] if row["engine"] else []),
@@ -97,14 +97,16 @@ def _files(trace: Trace) -> Iterator[Row]:
         state = "warning" if advice else "ok"
         yield "files", row["file"].rsplit("/", 1)[-1], state, finding, advice
     slow = trace.tables["ranks"]["engine"].to_pylist().count("pure")
-    if slow and core() is None:
-        finding = f"{pluralize(slow, 'file')} read by the slow reader, in Python: same results"
+    if slow and load_core() is None:
+        finding = (
+            f"{pluralize_count(slow, 'file')} read by the slow reader, in Python: same results"
+        )
         yield "files", "reader", "note", finding, SLOW_READER
     for name, why in trace.failed:
         yield "files", name.rsplit("/", 1)[-1], "warning", why.removeprefix(f"{name}: "), "left out"
     if trace.unread:
         some = ", ".join(n.rsplit("/", 1)[-1] for n in trace.unread[:5])
-        others = pluralize(len(trace.unread), "other")
+        others = pluralize_count(len(trace.unread), "other")
         yield "files", others, "note", f"no trace: {some}", None
 
 
@@ -246,7 +248,7 @@ def _clocks(trace: Trace) -> Iterator[Row]:
     yield from _late_starts(trace)
     if len(trace.ranks) < 2:
         return
-    starts = numbers(trace.tables["ranks"]["start_ns"].drop_null())  # a log of a job has none
+    starts = read_numbers(trace.tables["ranks"]["start_ns"].drop_null())  # a log of a job has none
     spread = int(np.ptp(starts)) if len(starts) else 0
     far = spread > _DAY_NS
     yield (
@@ -292,9 +294,9 @@ def _late_starts(trace: Trace) -> Iterator[Row]:
     """Yield ranks of which no GPU activity starts soon after its launch."""
     kernels = trace.tables["kernels"]
     links = trace.tables["kernel_links"]
-    rows = np.flatnonzero(valid(links["launch_start_ns"]) & valid(kernels["start_ns"]))
-    delays = numbers(kernels["start_ns"])[rows] - numbers(links["launch_start_ns"])[rows]
-    ranks = Groups.by_keys([numbers(kernels["rank"], -1)[rows]])
+    rows = np.flatnonzero(mark_valid(links["launch_start_ns"]) & mark_valid(kernels["start_ns"]))
+    delays = read_numbers(kernels["start_ns"])[rows] - read_numbers(links["launch_start_ns"])[rows]
+    ranks = Groups.by_keys([read_numbers(kernels["rank"], -1)[rows]])
     least_delays = ranks.min(delays).tolist()
     for rank, least in zip(ranks.keys[:, 0].tolist(), least_delays, strict=True):
         if least > LATE_NS:
@@ -310,11 +312,10 @@ def _damage(trace: Trace) -> Iterator[Row]:
         first = of_kind.slice(0, 1).to_pylist()[0]
         files = of_kind["file"].unique().drop_null().to_pylist()
         where = "" if not files else f" in {files[0].rsplit('/', 1)[-1]}"
-        where += f" and {pluralize(len(files) - 1, 'other file')}" if len(files) > 1 else ""
+        where += f" and {pluralize_count(len(files) - 1, 'other file')}" if len(files) > 1 else ""
         where += "" if first["offset"] is None else f", first at byte {first['offset']:,}"
-        text = (
-            f"{pluralize(int(numbers(of_kind['count'], 1).sum()), 'time')}{where}: {first['text']}"
-        )
+        times = int(read_numbers(of_kind["count"], 1).sum())
+        text = f"{pluralize_count(times, 'time')}{where}: {first['text']}"
         yield "damage", kind, "warning", text, "what was whole is kept"
     if not issues.num_rows:
         yield "damage", "parse issues", "ok", "none", None
@@ -336,7 +337,7 @@ def _tables_beside(trace: Trace) -> Iterator[Row]:
         return
     tally = Tally()
     with suppress(NotApplicable):
-        tables_beside.compare(trace, tally)
+        tables_beside.compare_with_tally(trace, tally)
     if tally.different:
         advice = "tables of another recording? htk verify counts all that differ"
         yield "damage", item, "warning", tally.finding, advice

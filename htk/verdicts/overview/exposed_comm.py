@@ -2,8 +2,8 @@
 
 import pyarrow as pa
 
-from htk.answers.ask import ask
-from htk.base.columns.arrow import numbers
+from htk.answers.ask import ask_trace
+from htk.base.columns.arrow import read_numbers
 from htk.base.errors import MissingTable
 from htk.quantities.derived.recorded import unrecorded_ranks
 from htk.traces.trace.trace import Trace
@@ -16,8 +16,8 @@ def exposed_comm(trace: Trace, exposed: int) -> list[tuple[str, int, str]]:
     split = _split_of_comm(trace)
     if split is None:
         return [("exposed communication", exposed, "comm_compute_overlap")]
-    wait = min(int(numbers(split["exposed_wait_ns"]).sum()), exposed)
-    unknown = min(int(numbers(split["exposed_undetermined_ns"]).sum()), exposed - wait)
+    wait = min(int(read_numbers(split["exposed_wait_ns"]).sum()), exposed)
+    unknown = min(int(read_numbers(split["exposed_undetermined_ns"]).sum()), exposed - wait)
     return [
         ("exposed wait for other ranks", wait, "stragglers"),
         ("exposed transfer", exposed - wait - unknown, "comm_compute_overlap"),
@@ -29,10 +29,10 @@ def _split_of_comm(trace: Trace) -> pa.Table | None:
     """Return each rank's waiting and transfer; None where none of it is waiting, nor may be."""
     lost = unrecorded_ranks(trace.everything.tables["ranks"])
     try:
-        split = ask(trace, "comm_wait").table
+        split = ask_trace(trace, "comm_wait").table
     except MissingTable:
         if lost:
             raise
         return None
-    of_others = numbers(split["wait_ns"]).any() or numbers(split["undetermined_ns"]).any()
+    of_others = read_numbers(split["wait_ns"]).any() or read_numbers(split["undetermined_ns"]).any()
     return split if lost or of_others else None

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.core.humanize import format_bytes
 from htk.quantities.measures import host_time as measure
 from htk.traces.trace.trace import Trace
@@ -35,7 +35,7 @@ def _next(trace: Trace, spent: measure.HostTime) -> tuple[tuple[str, str], ...]:
     """Return what else the recording answers."""
     tables = trace.tables
     wanted: dict[str, str] = {}
-    ops = ask(trace, "op_breakdown", n=0).to_pylist()
+    ops = ask_trace(trace, "op_breakdown", n=0).to_pylist()
     own = sum(row["cpu_self_ns"] or 0 for row in ops)
     if own >= _LEAST_OWN * spent.window_ns:
         top = max(ops, key=lambda row: row["cpu_self_ns"] or 0)
@@ -67,7 +67,7 @@ def _collectives(trace: Trace, spent: measure.HostTime) -> str:
 
 
 def _peak(trace: Trace) -> str:
-    rows = ask(trace, "memory_peaks").to_pylist()
+    rows = ask_trace(trace, "memory_peaks").to_pylist()
     if not rows:
         return "when memory is at its highest, and what holds it"
     top = max(rows, key=lambda row: row["peak_bytes"] or 0)

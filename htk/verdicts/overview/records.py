@@ -2,10 +2,10 @@
 
 import pyarrow.compute as pc
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.columns.arrow import codes_of
-from htk.base.core.humanize import cut_message, format_duration, pluralize
-from htk.base.core.recording_hints import NO_TIMES, contents
+from htk.base.core.humanize import cut_message, format_duration, pluralize_count
+from htk.base.core.recording_hints import NO_TIMES, describe_contents
 from htk.base.errors import HtkError
 from htk.quantities.derived.host_states import OF_SYSTEM
 from htk.traces.trace.trace import Trace
@@ -17,7 +17,9 @@ _COMPANIONS = ("job_layouts", "kernel_stacks", "link_samples")
 def describe_logged_job(trace: Trace, counts: str, formats: str) -> tuple[str, bool]:
     """Return what was logged of a job, and below it what stragglers cost; and whether that is
     known."""
-    many = pluralize(pc.count_distinct(trace.tables["job_operations"]["step"]).as_py(), "step")
+    many = pluralize_count(
+        pc.count_distinct(trace.tables["job_operations"]["step"]).as_py(), "step"
+    )
     slowdown, is_known = _tell_stragglers(trace)
     logged = f"{counts} of {many} ({formats}); no profile, so no GPU work"
     return f"{logged}\n{slowdown}", is_known
@@ -25,8 +27,8 @@ def describe_logged_job(trace: Trace, counts: str, formats: str) -> tuple[str, b
 
 def _tell_stragglers(trace: Trace) -> tuple[str, bool]:
     try:
-        job = ask(trace, "straggler_slowdown").to_pylist()[0]
-        causes = ask(trace, "straggler_causes").to_pylist()
+        job = ask_trace(trace, "straggler_slowdown").to_pylist()[0]
+        causes = ask_trace(trace, "straggler_causes").to_pylist()
     except HtkError as error:
         return f"Stragglers: {error}", False
     likely = next((row for row in causes if row["likely"]), None)
@@ -47,12 +49,12 @@ def describe_emptiness(trace: Trace) -> str:
     issues = trace.tables["parse_issues"].to_pylist()
     unread = [issue for issue in issues if issue["kind"] == "unread_events"]
     if unread:
-        count = pluralize(sum(issue["count"] for issue in unread), "event")
+        count = pluralize_count(sum(issue["count"] for issue in unread), "event")
         kinds = "; ".join(dict.fromkeys(issue["text"] for issue in unread))
         return f"{count}, none of them read ({kinds})"
     if calls := _count_calls(trace):
         return f"{calls}, and nothing that they launched; record what the device did"
-    beside = [contents(name) for name in _COMPANIONS if trace.tables[name].num_rows]
+    beside = [describe_contents(name) for name in _COMPANIONS if trace.tables[name].num_rows]
     if beside:
         return f"{' and '.join(beside)}, and no recording; open both together"
     return "no events; did the profiler run while the program worked?"
@@ -63,7 +65,7 @@ def _count_calls(trace: Trace) -> str:
     of_system = trace.tables["launches"]["api"].to_pylist().count(OF_SYSTEM)
     of_runtime = trace.tables["launches"].num_rows - of_system
     counts = {"runtime call": of_runtime, "system call": of_system}
-    return " and ".join(pluralize(count, name) for name, count in counts.items() if count)
+    return " and ".join(pluralize_count(count, name) for name, count in counts.items() if count)
 
 
 _DEAD = {"flight_recorder", "watchdog", "python_stacks", "traceback", "job_log"}  # post-mortem
@@ -81,8 +83,8 @@ def post_mortem(trace: Trace) -> str | None:
     ]
     if not sources & _DEAD and not warned:
         return None
-    answer = ask(trace, "hang").coverage
+    answer = ask_trace(trace, "hang").coverage
     if not sources & _DEAD and not answer["decided"]:
         first = cut_message(warned[0])
-        return f"NCCL warns, {pluralize(len(warned), 'time')}: {first}"
+        return f"NCCL warns, {pluralize_count(len(warned), 'time')}: {first}"
     return f"Hang: {answer['verdict']}"

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.answers.output.result import Result
-from htk.base.core.humanize import format_duration, pluralize, shorten
+from htk.base.core.humanize import format_duration, pluralize_count, shorten_text
 from htk.base.errors import HtkError
 from htk.base.mappings import Fields
 from htk.base.names.server_ranges import DECODE, MIXED, PREFILL
@@ -36,7 +36,7 @@ class ServedVerdict:
 def served_verdict(trace: Trace, advice: Result) -> ServedVerdict | None:
     """Return what a server's iterations tell, with what `recommendations` says of itself; None:
     none of them is linked to GPU work."""
-    rows = [row for row in ask(trace, "serving_iterations").to_pylist() if row["elapsed_ns"]]
+    rows = [row for row in ask_trace(trace, "serving_iterations").to_pylist() if row["elapsed_ns"]]
     first = rows[0]["rank"] if rows else None
     own = [row for row in rows if row["rank"] == first]
     if not own:
@@ -63,7 +63,7 @@ def _iterations_in_words(own: list[Fields]) -> str:
         if tokens and phase in (PREFILL, MIXED):
             sizes.append(f"{tokens:,.0f} tokens of prompts")
         if requests and phase != PREFILL:
-            sizes.append(pluralize(round(requests), "request"))
+            sizes.append(pluralize_count(round(requests), "request"))
         named = f"{count:,} {phase or 'untold'} iteration{'s' if count > 1 else ''}"
         parts.append(f"{named} of {' and '.join(sizes)}" if sizes else named)
     return ", ".join(parts)
@@ -94,7 +94,7 @@ def _times(own: list[Fields]) -> list[str]:
 
 def _shares(trace: Trace, own: list[Fields]) -> list[str]:
     """Return what takes most of the time: families of kernels, the largest kernel, gaps."""
-    families = ask(trace, "kernel_families").to_pylist()
+    families = ask_trace(trace, "kernel_families").to_pylist()
     total = sum(row["total_ns"] for row in families) or 1
     busy = sum(row["device_busy_ns"] for row in own)
     elapsed = max(sum(row["elapsed_ns"] for row in own), 1)
@@ -106,10 +106,10 @@ def _shares(trace: Trace, own: list[Fields]) -> list[str]:
     named |= {"products of experts": experts, "matrix products": products}
     first = sorted(named.items(), key=lambda item: -item[1])[:_FAMILIES_TOLD]
     parts = [f"{share:.0f} % {name}" for name, share in first if share >= 1]
-    largest = ask(trace, "kernel_top", n=1).to_pylist()[0]
+    largest = ask_trace(trace, "kernel_top", n=1).to_pylist()[0]
     share = 100 * running * largest["total_ns"] / total
     if share >= _LARGEST:
-        parts.append(f"{share:.0f} % in {shorten(largest['name'])}")
+        parts.append(f"{share:.0f} % in {shorten_text(largest['name'])}")
     parts.append(f"{100 * (1 - running):.0f} % gaps")
     return [", ".join(parts)]
 
@@ -117,7 +117,7 @@ def _shares(trace: Trace, own: list[Fields]) -> list[str]:
 def _nearness(trace: Trace, own: list[Fields]) -> str:
     """Return how long an iteration takes at least on this GPU, or why that is not known."""
     try:
-        answer = ask(trace, "roofline", n=0)
+        answer = ask_trace(trace, "roofline", n=0)
     except HtkError as error:
         return f"how near the best is not known: {error}"
     modelled = answer.coverage.get("modelled_pct_of_device_time") or 0.0
@@ -151,7 +151,7 @@ def _beside_best(trace: Trace, iterations: int) -> list[str]:
     """Return how long the fastest library takes for kernels whose sizes are known, and how much of
     the time nothing measured stands beside; []: of few."""
     try:
-        answer = ask(trace, "kernel_gap", n=0)
+        answer = ask_trace(trace, "kernel_gap", n=0)
     except HtkError:
         return []
     rows = answer.to_pylist()

@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.answers.output.coverage_text import damage_words
 from htk.answers.output.result import Result
-from htk.base.columns.arrow import codes_of, numbers, truths, valid
-from htk.base.core.humanize import format_duration, pluralize
+from htk.base.columns.arrow import codes_of, mark_valid, read_booleans, read_numbers
+from htk.base.core.humanize import format_duration, pluralize_count
 from htk.base.core.label import Label
 from htk.base.errors import MissingTable
 from htk.base.mappings import Facts, Fields
 from htk.base.names.server_ranges import describe_lone_capture
 from htk.base.schema import FLOAT64, INT64, TEXT, table
 from htk.quantities.measures.host_time import has_next_to_no_gpu_work
-from htk.traces.trace.coverage import coverage
+from htk.traces.trace.coverage import describe_coverage
 from htk.traces.trace.trace import Trace
 from htk.traces.trace.within_memory import within_memory
 from htk.verdicts.causes.recommendations import UNEXPLAINED
@@ -145,8 +145,8 @@ class Verdict:
     def _sentence(self) -> str:
         if self.records:
             return self.records
-        many = pluralize(len(self.ranks), "rank")
-        steps = pluralize(self.steps, "step")
+        many = pluralize_count(len(self.ranks), "rank")
+        steps = pluralize_count(self.steps, "step")
         if self.served:
             return f"{many}, {self.served}" if len(self.ranks) > 1 else self.served
         if self.step_ns is None:
@@ -162,18 +162,20 @@ class Verdict:
 
 
 @within_memory
-def verdict(trace: Trace) -> Verdict:
+def reach_verdict(trace: Trace) -> Verdict:
     """Return what a first look at a trace finds; without GPU work, the host's steps and why."""
     if trace.emptied("rank_windows"):
         trace.need("rank_windows")  # says what was chosen
     steps = _steps(trace)
-    facts = coverage(trace, ("activities", "kernel_links", "rank_windows", "aligned_matches"))
+    facts = describe_coverage(
+        trace, ("activities", "kernel_links", "rank_windows", "aligned_matches")
+    )
     if not trace.tables["rank_windows"].num_rows:
         if not trace.tables["cpu_ops"].num_rows:
             return _of_records(trace, facts)
         return _of_host(trace, steps, facts, 0)
-    times = ask(trace, "time_breakdown").table
-    recorded = int(numbers(times["total_ns"]).sum())
+    times = ask_trace(trace, "time_breakdown").table
+    recorded = int(read_numbers(times["total_ns"]).sum())
     window = recorded // times.num_rows
     shares = _shares(trace, times)
     marks = trace.tables["server_marks"]["name"].to_pylist()
@@ -183,7 +185,7 @@ def verdict(trace: Trace) -> Verdict:
         return _of_host(trace, steps, facts, window)
     if 2 * steps.covered < recorded:  # such as those of a recorded capture: no measure of the rest
         steps = _Steps(None, None, None, None, steps.count, steps.covered)
-    advice = ask(trace, "recommendations")
+    advice = ask_trace(trace, "recommendations")
     causes, unexplained = _causes(advice)
     if marks_iterations(trace) and (served := served_verdict(trace, advice)) is not None:
         return _of_server(trace, served, causes, shares, window, facts)
@@ -225,7 +227,7 @@ def _of_server(
 def _of_host(trace: Trace, steps: "_Steps", facts: Facts, gpu_ns: int) -> Verdict:
     """Return the verdict where no GPU work was recorded, or next to none."""
     host = host_time(trace)
-    causes, _ = _causes(ask(trace, "recommendations"))
+    causes, _ = _causes(ask_trace(trace, "recommendations"))
     wanted = host.next
     if gpu_ns:
         work = f"{format_duration(gpu_ns)} of GPU work, beside {format_duration(host.window_ns)}"
@@ -254,10 +256,10 @@ def _of_records(trace: Trace, facts: Facts) -> Verdict:
         files = ", ".join(part.file for part in trace.files[:3])
         raise MissingTable(f"{files}: {describe_emptiness(trace)}")
     ranks = tuple(trace.ranks)
-    who = [pluralize(len(ranks), "rank")] if ranks else []
+    who = [pluralize_count(len(ranks), "rank")] if ranks else []
     wanted: dict[str, str] = dict(record[2] for record in held)
     formats = ", ".join(sorted({f for f in trace.tables["ranks"]["format"].to_pylist() if f}))
-    what = ", ".join([*who, *(pluralize(rows, noun) for rows, noun, _ in held)])
+    what = ", ".join([*who, *(pluralize_count(rows, noun) for rows, noun, _ in held)])
     if trace.tables["job_operations"].num_rows:
         headline, is_known = describe_logged_job(trace, what, formats)
         if is_known:
@@ -285,22 +287,26 @@ class _Steps:
 
 def _steps(trace: Trace) -> _Steps:
     try:
-        steps = ask(trace, "step_times").table
+        steps = ask_trace(trace, "step_times").table
     except MissingTable:
         return _Steps(None, None, None, None, 0, 0)
-    covered = int(numbers(steps["duration_ns"]).sum())
-    steps = steps.filter(pa.array(truths(steps["complete"]) & valid(steps["duration_ns"])))
+    covered = int(read_numbers(steps["duration_ns"]).sum())
+    steps = steps.filter(
+        pa.array(read_booleans(steps["complete"]) & mark_valid(steps["duration_ns"]))
+    )
     if not steps.num_rows:
         return _Steps(None, None, None, None, 0, covered)
-    length = numbers(steps["duration_ns"])
-    cpu = numbers(steps["cpu_ns"])[valid(steps["cpu_ns"])]
+    length = read_numbers(steps["duration_ns"])
+    cpu = read_numbers(steps["cpu_ns"])[mark_valid(steps["cpu_ns"])]
     cpu_spread = int(cpu.max() - cpu.min()) if len(cpu) else None
     return _Steps(
         int(np.median(length)),
         int(length.max() - length.min()),
         int(np.median(cpu)) if len(cpu) else None,
         cpu_spread,
-        len(np.unique(np.column_stack([numbers(steps[c]) for c in ("cycle", "step")]), axis=0)),
+        len(
+            np.unique(np.column_stack([read_numbers(steps[c]) for c in ("cycle", "step")]), axis=0)
+        ),
         covered,
     )
 
@@ -308,19 +314,19 @@ def _steps(trace: Trace) -> _Steps:
 def _shares(trace: Trace, times: pa.Table) -> tuple[Share, ...]:
     """Return shares that add up to the window: what runs, then why nothing does."""
     lanes = times.num_rows
-    total = max(int(numbers(times["total_ns"]).sum()), 1)
+    total = max(int(read_numbers(times["total_ns"]).sum()), 1)
 
     def share(name: str, value: int, source: str) -> Share:
         return Share(name, int(value) // lanes, 100.0 * int(value) / total, source)
 
-    sums = {c: int(numbers(times[c]).sum()) for c in times.column_names if c.endswith("_ns")}
+    sums = {c: int(read_numbers(times[c]).sum()) for c in times.column_names if c.endswith("_ns")}
     bars = [share("compute", sums["compute_ns"], "kernel_top")]
     bars += [share(n, v, a) for n, v, a in exposed_comm(trace, sums["exposed_comm_ns"])]
     bars.append(share("exposed copies", sums["exposed_memory_ns"], "memory_bandwidth"))
     bars.append(share("whole CUDA graphs", sums["other_ns"], "kernel_top"))
-    idle = ask(trace, "idle_breakdown").table
+    idle = ask_trace(trace, "idle_breakdown").table
     codes, names = codes_of(idle["cause"])
-    by_cause = np.bincount(codes, numbers(idle["idle_ns"]), minlength=len(names))
+    by_cause = np.bincount(codes, read_numbers(idle["idle_ns"]), minlength=len(names))
     listed = sorted(
         zip(by_cause.astype(np.int64).tolist(), map(str, names.to_pylist()), strict=True),
         reverse=True,
@@ -365,12 +371,12 @@ def _next(
     return tuple(wanted.items())
 
 
-def summary(trace: Trace) -> Result:
+def summarise_trace(trace: Trace) -> Result:
     """Return the verdict on a trace as a table."""
-    return result(verdict(trace))
+    return build_summary_result(reach_verdict(trace))
 
 
-def result(verdict: Verdict) -> Result:
+def build_summary_result(verdict: Verdict) -> Result:
     """Return the verdict as a table, in the shape of every other answer."""
     step = verdict.step_ns
     rows = [_row("time", s.name, s, step) for s in verdict.shares]

@@ -19,7 +19,7 @@ import pyarrow.ipc
 from htk.base.core.process_limits import limit_private_bytes, private_bytes
 from htk.base.mappings import Facts, Fields
 from htk.base.schema import FLOAT64, INT32, INT64, STRING
-from htk.verdicts.query.tokens import tokens
+from htk.verdicts.query.tokens import split_into_tokens
 
 _READING = {"SELECT", "EXPLAIN"}
 _SLACK_BYTES = 512 << 20  # stacks of DuckDB's threads, and the answer on its way out
@@ -204,7 +204,7 @@ def _finite_numbers(table: pa.Table) -> pa.Table:
 
 def _is_pivot(text: str) -> bool:
     """Return whether a statement that DuckDB runs in parts is a PIVOT, which only reads."""
-    words = [word.value.lower() for word in tokens(text) if word.kind == "name"]
+    words = [word.value.lower() for word in split_into_tokens(text) if word.kind == "name"]
     return "pivot" in words and words[0] in ("from", "pivot", "select", "with")
 
 

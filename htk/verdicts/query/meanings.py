@@ -39,7 +39,7 @@ _MEANT: Mapping[str, tuple[str, ...]] = {
 _MOST = 4
 
 
-def candidates(
+def list_candidates(
     name: str, columns: Mapping[str, tuple[str, ...]], others: Mapping[str, tuple[str, ...]]
 ) -> tuple[list[str], dict[str, str]]:
     """Return what a mistaken column may stand for, of the relations that a query reads, and where

@@ -17,18 +17,18 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from htk.analyses import ANALYSES, find
-from htk.answers.ask import ask
+from htk.analyses import ANALYSES, find_analysis
+from htk.answers.ask import ask_trace
 from htk.answers.export.dataset import read_dataset
 from htk.answers.output.result import Result
 from htk.base.core.label import Label
 from htk.base.errors import HtkError, UsageError
 from htk.base.mappings import Fields
 from htk.base.schema import DERIVED, TABLES
-from htk.traces.trace.coverage import coverage
+from htk.traces.trace.coverage import describe_coverage
 from htk.traces.trace.trace import Trace
-from htk.verdicts.query.meanings import candidates
-from htk.verdicts.query.tokens import Token, tokens
+from htk.verdicts.query.meanings import list_candidates
+from htk.verdicts.query.tokens import Token, split_into_tokens
 from htk.verdicts.query.views import VIEWS
 from htk.verdicts.query.worker import Limits, QueryValues, Refusal, worker_of
 
@@ -62,7 +62,7 @@ class Prepared:
             table = worker.query(self.text, self.relations, limits.seconds, values)
         except Refusal as refusal:
             raise UsageError(self._in_words(refusal, limits)) from None
-        facts = coverage(self.trace, self.reads) if self.reads or not self.dataset else {}
+        facts = describe_coverage(self.trace, self.reads) if self.reads or not self.dataset else {}
         return Result(_LABEL, table, facts)
 
     def _in_words(self, refusal: Refusal, limits: Limits) -> str:
@@ -91,7 +91,7 @@ class Prepared:
             name = match[1]
             if name in self.missing:
                 return f"sql: {name}: {self.missing[name]}"
-            near = get_close_matches(name, relations(), 3)
+            near = get_close_matches(name, list_relations(), 3)
             hint = f"did you mean {', '.join(near)}?" if near else "`.tables` lists all"
             return f"sql: no table or analysis {name!r}; {hint}"
         if match := _NO_COLUMN.search(message):
@@ -108,7 +108,7 @@ class Prepared:
             for view, entry in VIEWS.items()
             if entry.reads[0] in read and not self.dataset
         }
-        near, elsewhere = candidates(name, read, views)
+        near, elsewhere = list_candidates(name, read, views)
         if not (near or elsewhere) and (match := _CANDIDATES.search(message)):
             near = re.findall(r'"([^"]+)"', match[1])[:3]
         hint = f"; did you mean {', '.join(near)}?" if near else ""
@@ -124,11 +124,11 @@ class _Naming(NamedTuple):
     options: list[Token] | None = None
 
 
-def query(
+def run_query(
     trace: Trace, text: str, limits: Limits | None = None, values: QueryValues = ()
 ) -> Result:
     """Return the answer to one SQL query; `values` stand for its parameters."""
-    return prepare(trace, text).run(limits, values)
+    return prepare_query(trace, text).run(limits, values)
 
 
 def query_dataset(
@@ -140,7 +140,7 @@ def query_dataset(
     in memory.
     """
     tables = dataset_tables(folder)
-    prepared = prepare(read_dataset(folder), text, tables)
+    prepared = prepare_query(read_dataset(folder), text, tables)
     prepared.dataset = tables
     if "ranks" not in tables:
         why = "the dataset holds some tables only; ask an analysis of the trace it was made from"
@@ -159,28 +159,28 @@ def dataset_tables(folder: Path) -> dict[str, str]:
     return patterns
 
 
-def relations() -> dict[str, str]:
+def list_relations() -> dict[str, str]:
     """Return every name that a query may read, and what it is."""
     meanings = {name: "table" for name in TABLES} | {name: "derived table" for name in DERIVED}
     meanings |= {name: view.meaning for name, view in VIEWS.items()}
     return meanings | {name: entry.question for name, entry in ANALYSES.items()}
 
 
-def columns(name: str) -> pa.Schema:
+def describe_columns(name: str) -> pa.Schema:
     """Return the columns of a table, a view or an analysis."""
     if name in VIEWS:
         return VIEWS[name].columns
-    return _BASE_TABLES[name] if name in _BASE_TABLES else find(name).returns
+    return _BASE_TABLES[name] if name in _BASE_TABLES else find_analysis(name).returns
 
 
-def prepare(trace: Trace, text: str, scanned: Collection[str] = ()) -> Prepared:
+def prepare_query(trace: Trace, text: str, scanned: Collection[str] = ()) -> Prepared:
     """Make what a query names and nobody scans; a call with options becomes a relation that is
     called as the call is written."""
     if not text.isascii() and text.encode("utf-8", "ignore").decode() != text:
         raise UsageError("sql: the query is not Unicode text")
     prepared = Prepared(trace, text)
     if _SHOW_TABLES.fullmatch(text):
-        names = relations()
+        names = list_relations()
         prepared.relations["readable"] = pa.table(
             {"name": list(names), "meaning": list(names.values())}
         )
@@ -207,7 +207,7 @@ def prepare(trace: Trace, text: str, scanned: Collection[str] = ()) -> Prepared:
 def _named(text: str) -> Iterator[_Naming]:
     """Yield the names of tables, views and analyses in a query. A text that is a name and no more
     counts too: the interval macros take names so."""
-    words = list(tokens(text))
+    words = list(split_into_tokens(text))
     names = {*ANALYSES, *_BASE_TABLES, *VIEWS}
     number = 0
     while number < len(words):
@@ -239,14 +239,14 @@ def _make(prepared: Prepared, relation: str, name: str, options: Fields) -> None
         prepared.reads.add(name)
         return
     try:
-        answer = ask(prepared.trace, name, **options)
+        answer = ask_trace(prepared.trace, name, **options)
     except UsageError:
         raise
     except HtkError as error:  # told when the query turns out to need it
         prepared.missing[relation] = str(error)
         return
     prepared.relations[relation] = answer.table
-    prepared.reads |= set(find(name).reads) & set(_BASE_TABLES)
+    prepared.reads |= set(find_analysis(name).reads) & set(_BASE_TABLES)
 
 
 def _options(name: str, words: list[Token]) -> Fields:

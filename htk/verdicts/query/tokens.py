@@ -32,7 +32,7 @@ class Token(NamedTuple):
     end: int
 
 
-def tokens(query: str) -> Iterator[Token]:
+def split_into_tokens(query: str) -> Iterator[Token]:
     """Yield the words of a query; comments and white space are left out.
 
     A text, identifier or comment without an end takes the rest of the query: DuckDB refuses it.

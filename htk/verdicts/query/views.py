@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from htk.base.columns.arrow import build
+from htk.base.columns.arrow import build_table
 from htk.base.schema import BOOL, DERIVED, INT32, INT64, TABLES, TEXT, table
 from htk.traces.trace.trace import Trace
 
@@ -88,7 +88,7 @@ def _joined(
     joined["duration_ns"] = pc.subtract(rows["end_ns"], rows["start_ns"])
     for source in (rows, links):
         joined |= {name: source[name] for name in schema.names if name in source.column_names}
-    return build(schema, joined, rows.num_rows)
+    return build_table(schema, joined, rows.num_rows)
 
 
 VIEWS = {

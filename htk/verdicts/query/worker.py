@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from htk.base.core.child_process import ChildProcess, start_child
-from htk.base.core.extras import require
+from htk.base.core.extras import require_extra
 from htk.base.errors import HtkError, UsageError
 from htk.base.mappings import Facts, NamedTables
 
@@ -67,7 +67,7 @@ class QueryWorker:
     def __init__(self, memory_bytes: int, dataset: Mapping[str, str]) -> None:
         self._opening = {
             "memory_bytes": memory_bytes,
-            "macros": macros(),
+            "macros": build_macros(),
             "dataset": dict(dataset),
         }
         self._lock = threading.Lock()
@@ -149,7 +149,7 @@ _workers_lock = threading.Lock()
 
 def worker_of(run: Any, memory_bytes: int, dataset: Mapping[str, str]) -> QueryWorker:
     """Return the worker of a run, whatever is selected of it; it ends with the run."""
-    require("sql", "SQL")
+    require_extra("sql", "SQL")
     key = id(run)
     with _workers_lock:
         worker = _workers.get(key)
@@ -172,7 +172,7 @@ def is_cancelled() -> bool:
     return event is not None and event.is_set()
 
 
-def macros() -> str:
+def build_macros() -> str:
     """Return the SQL of the macros that every query may use."""
     return files("htk.verdicts.query").joinpath("macros.sql").read_text(encoding="utf-8")
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from htk.answers.ask import ask
-from htk.base.columns.arrow import numbers
+from htk.answers.ask import ask_trace
+from htk.base.columns.arrow import read_numbers
 from htk.base.columns.types import Floats, Mask
 from htk.base.errors import HtkError
 from htk.physics.detected import common_device
@@ -26,7 +26,7 @@ from htk.planning.sites.site import (
     step_factor,
 )
 from htk.traces.trace.trace import Trace
-from htk.whatif.baseline import baseline
+from htk.whatif.baseline import build_baseline
 from htk.whatif.network_tiers import link_tier
 from htk.whatif.step_model import StepModel
 from htk.whatif.transfers import gpus_of_a_node
@@ -62,7 +62,7 @@ def recorded_rates(trace: Trace) -> RecordedRates | None:
         return None
     rates = _kernel_rates(trace, RecordedRates(device.gpu))
     try:
-        start = baseline(trace.tables)
+        start = build_baseline(trace.tables)
     except HtkError:  # no step that repeats: kernels tell their rates all the same
         return rates
     model = start.model
@@ -78,16 +78,16 @@ def _kernel_rates(trace: Trace, rates: RecordedRates) -> RecordedRates:
     wave, say little of the site.
     """
     try:
-        rows = ask(trace, "roofline", n=0).table
+        rows = ask_trace(trace, "roofline", n=0).table
     except HtkError:
         return rates
     family = np.array(rows["family"].to_pylist(), object)
     bound = np.array(rows["bound"].to_pylist(), object)
     half = np.array([any(kind in (t or "") for kind in _HALF) for t in rows["types"].to_pylist()])
-    calls = numbers(rows["count"], 0)
-    ns = numbers(rows["device_ns"], 0)
-    flops = numbers(rows["flops_per_call"], np.nan)
-    moved = numbers(rows["bytes_per_call"], np.nan)
+    calls = read_numbers(rows["count"], 0)
+    ns = read_numbers(rows["device_ns"], 0)
+    flops = read_numbers(rows["flops_per_call"], np.nan)
+    moved = read_numbers(rows["bytes_per_call"], np.nan)
     by_memory = moved / expected_memory(rates.gpu)
     by_product = flops / (expected_products(rates.gpu) * 1e3) + by_memory
 
@@ -114,7 +114,7 @@ def _pace(model: StepModel, gpu: Gpu, across: bool) -> float | None:
     return expected_pace(gpu, across) / pace
 
 
-def learned(recordings: Sequence[RecordedRates], steps: Sequence[MeasuredStep]) -> Site:
+def learn_site(recordings: Sequence[RecordedRates], steps: Sequence[MeasuredStep]) -> Site:
     """Return the site: rates by the median of its recordings, steps over plans with those rates."""
     by_gpu: dict[str, list[RecordedRates]] = defaultdict(list)
     for recording in recordings:

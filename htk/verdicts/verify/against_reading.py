@@ -10,7 +10,7 @@ from htk.base.core.humanize import command_name
 from htk.base.schema import TABLES as VOCABULARY
 from htk.verdicts.verify.check import Check
 from htk.verdicts.verify.reading import TABLES
-from htk.verdicts.verify.subject import Rows, Second, Subject, answer_of, keyed
+from htk.verdicts.verify.subject import Rows, Second, Subject, answer_of, key_rows
 from htk.verdicts.verify.tally import NotApplicable, Tally
 from htk.verdicts.verify.totals import Facts
 
@@ -172,7 +172,7 @@ def _compare_rows(
     what: str,
 ) -> None:
     """Compare an answer with the facts that it should give, of ranks that were read."""
-    answered: Rows = {} if table is None else keyed(table, compared.keys, compared.values)
+    answered: Rows = {} if table is None else key_rows(table, compared.keys, compared.values)
     with_gpu = frozenset(key[0] for key in second.facts["kernels"])
     expected = _expected(facts, compared, with_gpu)
     if compared.analysis == "op_breakdown":

@@ -8,8 +8,16 @@ import pyarrow as pa
 
 from htk.base.mappings import Fields
 from htk.verdicts.verify.check import Check
-from htk.verdicts.verify.spans import common, union
-from htk.verdicts.verify.subject import Rows, Subject, add, columns, keyed, rows_of, total
+from htk.verdicts.verify.spans import intersect_intervals, merge_intervals
+from htk.verdicts.verify.subject import (
+    Rows,
+    Subject,
+    add_rows,
+    key_rows,
+    list_columns,
+    rows_of,
+    sum_column,
+)
 from htk.verdicts.verify.tally import NotApplicable, Tally
 
 _MOST_RANGES = 12
@@ -72,9 +80,9 @@ def _window(subject: Subject, tally: Tally) -> None:
         table = subject.answer("time_breakdown", per=per)
         idle = subject.answer_or_none("idle_breakdown", per=per)
         kinds = subject.answer_or_none("kernel_kinds", per=per)
-        causes = {} if idle is None else keyed(idle, _WINDOW, ["idle_ns"])
-        alone = {} if kinds is None else keyed(kinds, _WINDOW, ["total_ns"])
-        for key, row in keyed(table, _WINDOW, _SUMS).items():
+        causes = {} if idle is None else key_rows(idle, _WINDOW, ["idle_ns"])
+        alone = {} if kinds is None else key_rows(kinds, _WINDOW, ["total_ns"])
+        for key, row in key_rows(table, _WINDOW, _SUMS).items():
             label = f"per {per}, {_named(key)}"
             tally.equal(f"{label}, busy + idle", row["busy_ns"] + row["idle_ns"], row["total_ns"])
             parts = sum(row[name] or 0 for name in _PARTS)
@@ -92,15 +100,15 @@ def _steps(subject: Subject, tally: Tally) -> None:
     steps = subject.answer("time_breakdown", per="step")
     if not steps.num_rows:
         raise NotApplicable("no steps were recorded")
-    per_rank = keyed(subject.answer("time_breakdown"), _DEVICE, _SUMS)
-    parts = keyed(steps, _DEVICE, _SUMS)
+    per_rank = key_rows(subject.answer("time_breakdown"), _DEVICE, _SUMS)
+    parts = key_rows(steps, _DEVICE, _SUMS)
     stepless = _cycles(subject, "rank_windows") - _cycles(subject, "step_windows")
     if stepless:
         tally.left_out.append("ranks of which some recording has no steps")
     parts = {key: row for key, row in parts.items() if all(key != c[:2] for c in stepless)}
     tally.rows("time-breakdown per step", parts, {key: per_rank[key] for key in parts})
-    periods = keyed(subject.answer("step_times"), _WINDOW, ["gpu_period_ns"])
-    for key, row in keyed(steps, _WINDOW, ["total_ns"]).items():
+    periods = key_rows(subject.answer("step_times"), _WINDOW, ["gpu_period_ns"])
+    for key, row in key_rows(steps, _WINDOW, ["total_ns"]).items():
         if key[3] is not None:
             period = periods.get(key, {"gpu_period_ns": None})["gpu_period_ns"]
             tally.equal(f"step-times, {_named(key)}", period, row["total_ns"])
@@ -108,16 +116,16 @@ def _steps(subject: Subject, tally: Tally) -> None:
 
 def _cycles(subject: Subject, windows: str) -> set[tuple[Any, ...]]:
     """Return rank, device and cycle of each recording that has such windows."""
-    return set(zip(*columns(subject.trace.tables[windows], *_DEVICE, "cycle"), strict=True))
+    return set(zip(*list_columns(subject.trace.tables[windows], *_DEVICE, "cycle"), strict=True))
 
 
 def _communication(subject: Subject, tally: Tally) -> None:
     names = ("comm_ns", "exposed_comm_ns")
     for per in _pers(subject):
         table = subject.answer("time_breakdown", per=per)
-        times = keyed(table, _WINDOW, names)
+        times = key_rows(table, _WINDOW, names)
         overlap = subject.answer("comm_compute_overlap", per=per)
-        for key, row in keyed(overlap, _WINDOW, [*names, "overlap_ns"]).items():
+        for key, row in key_rows(overlap, _WINDOW, [*names, "overlap_ns"]).items():
             label = f"per {per}, {_named(key)}"
             if row["exposed_comm_ns"] is not None:
                 both = row["overlap_ns"] + row["exposed_comm_ns"]
@@ -125,7 +133,7 @@ def _communication(subject: Subject, tally: Tally) -> None:
             tally.equal(f"{label}, exposed", row["exposed_comm_ns"], times[key]["exposed_comm_ns"])
             tally.equal(f"{label}, communication", row["comm_ns"], times[key]["comm_ns"])
         for by in ("group", "collective"):
-            rows = keyed(subject.answer("comm_compute_overlap", per=per, by=by), _WINDOW, names)
+            rows = key_rows(subject.answer("comm_compute_overlap", per=per, by=by), _WINDOW, names)
             for key, row in times.items():
                 if row["comm_ns"]:
                     shares = rows.get(key, dict.fromkeys(names, 0))
@@ -138,13 +146,13 @@ def _communication_by_rank(subject: Subject, tally: Tally) -> None:
 
     Analyses of collectives share the time of those that run at once, so that they add up.
     """
-    times = keyed(subject.answer("time_breakdown"), ["rank"], ["comm_ns", "exposed_comm_ns"])
+    times = key_rows(subject.answer("time_breakdown"), ["rank"], ["comm_ns", "exposed_comm_ns"])
     times = {key: row for key, row in times.items() if row["comm_ns"]}
     by_group = subject.answer_or_none("comm_overlap_by_group")
     if not times or by_group is None:
         return
     names = ("shared_ns", "exposed_ns")
-    rows = keyed(by_group, ["rank"], names)
+    rows = key_rows(by_group, ["rank"], names)
     for key, row in times.items():
         shares = rows.get(key, dict.fromkeys(names, 0))
         label = f"comm-overlap-by-group, {_named(key)}"
@@ -154,32 +162,32 @@ def _communication_by_rank(subject: Subject, tally: Tally) -> None:
         summary = subject.answer("comm_summary", by=by)
         comm = sum(row["comm_ns"] for row in times.values())
         exposed = sum(row["exposed_comm_ns"] or 0 for row in times.values())
-        tally.equal(f"comm-summary by {by}", total(summary, "shared_ns"), comm)
-        tally.equal(f"comm-summary by {by}, exposed", total(summary, "exposed_ns"), exposed)
+        tally.equal(f"comm-summary by {by}", sum_column(summary, "shared_ns"), comm)
+        tally.equal(f"comm-summary by {by}, exposed", sum_column(summary, "exposed_ns"), exposed)
 
 
 def _kernel_time(subject: Subject, tally: Tally) -> None:
     kernels = subject.answer("kernel_top", n=0)
-    device_ns = total(kernels, "total_ns")
-    count = total(kernels, "count")
+    device_ns = sum_column(kernels, "total_ns")
+    count = sum_column(kernels, "count")
     for label, table, names in _tellers(subject):
-        tally.equal(f"{label} against kernel-top", total(table, names[0]), device_ns)
+        tally.equal(f"{label} against kernel-top", sum_column(table, names[0]), device_ns)
         if len(names) > 1:
-            tally.equal(f"{label} against kernel-top, count", total(table, names[1]), count)
+            tally.equal(f"{label} against kernel-top, count", sum_column(table, names[1]), count)
     operators = subject.answer_or_none("op_breakdown", n=0)
     if operators is not None:
         linked_ns = sum(
             own or 0  # null: no GPU work of its rank is linked
-            for own, calls in zip(*columns(operators, "device_self_ns", "count"), strict=True)
+            for own, calls in zip(*list_columns(operators, "device_self_ns", "count"), strict=True)
             if calls is not None
         )
         tree = subject.answer("op_tree", min_pct=0)
-        tally.equal("op-tree and op-breakdown", total(tree, "device_self_ns"), linked_ns)
+        tally.equal("op-tree and op-breakdown", sum_column(tree, "device_self_ns"), linked_ns)
         roofline = subject.answer_or_none("roofline", n=0)
         calls = subject.trace.tables["launches"]["name"].unique().to_pylist()
         graphs = any("GraphLaunch" in name for name in calls if name)
         if roofline is not None and not graphs:  # captures tell more operators of those
-            tally.equal("roofline and op-breakdown", total(roofline, "device_ns"), linked_ns)
+            tally.equal("roofline and op-breakdown", sum_column(roofline, "device_ns"), linked_ns)
 
 
 def _tellers(subject: Subject) -> Iterator[tuple[str, pa.Table, tuple[str, ...]]]:
@@ -213,7 +221,7 @@ def _tellers(subject: Subject) -> Iterator[tuple[str, pa.Table, tuple[str, ...]]
 
 def _halves(subject: Subject, tally: Tally) -> None:
     """Compare what selections of the time before and after an instant hold with the whole."""
-    starts, ends = columns(subject.trace.tables["rank_windows"], "start_ns", "end_ns")
+    starts, ends = list_columns(subject.trace.tables["rank_windows"], "start_ns", "end_ns")
     if not starts:
         raise NotApplicable("needs GPU activities")
     middle = (min(starts) + max(ends)) // 2 - subject.trace.origin_ns
@@ -227,7 +235,7 @@ def _halves(subject: Subject, tally: Tally) -> None:
     ):
         sums: Rows = {}
         for half in halves:
-            add(sums, rows_of(half, analysis, keys, values, **options))
+            add_rows(sums, rows_of(half, analysis, keys, values, **options))
         for key, row in rows_of(subject.trace, analysis, keys, values, **options).items():
             both = sums.get(key, dict.fromkeys(values, 0))
             tally.rows(f"{analysis}, halves", {key: both}, {key: row})
@@ -242,9 +250,9 @@ def _halves(subject: Subject, tally: Tally) -> None:
 def _launched(subject: Subject, tally: Tally) -> None:
     names = ("kernels", "device_ns", "call_ns", "delay_ns")
     by_call = subject.answer("launch_stats", n=0)
-    expected = keyed(by_call, ["rank"], names)
+    expected = key_rows(by_call, ["rank"], names)
     for by in ("kernel", "operator"):
-        rows = keyed(subject.answer("launch_stats", n=0, by=by), ["rank"], names)
+        rows = key_rows(subject.answer("launch_stats", n=0, by=by), ["rank"], names)
         tally.rows(f"launch-stats by {by}", rows, expected)
 
 
@@ -252,7 +260,7 @@ def _ranges(subject: Subject, tally: Tally) -> None:
     table = subject.answer("annotation_breakdown")
     if not subject.trace.tables["kernels"].num_rows:
         raise NotApplicable("no GPU activity was recorded")
-    rows = keyed(table, ["rank", "name"], ["kernels", "device_ns", "count"])
+    rows = key_rows(table, ["rank", "name"], ["kernels", "device_ns", "count"])
     cost: dict[str, int] = {}
     for (_, name), row in rows.items():
         if row["count"]:
@@ -320,9 +328,9 @@ def _named_phase(subject: Subject, name: str) -> str | None:
         return None
     others = [r for r in host if _MAY_NAME_A_PHASE.search(r["name"]) and r["name"] != name]
     for rank in {r["rank"] for r in spans}:
-        outer = union((r["start_ns"], r["end_ns"]) for r in spans if r["rank"] == rank)
-        inner = union((r["start_ns"], r["end_ns"]) for r in others if r["rank"] == rank)
-        if common(outer, inner):
+        outer = merge_intervals((r["start_ns"], r["end_ns"]) for r in spans if r["rank"] == rank)
+        inner = merge_intervals((r["start_ns"], r["end_ns"]) for r in others if r["rank"] == rank)
+        if intersect_intervals(outer, inner):
             return None
     return words[0]
 
@@ -333,7 +341,7 @@ def _waits(subject: Subject, tally: Tally) -> None:
     waits = transfers = 0
     sources = set()
     for row, (source, start, end, wait, transfer, rest) in enumerate(
-        zip(*columns(table, *names), strict=True)
+        zip(*list_columns(table, *names), strict=True)
     ):
         sources.add(source)
         if wait is not None and transfer is not None:
@@ -347,15 +355,15 @@ def _waits(subject: Subject, tally: Tally) -> None:
         return
     for name, options in (("comm_wait", {}), ("comm_summary", {"by": "type"})):
         sums = subject.answer(name, **options)
-        tally.equal(f"wait of {name} and collective-times", total(sums, "wait_ns"), waits)
+        tally.equal(f"wait of {name} and collective-times", sum_column(sums, "wait_ns"), waits)
         tally.equal(
-            f"transfer of {name} and collective-times", total(sums, "transfer_ns"), transfers
+            f"transfer of {name} and collective-times", sum_column(sums, "transfer_ns"), transfers
         )
     late = subject.answer_or_none("late_arrivals", n=0)
     if late is not None:
-        tally.equal("late-arrivals and collective-times", total(late, "wait_total_ns"), waits)
+        tally.equal("late-arrivals and collective-times", sum_column(late, "wait_total_ns"), waits)
         _blame(subject, tally, late)
-    calls = total(subject.answer("comm_summary", by="type"), "count")
+    calls = sum_column(subject.answer("comm_summary", by="type"), "count")
     tally.equal("calls of comm-summary and collective-times", calls, table.num_rows)
 
 
@@ -366,10 +374,10 @@ def _blame(subject: Subject, tally: Tally, late: pa.Table) -> None:
         return
     # Lateness is not among them: stragglers limits it to a rank's excess in all.
     names = ("cost_to_others_ns", "times_blamed", "wait_ns")
-    costs = keyed(stragglers, ["rank"], names)
-    by_rank = keyed(subject.answer("comm_wait"), ["rank"], names)
+    costs = key_rows(stragglers, ["rank"], names)
+    by_rank = key_rows(subject.answer("comm_wait"), ["rank"], names)
     tally.rows("comm-wait and stragglers", {key: by_rank[key] for key in costs}, costs)
-    (blamed,) = columns(late, "blamed_rank")
+    (blamed,) = list_columns(late, "blamed_rank")
     for (rank,), row in costs.items():
         label = f"late-arrivals and stragglers, blamed on rank {rank}"
         tally.equal(label, blamed.count(rank), row["times_blamed"])

@@ -8,7 +8,7 @@ from htk.base.columns.types import NONE
 from htk.base.core.humanize import format_duration
 from htk.traces.trace.trace import Trace
 from htk.verdicts.verify.reading import EventsByKind, Span
-from htk.verdicts.verify.spans import Intervals, common, union
+from htk.verdicts.verify.spans import Intervals, intersect_intervals, merge_intervals
 from htk.verdicts.verify.totals import Facts, File, Window
 
 _ON_HOST = ("cpu_ops", "launches", "python_calls")
@@ -37,18 +37,18 @@ class Choice:
         if self.steps is None:
             return [self.time]
         own = [step for step in file.steps if step.step in self.steps]
-        return union((step.start, step.end) for step in own if step.length)
+        return merge_intervals((step.start, step.end) for step in own if step.length)
 
     def windows(self, windows: Iterable[Window]) -> Iterator[Window]:
         """Return what is left of GPU windows, of steps or of times."""
         for device, step, start, end in windows:
             if self.steps is not None and step not in self.steps:
                 continue
-            for low, high in common([(start, end)], [self.time]):
+            for low, high in intersect_intervals([(start, end)], [self.time]):
                 yield device, step, low, high
 
 
-def choices(trace: Trace) -> list[Choice]:
+def list_choices(trace: Trace) -> list[Choice]:
     """Return selections to hold answers to: a step in the middle, and the middle half of the time.
 
     A file without a base time was moved beside the others; its own times cannot be chosen by.

@@ -2,7 +2,7 @@
 
 from htk.base.mappings import Fields
 from htk.verdicts.verify.check import Check
-from htk.verdicts.verify.subject import Subject, columns
+from htk.verdicts.verify.subject import Subject, list_columns
 from htk.verdicts.verify.tally import NotApplicable, Tally
 
 _NEAR = 1.0  # percent; the profiler rounds to whole ones
@@ -17,7 +17,7 @@ def checks() -> list[Check]:
 
 def _occupancy(subject: Subject, tally: Tally) -> None:
     table = subject.trace.tables["kernels"].select([*_WHICH, "occupancy_pct"])
-    rows = zip(*columns(table, *_WHICH, "occupancy_pct"), strict=True)
+    rows = zip(*list_columns(table, *_WHICH, "occupancy_pct"), strict=True)
     recorded = {tuple(key) for *key, occupancy in rows if occupancy}
     if not recorded:
         raise NotApplicable("no occupancy was recorded")

@@ -7,9 +7,9 @@ import pyarrow as pa
 
 from htk.answers.output.coverage_text import damage_words
 from htk.base.core.analysis import analysis
-from htk.base.core.humanize import pluralize
+from htk.base.core.humanize import pluralize_count
 from htk.base.schema import INT64, TEXT, table
-from htk.traces.trace.coverage import coverage
+from htk.traces.trace.coverage import describe_coverage
 from htk.traces.trace.trace import Trace
 from htk.verdicts.verify import (
     against_reading,
@@ -58,7 +58,7 @@ def all_checks() -> list[Check]:
     ]
 
 
-def outcomes(subject: Subject, checks: Iterable[Check] | None = None) -> Iterator[Outcome]:
+def list_outcomes(subject: Subject, checks: Iterable[Check] | None = None) -> Iterator[Outcome]:
     """Make the checks, all unless some are chosen, one after the other."""
     for check in all_checks() if checks is None else checks:
         tally = Tally()
@@ -74,17 +74,17 @@ def outcomes(subject: Subject, checks: Iterable[Check] | None = None) -> Iterato
         yield Outcome(check, state, tally, tally.finding + left_out)
 
 
-def summary(results: list[Outcome], trace: Trace) -> str:
+def summarise_outcomes(results: list[Outcome], trace: Trace) -> str:
     """Return the last line: how many checks are ok, differ, do not apply, and what cannot be."""
     states = [outcome.state for outcome in results]
     ok = states.count(OK)
     differ = states.count(DIFFERS)
     left = len(states) - ok - differ
-    facts = coverage(trace, ())
+    facts = describe_coverage(trace, ())
     damage = damage_words(facts)
     unread = damage_words(facts, ("unread_events",))
     parts = [
-        f"{pluralize(len(states), 'check')}: {ok} ok, {differ} differ, {left} not applicable",
+        f"{pluralize_count(len(states), 'check')}: {ok} ok, {differ} differ, {left} not applicable",
         damage and f"the recording is damaged: {damage}",
         unread and f"held to none: {unread}",
     ]
@@ -94,7 +94,7 @@ def summary(results: list[Outcome], trace: Trace) -> str:
 @analysis(returns=RETURNS)
 def verify(subject: Subject) -> pa.Table:
     """Is what htk answers of this trace right?"""
-    return as_table(list(outcomes(subject)))
+    return as_table(list(list_outcomes(subject)))
 
 
 def as_table(results: list[Outcome]) -> pa.Table:

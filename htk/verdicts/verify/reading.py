@@ -103,7 +103,7 @@ class EventsByKind:
     arrows: list[Arrow] = field(default_factory=list)
 
 
-def read(source: Source, largest_bytes: int) -> EventsByKind:
+def read_events(source: Source, largest_bytes: int) -> EventsByKind:
     """Return what a file holds; raise NotApplicable where it is too large or not whole."""
     data = _bytes(source, largest_bytes)
     try:

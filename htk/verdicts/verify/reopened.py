@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from htk.base.core.engine import engine
-from htk.base.core.humanize import format_bytes, pluralize
+from htk.base.core.engine import choose_engine
+from htk.base.core.humanize import format_bytes, pluralize_count
 from htk.base.errors import HtkError
 from htk.base.io.shared_store import SharedStore
 from htk.base.io.store import Store
@@ -22,7 +22,7 @@ from htk.quantities.derived.registry import PER_FILE
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 from htk.verdicts.verify.check import Check
-from htk.verdicts.verify.subject import Rows, Subject, add, keyed, rows_of
+from htk.verdicts.verify.subject import Rows, Subject, add_rows, key_rows, rows_of
 from htk.verdicts.verify.tally import NotApplicable, Tally
 
 _MOST_RANKS = 16
@@ -97,7 +97,7 @@ def _alone(subject: Subject, tally: Tally) -> None:
             _same_rows(subject, tally, alone, rank, (analysis, keys, options))
         for analysis, keys, options, values in _POOLED:
             rows = rows_of(alone, analysis, keys, values, **options)
-            add(pooled.setdefault(analysis, {}), rows)
+            add_rows(pooled.setdefault(analysis, {}), rows)
     if len(chosen) < len(ranks):
         tally.left_out.append(f"{len(ranks) - len(chosen)} of {len(ranks)} ranks")
     elif not any(row["rank"] is None for row in subject.files):
@@ -117,7 +117,7 @@ def _same_rows(
     analysis, keys, options = question
     together = subject.answer_or_none(analysis, **options)
     values = () if together is None else _whole_numbers(together, analysis)
-    ours = {} if together is None else keyed(together, ("rank", *keys), values)
+    ours = {} if together is None else key_rows(together, ("rank", *keys), values)
     ours = {key: row for key, row in ours.items() if key[0] == rank}
     theirs = rows_of(alone, analysis, ("rank", *keys), values, **options)
     tally.rows(f"{analysis}, rank alone: row", theirs, ours)
@@ -150,7 +150,7 @@ def _cache(subject: Subject, tally: Tally) -> None:
 
 def _engines(subject: Subject, tally: Tally) -> None:
     _not_quick(subject)
-    if engine() != "compiled":
+    if choose_engine() != "compiled":
         raise NotApplicable("the compiled core is not in use")
     if not subject.profiles:
         raise NotApplicable("no profiler trace: others have one reader")
@@ -216,10 +216,10 @@ def _one_by_one(subject: Subject, tally: Tally) -> Iterator[tuple[str, int | Non
     local = [row for row in subject.files if Path(row["file"]).is_file()]
     small = [row for row in local if _unpacked_bytes(row) <= subject.largest_bytes]
     if len(local) < len(subject.files):
-        left = pluralize(len(subject.files) - len(local), "file")
+        left = pluralize_count(len(subject.files) - len(local), "file")
         tally.left_out.append(f"{left} not on this machine's disk by themselves")
     if len(small) < len(local):
-        left = pluralize(len(local) - len(small), "file")
+        left = pluralize_count(len(local) - len(small), "file")
         tally.left_out.append(f"{left} of more than {format_bytes(subject.largest_bytes)}")
     if not small:
         raise NotApplicable("; ".join(tally.left_out) or "no file")

@@ -9,7 +9,7 @@ from htk.verdicts.verify.reading import Span
 Intervals = list[tuple[int, int]]
 
 
-def union(intervals: Iterable[tuple[int, int]]) -> Intervals:
+def merge_intervals(intervals: Iterable[tuple[int, int]]) -> Intervals:
     """Return what at least one of the intervals covers, in order."""
     merged: Intervals = []
     for start, end in sorted(intervals):
@@ -20,7 +20,7 @@ def union(intervals: Iterable[tuple[int, int]]) -> Intervals:
     return merged
 
 
-def common(left: Intervals, right: Intervals) -> Intervals:
+def intersect_intervals(left: Intervals, right: Intervals) -> Intervals:
     """Return what both unions cover."""
     shared: Intervals = []
     i = j = 0
@@ -36,7 +36,7 @@ def common(left: Intervals, right: Intervals) -> Intervals:
     return shared
 
 
-def covered(spans: Intervals, start: int, end: int) -> int:
+def measure_covered_time(spans: Intervals, start: int, end: int) -> int:
     """Return how much of the time from start to end a union covers."""
     first = max(bisect_right(spans, (start, start)) - 1, 0)
     total = 0

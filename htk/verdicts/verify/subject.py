@@ -9,19 +9,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.answers.output.coverage_text import MENDED, damage_words
 from htk.base.core.parser import Source
-from htk.base.core.recording_hints import contents
+from htk.base.core.recording_hints import describe_contents
 from htk.base.errors import MissingTable
-from htk.base.io.sources import resolve
+from htk.base.io.sources import resolve_inputs
 from htk.base.mappings import Fields
 from htk.traces.trace.opening import Inputs, OpenOptions, open_trace, with_sample
 from htk.traces.trace.trace import Trace
-from htk.verdicts.verify.narrowed import Choice, choices, facts_of
-from htk.verdicts.verify.reading import read
+from htk.verdicts.verify.narrowed import Choice, facts_of, list_choices
+from htk.verdicts.verify.reading import read_events
 from htk.verdicts.verify.tally import NotApplicable
-from htk.verdicts.verify.totals import Facts, File, merge
+from htk.verdicts.verify.totals import Facts, File, merge_facts
 
 LARGEST_BYTES = 256 << 20
 _KINETO = "kineto"
@@ -72,7 +72,7 @@ class Subject:
 
     @cached_property
     def sources(self) -> dict[str, Source]:
-        return {source.name: source for source in resolve(with_sample(self.inputs))}
+        return {source.name: source for source in resolve_inputs(with_sample(self.inputs))}
 
     @cached_property
     def profiles(self) -> list[Fields]:
@@ -104,7 +104,7 @@ class Subject:
         if not self.profiles:
             raise NotApplicable("no profiler trace: only those are read a second time")
         facts: Facts = {}
-        narrowed: list[tuple[Choice, Facts]] = [(choice, {}) for choice in choices(self.trace)]
+        narrowed: list[tuple[Choice, Facts]] = [(choice, {}) for choice in list_choices(self.trace)]
         left_out: list[str] = []
         lost: set[int | None] = set()
         read_bytes = 0
@@ -122,12 +122,12 @@ class Subject:
                     raise NotApplicable(f"{row['file']} holds several cycles, which are not cut")
                 if damage := self._mended(row["file"]):
                     raise NotApplicable(f"{row['file']} is damaged: {damage}")
-                recording = read(source, self.largest_bytes)
+                recording = read_events(source, self.largest_bytes)
                 read_bytes += recording.read_bytes
                 file = File(recording, row["rank"], kinds, row["cycle"])
-                merge(facts, file.facts())
+                merge_facts(facts, file.facts())
                 for choice, left in narrowed:
-                    merge(left, facts_of(file, choice))
+                    merge_facts(left, facts_of(file, choice))
             except NotApplicable as reason:
                 if str(reason) not in left_out:  # once a file, however many cycles it holds
                     left_out.append(str(reason))
@@ -148,15 +148,15 @@ class Subject:
     def _kinds(self) -> dict[str, str]:
         """Kinds of kernels by name, as answered: what a name means is not a matter of sums."""
         table = self.answer_or_none("kernel_top", n=0)
-        return {} if table is None else dict(zip(*columns(table, "name", "kind"), strict=True))
+        return {} if table is None else dict(zip(*list_columns(table, "name", "kind"), strict=True))
 
 
 def answer_of(trace: Trace, name: str, **options: Any) -> pa.Table:
     """Return the answer to a question; NotApplicable where the trace holds no such data."""
     try:
-        return ask(trace, name, **options).table
+        return ask_trace(trace, name, **options).table
     except MissingTable as reason:
-        needs = f"needs {contents(reason.lacks)}" if reason.lacks else str(reason)
+        needs = f"needs {describe_contents(reason.lacks)}" if reason.lacks else str(reason)
         raise NotApplicable(needs) from None
 
 
@@ -165,12 +165,12 @@ def rows_of(
 ) -> Rows:
     """Return an answer by its keys; empty where the trace holds no such data."""
     try:
-        return keyed(answer_of(trace, name, **options), keys, values)
+        return key_rows(answer_of(trace, name, **options), keys, values)
     except NotApplicable:
         return {}
 
 
-def add(sums: Rows, rows: Rows) -> None:
+def add_rows(sums: Rows, rows: Rows) -> None:
     """Add the values of rows to the sums with the same keys."""
     for key, row in rows.items():
         old = sums.setdefault(key, dict.fromkeys(row))
@@ -178,17 +178,17 @@ def add(sums: Rows, rows: Rows) -> None:
             old[name] = value if old[name] is None else old[name] + (value or 0)
 
 
-def columns(table: pa.Table, *names: str) -> list[list[Any]]:
+def list_columns(table: pa.Table, *names: str) -> list[list[Any]]:
     """Return columns as lists."""
     return [table[name].to_pylist() for name in names]
 
 
-def total(table: pa.Table, name: str) -> int:
+def sum_column(table: pa.Table, name: str) -> int:
     """Return the sum of a column of whole numbers."""
     return int(pc.sum(table[name]).as_py() or 0)
 
 
-def keyed(table: pa.Table, keys: Iterable[str], values: Iterable[str]) -> Rows:
+def key_rows(table: pa.Table, keys: Iterable[str], values: Iterable[str]) -> Rows:
     """Return the values of each row by its keys; where keys come again, values are added up."""
     keys = tuple(keys)
     values = tuple(values)

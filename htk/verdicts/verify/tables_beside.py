@@ -33,7 +33,11 @@ _SUMS = {
 def checks() -> list[Check]:
     """Return the check of the tables beside a recording."""
     what = f"kernels and times of steps against Ascend's {_KERNELS} and {_STEPS}"
-    return [Check("tables beside", what, lambda subject, tally: compare(subject.trace, tally))]
+    return [
+        Check(
+            "tables beside", what, lambda subject, tally: compare_with_tally(subject.trace, tally)
+        )
+    ]
 
 
 def measure_tables(trace: Trace) -> int:
@@ -44,7 +48,7 @@ def measure_tables(trace: Trace) -> int:
     return sum(path.stat().st_size for path in paths if path.is_file())
 
 
-def compare(trace: Trace, tally: Tally) -> None:
+def compare_with_tally(trace: Trace, tally: Tally) -> None:
     """Compare each kernel's count, time and kind, and the sums of steps."""
     recordings = _recordings(trace)
     if not recordings:

@@ -10,7 +10,13 @@ from typing import Any
 from htk.base.columns.types import NONE
 from htk.verdicts.verify.host_ranges import HostRanges
 from htk.verdicts.verify.reading import EventsByKind, Span
-from htk.verdicts.verify.spans import Intervals, Nesting, common, covered, union
+from htk.verdicts.verify.spans import (
+    Intervals,
+    Nesting,
+    intersect_intervals,
+    measure_covered_time,
+    merge_intervals,
+)
 
 Key = tuple[Any, ...]
 Row = dict[str, int | None]
@@ -23,7 +29,7 @@ _STARTS = ("start_ns",)
 _NAMELESS = "[no name]"  # as kernels without a name are called
 
 
-def merge(facts: Facts, more: Facts) -> None:
+def merge_facts(facts: Facts, more: Facts) -> None:
     """Add the facts of another recording of the same rank, or of another rank, to these."""
     for about, rows in more.items():
         sums = facts.setdefault(about, {})
@@ -186,7 +192,10 @@ class File:
         for device, step, start, end in windows:
             if device not in unions:
                 unions[device] = self._unions(device)
-            own = {name: covered(spans, start, end) for name, spans in unions[device].items()}
+            own = {
+                name: measure_covered_time(spans, start, end)
+                for name, spans in unions[device].items()
+            }
             row: Row = {
                 "total_ns": end - start,
                 "busy_ns": own["busy"],
@@ -209,11 +218,11 @@ class File:
             if span.device == device:
                 kind = "memory" if _is_copy(span) else self.kinds.get(span.name, "compute")
                 by_kind[kind].append((span.start, span.end))
-        unions = {kind: union(spans) for kind, spans in by_kind.items()}
-        unions["kernels"] = union(unions["compute"] + unions["comm"])
-        unions["known"] = union(unions["kernels"] + unions["memory"])
-        unions["busy"] = union(unions["known"] + unions["other"])
-        unions["overlap"] = common(unions["compute"], unions["comm"])
+        unions = {kind: merge_intervals(spans) for kind, spans in by_kind.items()}
+        unions["kernels"] = merge_intervals(unions["compute"] + unions["comm"])
+        unions["known"] = merge_intervals(unions["kernels"] + unions["memory"])
+        unions["busy"] = merge_intervals(unions["known"] + unions["other"])
+        unions["overlap"] = intersect_intervals(unions["compute"], unions["comm"])
         return unions
 
     def step_times(self, windows: Iterable[Window]) -> dict[Key, Row]:
@@ -246,7 +255,7 @@ class File:
                 "device_ns": sum(s.length for s in spans),
                 "delay_ns": max(delay, 0),
             }
-            merge({"": rows}, {"": {(self.rank, label(call, spans)): row}})
+            merge_facts({"": rows}, {"": {(self.rank, label(call, spans)): row}})
         return rows
 
     def _operator_name(self, call: Span) -> str | None:

@@ -64,10 +64,10 @@ REPEATABLE = ("replace", "fix_rank")
 @cache
 def all_edits() -> tuple[Edit, ...]:
     """Return every edit in the order in which they are applied, those of other packages last."""
-    return (*(_edit_of(module) for module in _MODULES), *plugins.loaded("htk.edits"))
+    return (*(_edit_of(module) for module in _MODULES), *plugins.load_added("htk.edits"))
 
 
-def edit(name: str) -> Edit:
+def find_edit(name: str) -> Edit:
     if name in _MODULES:
         return _edit_of(name)
     for candidate in all_edits():

@@ -9,7 +9,7 @@ import math
 from dataclasses import replace
 
 from htk.base.errors import UsageError
-from htk.whatif.edit_arguments import against
+from htk.whatif.edit_arguments import parse_ratio
 from htk.whatif.group_kinds import between_stages
 from htk.whatif.micro_batch_count import micro_batches
 from htk.whatif.micro_batches import MICRO_BATCHES, micro_batch
@@ -26,7 +26,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     now = micro_batches(model)
     if not now:
         raise UsageError(f"{NAME}: no backward pass is seen in the step")
-    ratio = against(value, now, NAME, "no micro-batches are seen")
+    ratio = parse_ratio(value, now, NAME, "no micro-batches are seen")
     wanted = ratio * now
     if abs(wanted - round(wanted)) > 1e-6 or round(wanted) < 1:
         raise UsageError(f"{NAME} {value!r}: {wanted:g} micro-batches are not a whole number")

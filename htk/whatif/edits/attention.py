@@ -10,7 +10,7 @@ import numpy as np
 
 from htk.base.columns.types import Mask
 from htk.base.errors import UsageError
-from htk.whatif.host_cost import unlaunched
+from htk.whatif.host_cost import remove_launches
 from htk.whatif.number_format import number_format
 from htk.whatif.operator_shapes import Shape, operator_shapes
 from htk.whatif.step_model import StepModel
@@ -52,7 +52,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     words = f"{forward / 1e6:.2f} ms forward and {_BACKWARD:g} times as long backward"
     masks = "half of the scores are masked" if masked else "no mask is seen, so all scores count"
     return (
-        unlaunched(model.with_lengths(ones, ns), chosen & ~ones)
+        remove_launches(model.with_lengths(ones, ns), chosen & ~ones)
         .with_uncertainty("compute", 0.2)
         .with_assumption(f"attention is one kernel, {words}; {masks}")
     )

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Ints
 from htk.base.errors import UsageError
 from htk.whatif.edit_arguments import switched_on
-from htk.whatif.experts import exchanges, fullest_over_mean
+from htk.whatif.experts import fullest_over_mean, mark_exchanges
 from htk.whatif.fsdp_units import compute_lane
 from htk.whatif.step_model import StepModel
-from htk.whatif.transfers import rescaled
+from htk.whatif.transfers import rescale_transfers
 
 NAME = "balanced_experts"
 HELP = "All ranks' experts get equally many tokens: on. A bound."
@@ -33,9 +33,9 @@ def apply(model: StepModel, value: str) -> StepModel:
         for segment, total in zip(layer, totals, strict=True):
             new[segment] = length[segment] * (mean / total if total else 1.0)
             chosen[segment] = True
-    sent = exchanges(model)
+    sent = mark_exchanges(model)
     changed = model.with_lengths(chosen, new)
-    balanced = rescaled(changed, sent, 1 / fullest_over_mean(model))
+    balanced = rescale_transfers(changed, sent, 1 / fullest_over_mean(model))
     return (
         changed.with_lengths(sent, balanced)
         .with_uncertainty("compute", 0.1)
@@ -51,7 +51,7 @@ def _between(model: StepModel, rank: int) -> list[Ints]:
     """Compute between every other all-to-all of a rank and the one after it."""
     acts = model.graph.activities
     exchanges = np.flatnonzero(model.is_collective("all_to_all") & (acts.rank == rank))
-    exchanges = exchanges[ordered(acts.start[exchanges])]
+    exchanges = exchanges[order_by(acts.start[exchanges])]
     lane = compute_lane(model, rank)
     lane = lane[acts.kind[lane] == 0]
     return [

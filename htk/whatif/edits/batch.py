@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from htk.base.errors import UsageError
-from htk.whatif.edit_arguments import factor
+from htk.whatif.edit_arguments import parse_factor
 from htk.whatif.fsdp_units import of_weights
 from htk.whatif.parallel import carries_activations
-from htk.whatif.products import begun, products
-from htk.whatif.shapes import copies_samples, copies_weights, inputs
+from htk.whatif.products import find_products, round_up_waves
+from htk.whatif.shapes import copies_samples, copies_weights, read_inputs
 from htk.whatif.step_model import StepModel
-from htk.whatif.transfers import rescaled
+from htk.whatif.transfers import rescale_transfers
 
 NAME = "batch"
 HELP = (
@@ -41,7 +41,7 @@ _UNFILLED_TOLD = 0.005
 
 def apply(model: StepModel, value: str) -> StepModel:
     ratio = _ratio(model, value)
-    growing = grows(model)
+    growing = mark_growing(model)
     if not growing.any():
         raise UsageError(f"{NAME}: no kernel of the step is known to work on the batch")
     old = model.lengths().astype(np.float64)
@@ -54,7 +54,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     sent = carries_activations(model)
     length = np.where(copied, old * ratio, new)
     if sent.any():
-        length = np.where(sent, rescaled(model, sent, ratio), length)
+        length = np.where(sent, rescale_transfers(model, sent, ratio), length)
     changed = replace(
         model.with_lengths(growing | copied | sent, length),
         samples=model.samples * ratio,
@@ -79,7 +79,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     )
 
 
-def grows(model: StepModel) -> NDArray[np.bool_]:
+def mark_growing(model: StepModel) -> NDArray[np.bool_]:
     """Return the kernels that work on activations."""
     return model.once("grows", lambda: _grows(model)).copy()
 
@@ -93,14 +93,14 @@ def _grows(model: StepModel) -> NDArray[np.bool_]:
 
 def _ratio(model: StepModel, value: str) -> float:
     if value.endswith("x"):
-        return factor(value, NAME)
-    now = inputs(model).batch
+        return parse_factor(value, NAME)
+    now = read_inputs(model).batch
     if now is None:
         raise UsageError(
             f"{NAME} {value!r}: the recorded batch is not known (record_shapes=True would tell); "
             "give a factor such as 2x"
         )
-    return factor(value, NAME) / now
+    return parse_factor(value, NAME) / now
 
 
 def _again(model: StepModel, old: NDArray[np.float64], ratio: float) -> NDArray[np.float64]:
@@ -119,11 +119,11 @@ def _again(model: StepModel, old: NDArray[np.float64], ratio: float) -> NDArray[
 
 
 def _lengths(model: StepModel, old: NDArray[np.float64], ratio: float) -> NDArray[np.float64]:
-    least = shortest(model, old)
+    least = find_shortest_time(model, old)
     fixed = np.minimum(old, least)
     matrix = model.facts.family.isin("gemm", "convolution")
     inner = of_weights(model)
-    seen = products(model, least)
+    seen = find_products(model, least)
     attention = model.facts.family.isin("attention")
     rows = (matrix & ~inner) | attention
     fixed = np.where(rows & (old <= least), 0, fixed)
@@ -140,12 +140,12 @@ def _steps(model: StepModel, attention: NDArray[np.bool_], ratio: float) -> NDAr
     waves = np.nan_to_num(model.facts.blocks, nan=1e9)
     least = np.maximum(waves, 1e-3)
     evenly = model.facts.persistent
-    each = begun(least * ratio, evenly) / begun(least, evenly)
+    each = round_up_waves(least * ratio, evenly) / round_up_waves(least, evenly)
     # blocks of attention differ in length, so that the last wave is no whole one
     return np.where(attention, np.maximum(waves * ratio, 1) / np.maximum(waves, 1), each)
 
 
-def shortest(model: StepModel, old: NDArray[np.float64]) -> float:
+def find_shortest_time(model: StepModel, old: NDArray[np.float64]) -> float:
     """Return the time below which no kernel goes, in ns, however little it does: that of the
     shortest one recorded, within reason."""
     seen = old[model.is_compute & (old >= _BRIEF_NS)]

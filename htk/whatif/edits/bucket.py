@@ -11,14 +11,14 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Ints
 from htk.base.errors import UsageError
-from htk.whatif.fsdp_units import compute_lane, gradients, waited_for
-from htk.whatif.parallelism import replicating, sharded
+from htk.whatif.fsdp_units import compute_lane, find_gradient_products, waited_for
+from htk.whatif.parallelism import find_sharded, mark_replicating
 from htk.whatif.step_model import StepModel
-from htk.whatif.synthetic_ops import Work, inserted
-from htk.whatif.transfers import latency
+from htk.whatif.synthetic_ops import Work, insert_works
+from htk.whatif.transfers import find_latencies
 
 NAME = "bucket"
 HELP = "Size of the buckets in which DDP reduces gradients: 100MB."
@@ -40,22 +40,22 @@ def read_size(value: str) -> float:
 
 def apply(model: StepModel, value: str) -> StepModel:
     size = read_size(value)
-    reduces = replicating(model)
-    if not reduces.any() or sharded(model) is not None:
+    reduces = mark_replicating(model)
+    if not reduces.any() or find_sharded(model) is not None:
         raise UsageError(f"{NAME}: the step holds no buckets of gradients, as DDP reduces them")
     acts = model.graph.activities
-    fixed = latency(model)
+    fixed = find_latencies(model)
     length = model.lengths().astype(np.float64)
     works: list[Work] = []
     for rank in model.graph.ranks:
         buckets = np.flatnonzero(reduces & (acts.rank == rank))
-        buckets = buckets[ordered(acts.start[buckets])]
+        buckets = buckets[order_by(acts.start[buckets])]
         _put_together(model, buckets, size, length, fixed)
         first = len(acts.start) + len(works)
         works += _split(model, buckets, (size, first), length, fixed)
     changed = model.with_lengths(reduces, length)
     return (
-        inserted(changed, works)
+        insert_works(changed, works)
         .with_uncertainty("communication", 0.1)
         .with_uncertainty("structure", _PARAMETERS)
         .with_assumption(
@@ -104,7 +104,7 @@ def _split(
     low = int(back[0]) if len(back) else 0
     works: list[Work] = []
     cap = int(model.facts.in_bytes[buckets[1:-1]].min(initial=1 << 62))
-    weights = sorted(position[kernel] for kernel, _ in gradients(model, [lane])[0])
+    weights = sorted(position[kernel] for kernel, _ in find_gradient_products(model, [lane])[0])
     sent: tuple[int, ...] = ()
     for bucket in buckets.tolist():
         ready = position.get(waited_for(model, bucket, lane), low)

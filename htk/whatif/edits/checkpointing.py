@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from htk.base.columns.types import Mask
 from htk.base.errors import UsageError
 from htk.whatif.fsdp_units import compute_lane
-from htk.whatif.host_cost import cpu_edges, unlaunched
+from htk.whatif.host_cost import cpu_edges, remove_launches
 from htk.whatif.micro_batch_count import micro_batches
 from htk.whatif.step_model import StepModel
 
@@ -40,7 +40,7 @@ def apply(model: StepModel, value: str) -> StepModel:
         if not again.any():
             return model.with_assumption("the recording recomputes nothing")
         return (
-            _with_host(unlaunched(model, again), 1 / _PACKED, 1 / _UNPACKED)
+            _with_host(remove_launches(model, again), 1 / _PACKED, 1 / _UNPACKED)
             .with_uncertainty("host", _HOST)
             .with_uncertainty("compute", 0.05)
             .with_assumption("what is recomputed is not, nor launched; more stays in memory")
@@ -50,7 +50,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     if again.any() and value == "on":
         return model.with_assumption("the recording recomputes already")
     if again.any():
-        changed = _on(unlaunched(model, again), value)
+        changed = _on(remove_launches(model, again), value)
     else:
         changed = _with_host(_on(model, value), _PACKED, _UNPACKED)
     changed = changed.with_uncertainty("host", _HOST)

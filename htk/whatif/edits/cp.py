@@ -12,22 +12,22 @@ import numpy as np
 from htk.base.errors import UsageError
 from htk.whatif.edit_arguments import positive_integer
 from htk.whatif.edits import batch
-from htk.whatif.edits.batch import grows
+from htk.whatif.edits.batch import mark_growing
 from htk.whatif.group_kinds import described_as, described_degree
-from htk.whatif.host_cost import unlaunched
+from htk.whatif.host_cost import remove_launches
 from htk.whatif.parallel import (
     ELEMENT,
     Sizes,
     activation_ns,
     carries_activations,
     each_layer,
-    pointwise,
+    mark_pointwise,
     predict_roughly,
-    sizes,
-    split,
+    read_sizes,
+    split_work,
 )
 from htk.whatif.step_model import StepModel
-from htk.whatif.transfers import rescaled
+from htk.whatif.transfers import rescale_transfers
 
 NAME = "cp"
 HELP = "Ranks of context parallelism: 2, or 1 for none. Low confidence."
@@ -44,10 +44,10 @@ def apply(model: StepModel, value: str) -> StepModel:
         return model.with_assumption(f"context parallelism is {now} already")
     if now > 1:
         return _shared_otherwise(model, now, ranks)
-    of = sizes(model, NAME)
+    of = read_sizes(model, NAME)
     carried = carries_activations(model)
-    shared = model.with_lengths(carried, rescaled(model, carried, 1 / ranks))
-    changed = _merged(split(shared, grows(model), ranks), of, ranks)
+    shared = model.with_lengths(carried, rescale_transfers(model, carried, 1 / ranks))
+    changed = _merged(split_work(shared, mark_growing(model), ranks), of, ranks)
     part = ELEMENT * of.tokens / ranks * of.hidden * of.kv_share
     sent = 2 * (ranks - 1) * part
     forward = _attention(changed, False)
@@ -76,10 +76,10 @@ def _shared_otherwise(model: StepModel, now: int, ranks: int) -> StepModel:
     sent = described_as(model, "context")
     longer = batch.apply(model, f"{now / ranks:.9f}x")
     if ranks == 1:
-        changed = unlaunched(longer, sent)
+        changed = remove_launches(longer, sent)
     else:
         moved = (1 - 1 / ranks) / (1 - 1 / now)
-        changed = longer.with_lengths(sent, rescaled(model, sent, moved))
+        changed = longer.with_lengths(sent, rescale_transfers(model, sent, moved))
     return predict_roughly(
         replace(changed, assumptions=model.assumptions),
         f"{ranks} ranks share each sequence in place of {now}: each has {now / ranks:.3g} "
@@ -91,7 +91,9 @@ def _merged(model: StepModel, of: Sizes, ranks: int) -> StepModel:
     """Return the model whose attention adds up what each rank's keys and values gave: a pass over
     four tensors, where a residual is one over three."""
     attends = np.array([f == "attention" for f in model.facts.family], bool)
-    residuals = pointwise(model, of) & np.array([f == "elementwise" for f in model.facts.family])
+    residuals = mark_pointwise(model, of) & np.array(
+        [f == "elementwise" for f in model.facts.family]
+    )
     if not residuals.any():
         return model
     length = model.lengths()

@@ -7,7 +7,7 @@ of the faster one, not the middle between it and the slow one.
 import numpy as np
 
 from htk.base.errors import UsageError
-from htk.whatif.contention import factor, share
+from htk.whatif.contention import compute_contention, share_beside_transfers
 from htk.whatif.same_calls import same_calls
 from htk.whatif.step_model import StepModel
 
@@ -27,7 +27,7 @@ def apply(model: StepModel, value: str) -> StepModel:
         chosen &= acts.rank == int(value)
     alike = same_calls(model)
     # While the others wait for a slow rank their compute has communication beside it.
-    slower = 1 + factor(model) * share(model, model.graph.time)
+    slower = 1 + compute_contention(model) * share_beside_transfers(model, model.graph.time)
     alone = model.lengths() / slower
     median = alike.lower_medians(alone)[alike.group_ids]
     return (

@@ -22,7 +22,7 @@ from htk.whatif.measured_calls import compare_usual, find_measured_calls, mean_s
 from htk.whatif.number_format import recorded_format
 from htk.whatif.served_iteration import Bounds, of_server
 from htk.whatif.step_model import StepModel
-from htk.whatif.transfers import latency
+from htk.whatif.transfers import find_latencies
 
 NAME = "hardware"
 HELP = "Another GPU of the catalogue: h100. Low confidence."
@@ -56,7 +56,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     changed = model.with_lengths(model.is_compute, new)
     inside = site.over("links", now.scale_up_gbps / other.scale_up_gbps)
     outside = site.over("adapters", now.scale_out_gbps / other.scale_out_gbps)
-    fixed = np.minimum(latency(model), length)
+    fixed = np.minimum(find_latencies(model), length)
     moved = fixed + (length - fixed) * np.where(model.facts.crosses, outside, inside)
     return (
         replace(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from htk.whatif.edit_arguments import factor
+from htk.whatif.edit_arguments import parse_factor
 from htk.whatif.step_model import StepModel
 
 NAME = "host"
@@ -12,7 +12,7 @@ HELP = "The CPU is so many times faster: 2x."
 
 
 def apply(model: StepModel, value: str) -> StepModel:
-    times = factor(value, NAME)
+    times = parse_factor(value, NAME)
     changed = speed_host_up(model, times)
     return changed.with_uncertainty("host", 0.1).with_assumption(
         f"every CPU call and the time between them is {times:g} times faster; the GPU is as it was"

@@ -16,16 +16,23 @@ from htk.base.columns.types import Ints
 from htk.base.errors import UsageError
 from htk.physics.hardware import Gpu
 from htk.whatif.edit_arguments import positive_integer
-from htk.whatif.fsdp_units import compute_lane, gradients
-from htk.whatif.host_cost import delayed, operator_ns
+from htk.whatif.fsdp_units import compute_lane, find_gradient_products
+from htk.whatif.host_cost import delay_calls, operator_ns
 from htk.whatif.micro_batch_count import micro_batches
 from htk.whatif.number_format import element_bytes, gradient_bytes, number_format
-from htk.whatif.operator_shapes import matrices
-from htk.whatif.parallel import smaller
-from htk.whatif.parallelism import GRADIENTS, owned, replicated, replicating, sharded, shared_tokens
-from htk.whatif.shapes import inputs
+from htk.whatif.operator_shapes import list_matrices
+from htk.whatif.parallel import shrink_collectives
+from htk.whatif.parallelism import (
+    GRADIENTS,
+    find_replicated,
+    find_sharded,
+    mark_replicating,
+    scale_optimizer,
+    shared_tokens,
+)
+from htk.whatif.shapes import read_inputs
 from htk.whatif.step_model import StepModel
-from htk.whatif.transfers import rescaled
+from htk.whatif.transfers import rescale_transfers
 
 NAME = "lora"
 HELP = "LoRA of this rank on the products of layers, all else frozen: 16."
@@ -43,10 +50,10 @@ def apply(model: StepModel, value: str) -> StepModel:
     rank = positive_integer(value, NAME)
     if rank > _MOST:
         raise UsageError(f"{NAME} {value!r}: ranks of adapters up to {_MOST} are answered")
-    tokens = inputs(model).tokens
+    tokens = read_inputs(model).tokens
     gpu = model.device
     lanes = [compute_lane(model, each) for each in model.graph.ranks]
-    of_weights = gradients(model, lanes)
+    of_weights = find_gradient_products(model, lanes)
     if not tokens or gpu is None or not all(of_weights):
         raise UsageError(
             f"{NAME}: no product is seen that makes the gradient of a weight (record_shapes=True "
@@ -84,20 +91,22 @@ def apply(model: StepModel, value: str) -> StepModel:
         for weight, forward in runs.items():
             length[forward] += adapter.ns(weight, _FORWARD)
             adapters += forward
-    layout = sharded(model) or replicated(model)
+    layout = find_sharded(model) or find_replicated(model)
     every = float(sum(n for _, n in of_weights[0])) / many
     if layout:
         every = layout.reduced_bytes / gradient_bytes(model)
     share = min(adapted / many / max(every, 1.0), 1.0)
     launching = model.graph.activities.call[adapters]
-    held = delayed(model, launching, _LAUNCHES * operator_ns(model))
+    held = delay_calls(model, launching, _LAUNCHES * operator_ns(model))
     changed = length != model.lengths()
-    thin = owned(held.with_lengths(changed, length), share)
-    reduces = replicating(model) | (model.is_collective("reduce_scatter") & ~shared_tokens(model))
-    thin = thin.with_lengths(reduces, rescaled(thin, reduces, share))
+    thin = scale_optimizer(held.with_lengths(changed, length), share)
+    reduces = mark_replicating(model) | (
+        model.is_collective("reduce_scatter") & ~shared_tokens(model)
+    )
+    thin = thin.with_lengths(reduces, rescale_transfers(thin, reduces, share))
     smallest = int(thin.facts.in_bytes[reduces].min(initial=GRADIENTS))
     less = min(1 / share, max(smallest / GRADIENTS, 1.0))  # seen as gradients by further edits
-    thin = replace(thin, facts=smaller(thin.facts, reduces, less), work=math.nan)
+    thin = replace(thin, facts=shrink_collectives(thin.facts, reduces, less), work=math.nan)
     return (
         thin.with_uncertainty("compute", _SIGMA)
         .with_uncertainty("structure", 0.02)
@@ -110,7 +119,7 @@ def apply(model: StepModel, value: str) -> StepModel:
 
 def _weight(model: StepModel, kernel: int) -> tuple[int, int]:
     """Return the rows and columns of the weight whose gradient a product makes."""
-    (rows, _), (_, columns) = matrices(model.facts.dims[kernel])[:2]
+    (rows, _), (_, columns) = list_matrices(model.facts.dims[kernel])[:2]
     return rows, columns
 
 
@@ -123,7 +132,7 @@ def _forward_runs(
     running = lane[(facts.family.isin("gemm") & (facts.recomputed | ~facts.backward))[lane]]
     runs: dict[tuple[int, int], list[int]] = {weight: [] for weight in weights}
     for kernel in running.tolist():
-        shapes = matrices(facts.dims[kernel])
+        shapes = list_matrices(facts.dims[kernel])
         if len(shapes) < 2:
             continue
         into, out = shapes[1]

@@ -8,8 +8,8 @@ import numpy as np
 
 from htk.base.columns.types import Mask
 from htk.base.errors import UsageError
-from htk.whatif.host_cost import unlaunched
-from htk.whatif.operator_shapes import matrices
+from htk.whatif.host_cost import remove_launches
+from htk.whatif.operator_shapes import list_matrices
 from htk.whatif.step_model import StepModel
 
 NAME = "loss"
@@ -38,7 +38,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     ns = _PASSES * _BYTES * shape[0] * shape[1] / gpu.achievable_memory_gbps
     fused = model.with_lengths(ones, np.full(len(ones), ns))
     return (
-        unlaunched(fused, chosen & ~ones)
+        remove_launches(fused, chosen & ~ones)
         .with_uncertainty("compute", 0.2)
         .with_uncertainty("host", 0.5)  # what the function does on the CPU
         .with_assumption(
@@ -58,8 +58,8 @@ def is_fused(model: StepModel) -> bool:
 def _logits(model: StepModel) -> tuple[int, int] | None:
     """Return the tokens and the vocabulary of the logits."""
     for op, dims in model.facts.op.pairs_with(model.facts.dims):
-        if op in _SOFTMAX and matrices(dims):
-            rows, columns = matrices(dims)[0]
+        if op in _SOFTMAX and list_matrices(dims):
+            rows, columns = list_matrices(dims)[0]
             return rows, columns
     return None
 
@@ -68,6 +68,6 @@ def _of_loss(model: StepModel, shape: tuple[int, int]) -> Mask:
     """Return the kernels between the logits and their gradients: of the loss's operators, and those
     that pass over all logits."""
     facts = model.facts
-    passes = facts.dims.where(lambda dims: shape in matrices(dims)[:1])
+    passes = facts.dims.where(lambda dims: shape in list_matrices(dims)[:1])
     passes &= ~facts.family.isin("gemm", "communication") & model.is_compute
     return np.asarray(passes | (facts.op.isin(*_SOFTMAX, *_NLL) & model.is_compute))

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 from htk.base.errors import UsageError
-from htk.physics.latency_bandwidth import fit, predicted_us
-from htk.physics.network import Fabric, fabric
-from htk.whatif.edit_arguments import factor, pairs, positive_integer
+from htk.physics.latency_bandwidth import fit_segments, predicted_us
+from htk.physics.network import Fabric, find_fabric
+from htk.whatif.edit_arguments import parse_factor, parse_pairs, positive_integer
 from htk.whatif.step_model import StepModel
-from htk.whatif.transfers import gpus_of_a_node, latency, part, wire
+from htk.whatif.transfers import compute_wire_bytes, find_latencies, gpus_of_a_node, share_adapters
 
 NAME = "network"
 HELP = (
@@ -32,11 +32,11 @@ _KNOWN = (
 
 def apply(model: StepModel, value: str) -> StepModel:
     if "=" not in value:
-        return _between_nodes(model, fabric(value), value)
-    options = pairs(value, NAME, _KNOWN)
+        return _between_nodes(model, find_fabric(value), value)
+    options = parse_pairs(value, NAME, _KNOWN)
     changed = model
     if "inter_gbps" in options:
-        rate = factor(options["inter_gbps"], "inter_gbps")
+        rate = parse_factor(options["inter_gbps"], "inter_gbps")
         changed = _between_nodes(model, Fabric(rate), f"{rate:g} GB/s")
     if "curve" in options:
         if options["curve"] != "on":
@@ -48,10 +48,10 @@ def apply(model: StepModel, value: str) -> StepModel:
         affected = model.is_comm
         if crosses is not None:
             affected = affected & (model.facts.crosses == crosses)
-        faster[affected] *= factor(options.get(level + "bandwidth", "1"), "bandwidth")
-        slower[affected] *= factor(options.get(level + "latency", "1"), "latency")
+        faster[affected] *= parse_factor(options.get(level + "bandwidth", "1"), "bandwidth")
+        slower[affected] *= parse_factor(options.get(level + "latency", "1"), "latency")
     length = changed.lengths()
-    fixed = np.minimum(latency(changed), length)
+    fixed = np.minimum(find_latencies(changed), length)
     changed = changed.with_lengths(model.is_comm, fixed * slower + (length - fixed) / faster)
     if "lost" in options:
         changed = _without_adapters(changed, positive_integer(options["lost"], "lost"))
@@ -66,7 +66,7 @@ def apply(model: StepModel, value: str) -> StepModel:
 def _between_nodes(model: StepModel, links: Fabric, name: str) -> StepModel:
     """Return the model whose transfers between nodes take what that network lets one expect,
     whatever was recorded or assumed of them before."""
-    sent = wire(model) / part(model, True)
+    sent = compute_wire_bytes(model) / share_adapters(model, True)
     chosen = model.is_comm & model.facts.crosses & (sent > 0)
     if not chosen.any():
         raise UsageError(
@@ -104,7 +104,7 @@ def _without_adapters(model: StepModel, lost: int) -> StepModel:
             f"{NAME} lost={lost}: a node of {adapters} GPUs has as many adapters; take fewer"
         )
     length = model.lengths()
-    fixed = np.minimum(latency(model), model.lengths())
+    fixed = np.minimum(find_latencies(model), model.lengths())
     slower = adapters / (adapters - lost)
     return model.with_lengths(across, fixed + (length - fixed) * slower).with_assumption(
         f"{adapters - lost} of {adapters} adapters of each node carry what all did, one for a GPU"
@@ -118,16 +118,16 @@ def _measured(model: StepModel) -> StepModel:
         raise UsageError(
             f"{NAME} curve=on: give the output of nccl-tests beside the trace, as another path"
         )
-    sent = wire(model)
+    sent = compute_wire_bytes(model)
     length = model.lengths().astype(np.float64)
     types = np.array([t or "" for t in points["type"].to_pylist()])
-    time = numbers(points["time_us"], np.nan).astype(np.float64)
-    moved = numbers(points["busbw_gbps"], np.nan) * time * 1e3
-    size = numbers(points["size_bytes"], 0)
+    time = read_numbers(points["time_us"], np.nan).astype(np.float64)
+    moved = read_numbers(points["busbw_gbps"], np.nan) * time * 1e3
+    size = read_numbers(points["size_bytes"], 0)
     moved = np.where(np.isnan(moved), size, moved).astype(np.float64)
     benchmarked = np.zeros(len(length), bool)
     for kind in np.unique(types).tolist():  # a few types
-        curve = fit(moved[types == kind], time[types == kind])
+        curve = fit_segments(moved[types == kind], time[types == kind])
         same_type = model.is_collective(kind) & ~np.isnan(sent)
         benchmarked |= same_type
         for transfer in np.flatnonzero(same_type).tolist() if curve else ():  # some hundreds
@@ -137,7 +137,7 @@ def _measured(model: StepModel) -> StepModel:
             f"{NAME} curve=on: {', '.join(sorted(set(types.tolist())))} were measured, which the "
             "step holds none of with known sizes"
         )
-    ranks = sorted({int(n) for n in numbers(points["group_size"], -1).tolist() if n > 0})
+    ranks = sorted({int(n) for n in read_numbers(points["group_size"], -1).tolist() if n > 0})
     return model.with_lengths(benchmarked, length).with_assumption(
         f"{int(benchmarked.sum())} of {int(model.is_comm.sum())} transfers take what the benchmark "
         f"took, which ran on {' and '.join(str(n) for n in ranks) or 'unknown'} ranks"

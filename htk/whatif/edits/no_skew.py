@@ -6,10 +6,10 @@ import numpy as np
 
 from htk.base.columns.groups import Groups
 from htk.base.errors import UsageError
-from htk.whatif.contention import factor, share
+from htk.whatif.contention import compute_contention, share_beside_transfers
 from htk.whatif.same_calls import same_calls
 from htk.whatif.step_model import StepModel
-from htk.whatif.synthetic_ops import parted
+from htk.whatif.synthetic_ops import part_collectives
 
 NAME = "no_skew"
 HELP = "All ranks arrive at collectives together: on."
@@ -24,7 +24,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     # The transfer hangs on the last arrival: without it each part starts when its rank does.
     joined = model.is_comm & ~model.facts.single
     return (
-        replace(parted(changed, joined), arrival_scale=0.0)
+        replace(part_collectives(changed, joined), arrival_scale=0.0)
         .with_uncertainty("compute", 0.3)
         .with_assumption(
             "a kernel takes on each rank what it takes on average over ranks, and a rank's "
@@ -41,7 +41,7 @@ def even_compute(model: StepModel) -> StepModel:
         return model
     alike = same_calls(model)
     # Compute that has communication beside it while others wait is slower for it.
-    slower = 1 + factor(model) * share(model, model.graph.time)
+    slower = 1 + compute_contention(model) * share_beside_transfers(model, model.graph.time)
     alone = model.lengths() / slower
     mean = np.bincount(alike.group_ids, alone, len(alike)) / alike.count
     everywhere = model.is_compute & (alike.count == ranks)[alike.group_ids]

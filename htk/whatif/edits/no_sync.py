@@ -5,17 +5,17 @@ Of replicas without shards: what shards keep of gradients between micro-batches 
 
 import numpy as np
 
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Ints
 from htk.base.errors import UsageError
 from htk.whatif.data_groups import data_positions
 from htk.whatif.edit_arguments import on_or_off
 from htk.whatif.fsdp_units import all_waited_for, compute_lane, next_of
-from htk.whatif.host_cost import delayed, host_ns, launch_ns, removed
+from htk.whatif.host_cost import delay_calls, host_ns, launch_ns, remove_calls
 from htk.whatif.micro_batch_count import begins_of_backward, micro_batches
-from htk.whatif.parallelism import replicated, replicating, sharded
+from htk.whatif.parallelism import find_replicated, find_sharded, mark_replicating
 from htk.whatif.step_model import StepModel
-from htk.whatif.synthetic_ops import Work, inserted
+from htk.whatif.synthetic_ops import Work, insert_works
 
 NAME = "no_sync"
 HELP = "Gradients of DDP reduced with the last micro-batch alone: on, or with each: off."
@@ -26,8 +26,8 @@ def apply(model: StepModel, value: str) -> StepModel:
     many = micro_batches(model)
     if many < 2:
         return model.with_assumption("a step has one micro-batch, which is the last one")
-    now = replicated(model)
-    if now is None or sharded(model) is not None:
+    now = find_replicated(model)
+    if now is None or find_sharded(model) is not None:
         raise UsageError(
             f"{NAME}: it is answered of replicas without shards, whose reductions of gradients "
             "are seen in the step"
@@ -50,8 +50,8 @@ def apply(model: StepModel, value: str) -> StepModel:
 def _of_rank(model: StepModel, rank: int) -> Ints:
     """Return the reductions of a rank, in order."""
     acts = model.graph.activities
-    rows = np.flatnonzero(replicating(model) & (acts.rank == rank))
-    return rows[ordered(acts.start[rows])]
+    rows = np.flatnonzero(mark_replicating(model) & (acts.rank == rank))
+    return rows[order_by(acts.start[rows])]
 
 
 def _last_alone(model: StepModel, many: int) -> StepModel:
@@ -59,7 +59,7 @@ def _last_alone(model: StepModel, many: int) -> StepModel:
     for rank in model.graph.ranks:
         reduces = _of_rank(model, rank)
         earlier[reduces[: len(reduces) - len(reduces) // many]] = True
-    return removed(model, earlier, hooks=True)
+    return remove_calls(model, earlier, hooks=True)
 
 
 def _with_each(model: StepModel, many: int) -> StepModel:
@@ -68,7 +68,7 @@ def _with_each(model: StepModel, many: int) -> StepModel:
     acts, facts, lengths = model.graph.activities, model.facts, model.lengths()
     alone = len(model.graph.ranks) < 2
     positions = data_positions(model)
-    host = host_ns(model, replicating(model), hooks=False)
+    host = host_ns(model, mark_replicating(model), hooks=False)
     lag = launch_ns(model)
     works: list[Work] = []
     for rank in model.graph.ranks:
@@ -106,4 +106,4 @@ def _with_each(model: StepModel, many: int) -> StepModel:
                 sent = len(acts.start) + len(works)
                 works.append(work)
     calls = np.array([work.call for work in works], np.int64)
-    return inserted(delayed(model, calls, host), works)
+    return insert_works(delay_calls(model, calls, host), works)

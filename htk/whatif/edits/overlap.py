@@ -3,14 +3,14 @@
 import numpy as np
 
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Floats, Ints
 from htk.base.errors import UsageError
-from htk.quantities.graph.replay import replay
-from htk.whatif.contention import factor, of_transfers, share
+from htk.quantities.graph.replay import replay_graph
+from htk.whatif.contention import compute_contention, of_transfers, share_beside_transfers
 from htk.whatif.hideable import find_hideable
 from htk.whatif.step_model import StepModel
-from htk.whatif.synthetic_ops import forget_removed, linked
+from htk.whatif.synthetic_ops import forget_removed, link_nodes
 
 NAME = "overlap"
 HELP = (
@@ -46,7 +46,7 @@ def _hidden(model: StepModel) -> StepModel:
     lanes = np.unique(acts.lane[model.is_comm]).tolist()  # a few a rank
     busy = [int(length[model.is_comm & (acts.lane == lane)].sum()) for lane in lanes]
     bare = model.with_lengths(model.is_comm, 0)
-    step = replay(bare.graph, bare.weight, bare.wrap_weight).period_ns
+    step = replay_graph(bare.graph, bare.weight, bare.wrap_weight).period_ns
     short = max(busy, default=0) - step
     hidden = bare.add_step_time("communication", short, exposed=short) if short > 0 else bare
     return hidden.with_assumption(
@@ -57,13 +57,13 @@ def _hidden(model: StepModel) -> StepModel:
 
 def _realistic(model: StepModel) -> StepModel:
     """Return the step with all beside compute that independent compute has room for."""
-    replayed = replay(model.graph, model.weight, model.wrap_weight)
-    return hide(model, find_hideable(model, replayed.time).hideable)
+    replayed = replay_graph(model.graph, model.weight, model.wrap_weight)
+    return hide_transfers(model, find_hideable(model, replayed.time).hideable)
 
 
-def hide(model: StepModel, hidden: Ints) -> StepModel:
+def hide_transfers(model: StepModel, hidden: Ints) -> StepModel:
     """Return the step with so many ns of each transfer beside compute, which they slow down."""
-    fitted = factor(model)
+    fitted = compute_contention(model)
     kappa = fitted or USUAL_CONTENTION
     shorter = model.with_lengths(hidden > 0, model.lengths() - hidden)
     length = shorter.lengths() * (1 + kappa * _beside(model, hidden))
@@ -109,9 +109,9 @@ def _serial(model: StepModel) -> StepModel:
 
 def _contention_sigma(model: StepModel) -> float:
     """Return what is uncertain of compute that nothing slows any more, relative to the step."""
-    beside = share(model, model.graph.time)
+    beside = share_beside_transfers(model, model.graph.time)
     slowed = float((beside * model.lengths())[model.is_compute].sum())
-    fitted = factor(model)
+    fitted = compute_contention(model)
     uncertainty = _FITTED * fitted if fitted else USUAL_CONTENTION / 2
     return (
         uncertainty * slowed / len(np.unique(model.graph.activities.device)) / model.graph.period_ns
@@ -124,7 +124,7 @@ def _in_turn(model: StepModel) -> StepModel:
     try:
         return _in_order(model, _launched(model))
     except UsageError:
-        replayed = replay(model.graph, model.weight, model.wrap_weight)
+        replayed = replay_graph(model.graph, model.weight, model.wrap_weight)
         return _in_order(model, replayed.time[model.graph.start])
 
 
@@ -135,11 +135,11 @@ def _in_order(model: StepModel, begin: Ints) -> StepModel:
     heads = []
     for device in np.unique(acts.device).tolist():  # a few
         own = np.flatnonzero((acts.device == device) & (model.is_comm | model.is_compute))
-        own = own[ordered(begin[own], graph.start[own])]
+        own = own[order_by(begin[own], graph.start[own])]
         turns = acts.lane[own[1:]] != acts.lane[own[:-1]]
         tails.append(graph.end[own[:-1][turns]])
         heads.append(graph.start[own[1:][turns]])
-    return linked(model, np.concatenate(tails), np.concatenate(heads))
+    return link_nodes(model, np.concatenate(tails), np.concatenate(heads))
 
 
 def _launched(model: StepModel) -> Ints:
@@ -149,6 +149,6 @@ def _launched(model: StepModel) -> Ints:
     launched = np.where(acts.call >= 0, graph.time[graph.call_start[acts.call]], acts.start)
     for lane in np.unique(acts.lane).tolist():  # a few a device
         own = np.flatnonzero(acts.lane == lane)
-        own = own[ordered(acts.start[own])]
+        own = own[order_by(acts.start[own])]
         launched[own] = np.maximum.accumulate(launched[own])
     return launched

@@ -10,15 +10,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from htk.base.core.humanize import pluralize
+from htk.base.core.humanize import pluralize_count
 from htk.base.errors import UsageError
-from htk.whatif.edit_arguments import pairs, positive_integer
-from htk.whatif.fsdp_units import compute_lane, layers
+from htk.whatif.edit_arguments import parse_pairs, positive_integer
+from htk.whatif.fsdp_units import compute_lane, find_layers
 from htk.whatif.group_kinds import between_stages, described_degree
-from htk.whatif.host_cost import removed
+from htk.whatif.host_cost import remove_calls
 from htk.whatif.micro_batch_count import micro_batches
 from htk.whatif.micro_batches import MICRO_BATCHES, micro_batch
-from htk.whatif.parallel import ELEMENT, activation_ns, fewer_replicas, sizes
+from htk.whatif.parallel import ELEMENT, activation_ns, fewer_replicas, read_sizes
 from htk.whatif.step_model import StepModel
 
 NAME = "pp"
@@ -31,7 +31,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     if now is None:
         raise UsageError(f"{NAME}: whether the ranks are stages of a pipeline is not recorded")
     if stages == now:
-        return model.with_assumption(f"there are {pluralize(now, 'stage')} already")
+        return model.with_assumption(f"there are {pluralize_count(now, 'stage')} already")
     if now > 1 and stages > 1:
         raise UsageError(f"{NAME} {stages} from {now} is not known to htk: take 1 or {now}")
     if now > 1:
@@ -39,7 +39,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     many = micro_batches(model)
     if not many:
         raise UsageError(f"{NAME}: no backward pass is seen in the step")
-    of = sizes(model, NAME)
+    of = read_sizes(model, NAME)
     sent = activation_ns(model, 2, ELEMENT * of.tokens * of.hidden)
     whole_ns = micro_batch(model).ns
     more = round(model.added.get(MICRO_BATCHES, 0) / whole_ns) if whole_ns else 0
@@ -73,7 +73,7 @@ def _undone(model: StepModel, now: int) -> StepModel:
 
     They wait for no other stage and send it nothing; each computes what the mean stage did.
     """
-    alone = removed(fewer_replicas(model, 1 / now), between_stages(model), hooks=False)
+    alone = remove_calls(fewer_replicas(model, 1 / now), between_stages(model), hooks=False)
     length = alone.lengths().astype(np.float64) * alone.is_compute
     of_rank = np.searchsorted(model.graph.ranks, model.graph.activities.rank)
     own = np.bincount(of_rank, length)
@@ -106,7 +106,9 @@ def _with_more_at_once(model: StepModel, evened: StepModel) -> StepModel:
 
 def stages_and_chunks(value: str) -> tuple[int, int]:
     """Return the stages of a pipeline, and the chunks of layers that each of them holds."""
-    options = pairs(value, NAME, ("stages", "interleave")) if "=" in value else {"stages": value}
+    options = (
+        parse_pairs(value, NAME, ("stages", "interleave")) if "=" in value else {"stages": value}
+    )
     stages = positive_integer(options.get("stages", ""), NAME)
     return stages, positive_integer(options.get("interleave", "1"), "interleave")
 
@@ -121,7 +123,7 @@ def _outside_layers(model: StepModel) -> float:
         position = {int(a): k for k, a in enumerate(forward.tolist())}
         within = sum(
             float(length[position[region.first] : position[region.last] + 1].sum())
-            for region in layers(model, lane)
+            for region in find_layers(model, lane)
         )
         shares.append(1 - within / length.sum() if within else 0.0)
     return float(np.mean(shares))

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from htk.base.errors import UsageError
 from htk.physics.hardware import Gpu
-from htk.whatif.edits.batch import SHORTEST_NS, grows
-from htk.whatif.host_cost import unlaunched
+from htk.whatif.edits.batch import SHORTEST_NS, mark_growing
+from htk.whatif.host_cost import remove_launches
 from htk.whatif.number_format import names_tf32, recorded_format
 from htk.whatif.operator_shapes import operator_shapes
-from htk.whatif.parallel import smaller
+from htk.whatif.parallel import shrink_collectives
 from htk.whatif.step_model import StepModel
-from htk.whatif.transfers import rescaled
+from htk.whatif.transfers import rescale_transfers
 
 NAME = "precision"
 HELP = (
@@ -114,14 +114,14 @@ def _with_elements(model: StepModel, moved: float) -> StepModel:
     single = model.facts.types.where(_SINGLE_TYPE.search)
     casts = half & single & model.facts.op.isin("aten::copy_")
     matrix = model.facts.family.isin("gemm", "convolution", "attention")
-    rest = grows(model) & ~matrix
+    rest = mark_growing(model) & ~matrix
     if moved > 1 and casts.any():  # autocast
         rest &= half & ~casts
-        model = unlaunched(model, casts)
+        model = remove_launches(model, casts)
     changed = model.with_lengths(rest, floor + (length - floor) * moved)
-    comm = rescaled(changed, changed.is_comm, moved)
+    comm = rescale_transfers(changed, changed.is_comm, moved)
     changed = changed.with_lengths(changed.is_comm, comm)
-    return replace(changed, facts=smaller(changed.facts, changed.is_comm, 1 / moved))
+    return replace(changed, facts=shrink_collectives(changed.facts, changed.is_comm, 1 / moved))
 
 
 def _of_convolutions(gpu: Gpu, name: str) -> str:

@@ -8,12 +8,12 @@ launch) no longer does: the host issues it in time.
 import numpy as np
 from numpy.typing import NDArray
 
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Ints
 from htk.base.errors import UsageError
 from htk.whatif.fsdp_units import all_waited_for, compute_lane
 from htk.whatif.step_model import StepModel
-from htk.whatif.synthetic_ops import forget_removed, linked
+from htk.whatif.synthetic_ops import forget_removed, link_nodes
 
 NAME = "prefetch_depth"
 HELP = "Units that FSDP gathers ahead of the one that computes: 0, 1, 2."
@@ -66,7 +66,7 @@ def apply(model: StepModel, value: str) -> StepModel:
         )
     changed = forget_removed(model.without(freed))
     return (
-        linked(changed, np.array(tails, np.int64), np.array(heads, np.int64))
+        link_nodes(changed, np.array(tails, np.int64), np.array(heads, np.int64))
         .with_uncertainty("structure", _SIGMA if depth else _SIGMA_OF_NONE)
         .with_assumption(
             f"a gather starts when the {depth}th unit before its own does, and as many are held"
@@ -84,7 +84,7 @@ def _turned(
     reduces = np.flatnonzero(
         model.is_collective("reduce_scatter") & (acts.rank == acts.rank[lane[0]])
     )
-    reduces = reduces[ordered(acts.start[reduces])]
+    reduces = reduces[order_by(acts.start[reduces])]
     position = {activity: k for k, activity in enumerate(lane.tolist())}
     ready = [position.get(a, -1) for a in all_waited_for(model, reduces.tolist(), lane)]
     freed = np.zeros(len(graph.src), bool)
@@ -118,7 +118,7 @@ def _used(model: StepModel, rank: int, lane: Ints) -> tuple[list[int], list[int]
     graph = model.graph
     acts = graph.activities
     all_gathers = np.flatnonzero(model.is_collective("all_gather") & (acts.rank == rank))
-    all_gathers = all_gathers[ordered(acts.start[all_gathers])]
+    all_gathers = all_gathers[order_by(acts.start[all_gathers])]
     events = graph.edges("event")
     heads = dict(zip(graph.start[lane].tolist(), lane.tolist(), strict=True))
     gathers = []

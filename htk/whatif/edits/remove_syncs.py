@@ -12,7 +12,7 @@ from htk.whatif.edit_arguments import switched_on
 from htk.whatif.fsdp_units import compute_lane
 from htk.whatif.micro_batches import in_order
 from htk.whatif.step_model import StepModel
-from htk.whatif.synthetic_ops import followed
+from htk.whatif.synthetic_ops import link_to_step_before
 
 NAME = "remove_syncs"
 HELP = "No synchronising call or blocking copy in the step: on."
@@ -56,7 +56,7 @@ def _updated(model: StepModel) -> StepModel:
         for first in _begins(model, gathers & (acts.rank == rank)) if len(last) else ():
             lasts.append(int(last[0]))
             firsts.append(first)
-    return followed(model, np.array(lasts, np.int64), np.array(firsts, np.int64))
+    return link_to_step_before(model, np.array(lasts, np.int64), np.array(firsts, np.int64))
 
 
 def _begins(model: StepModel, gathers: Mask) -> list[int]:

@@ -5,14 +5,14 @@ import re
 
 import numpy as np
 
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Mask
-from htk.base.core.humanize import parse_pattern, pluralize
+from htk.base.core.humanize import parse_pattern, pluralize_count
 from htk.base.errors import UsageError
-from htk.quantities.graph.replay import critical, replay
-from htk.whatif.amdahl import guard
-from htk.whatif.edit_arguments import factor
-from htk.whatif.host_cost import unlaunched
+from htk.quantities.graph.replay import find_critical_edges, replay_graph
+from htk.whatif.amdahl import build_guard
+from htk.whatif.edit_arguments import parse_factor
+from htk.whatif.host_cost import remove_launches
 from htk.whatif.rms_norms import rms_norms
 from htk.whatif.step_model import StepModel
 
@@ -61,9 +61,9 @@ def apply(model: StepModel, value: str) -> StepModel:
     share = 100 * int(length[chosen].sum()) / max(int(length.sum()), 1)
     words = [f"{int(chosen.sum())} activities ({share:.1f} % of GPU time) match {pattern!r}"]
     if norms:
-        words.append(f"{pluralize(norms, 'norm')} told by operators: pow, mean, rsqrt, mul")
+        words.append(f"{pluralize_count(norms, 'norm')} told by operators: pow, mean, rsqrt, mul")
     if how == "gone":
-        changed = unlaunched(model, chosen)
+        changed = remove_launches(model, chosen)
         words.append("their launches go with them")
     elif how == "fused":
         changed = fuse_neighbours(model, chosen)
@@ -72,10 +72,10 @@ def apply(model: StepModel, value: str) -> StepModel:
             "writes what the last one writes; the other launches go"
         )
     else:
-        changed = model.with_lengths(chosen, length / factor(how, NAME))
+        changed = model.with_lengths(chosen, length / parse_factor(how, NAME))
         words.append("their launches stay")
     if claimed:
-        words.append(_judged(model, changed, chosen, factor(claimed, "claimed")))
+        words.append(_judged(model, changed, chosen, parse_factor(claimed, "claimed")))
     return changed.with_uncertainty("compute", _FUSED if how == "fused" else 0.1).with_assumption(
         *words
     )
@@ -96,7 +96,7 @@ def fuse_neighbours(model: StepModel, chosen: Mask) -> StepModel:
     each of these two moves.
     """
     acts = model.graph.activities
-    order = ordered(acts.lane, acts.start)
+    order = order_by(acts.lane, acts.start)
     fusible = chosen[order]
     lane = acts.lane[order]
     joined = fusible[1:] & fusible[:-1] & (lane[1:] == lane[:-1])
@@ -107,16 +107,16 @@ def fuse_neighbours(model: StepModel, chosen: Mask) -> StepModel:
     length[order[begins]] = fused
     firsts = np.zeros(len(chosen), bool)
     firsts[order[begins]] = True
-    return unlaunched(model.with_lengths(firsts, length), chosen & ~firsts)
+    return remove_launches(model.with_lengths(firsts, length), chosen & ~firsts)
 
 
 def _judged(model: StepModel, changed: StepModel, chosen: Mask, claimed: float) -> str:
     """Can a step be so many times faster for this?"""
-    again = replay(model.graph, model.weight, model.wrap_weight)
-    path = critical(model.graph, again.time, model.weight)
+    again = replay_graph(model.graph, model.weight, model.wrap_weight)
+    path = find_critical_edges(model.graph, again.time, model.weight)
     runs = np.isin(path, model.run_edge[chosen & (model.run_edge >= 0)])
     share = float(model.weight[path[runs]].sum()) / max(again.period_ns, 1)
     now = int(model.lengths()[chosen].sum())
     then = int(changed.lengths()[chosen].sum())
     faster = now / then if then else math.inf
-    return guard(claimed, share, faster).words
+    return build_guard(claimed, share, faster).words

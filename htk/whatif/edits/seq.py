@@ -12,11 +12,11 @@ import numpy as np
 
 from htk.base.columns.types import Mask
 from htk.base.errors import UsageError
-from htk.whatif.edit_arguments import against
+from htk.whatif.edit_arguments import parse_ratio
 from htk.whatif.edits import batch
 from htk.whatif.operator_shapes import operator_shapes
 from htk.whatif.recorded_job import recorded_job
-from htk.whatif.shapes import inputs
+from htk.whatif.shapes import read_inputs
 from htk.whatif.step_model import StepModel
 
 NAME = "seq"
@@ -41,7 +41,7 @@ class Lengths:
 
 
 def apply(model: StepModel, value: str) -> StepModel:
-    seen = inputs(model)
+    seen = read_inputs(model)
     now = recorded_job(model).seq
     wanted = _wanted(value, now, seen.batch)
     if now is None:  # a factor
@@ -78,7 +78,7 @@ def apply(model: StepModel, value: str) -> StepModel:
 def _on_scores(model: StepModel) -> Mask:
     """Return the kernels of an attention that runs in parts, whose work grows with the pairs of
     tokens: batched products, and all on matrices as wide as they are long."""
-    batch_size, tokens = inputs(model)
+    batch_size, tokens = read_inputs(model)
     if not batch_size or not tokens:
         return np.zeros(len(model.facts.dims), bool)
     length = tokens // batch_size
@@ -108,7 +108,7 @@ def _wanted(value: str, now: float | None, samples: int | None) -> Lengths:
     parts = value.split(",")
     if ":" not in value:
         how = "the recorded length is not known (record_shapes=True and named groups would tell)"
-        ratio = against(value, now, NAME, how)
+        ratio = parse_ratio(value, now, NAME, how)
         tokens = ratio * (now or 1.0)
         return Lengths(tokens, tokens**2)
     packed = parts[-1] == "packed"
@@ -124,10 +124,10 @@ def _wanted(value: str, now: float | None, samples: int | None) -> Lengths:
             f"{NAME} {value!r}: the recorded length is not known (record_shapes=True would tell); "
             "give a factor such as 2x"
         )
-    return lengths(shares, 1 if packed else samples)
+    return compute_lengths(shares, 1 if packed else samples)
 
 
-def lengths(shares: list[tuple[int, float]], samples: int) -> Lengths:
+def compute_lengths(shares: list[tuple[int, float]], samples: int) -> Lengths:
     """Return the means where each of so many samples is padded to the longest of them.
 
     `shares`: of each length, shortest first.

@@ -22,19 +22,19 @@ from htk.physics.presets import decoder
 from htk.planning.serving.formats import kv_element_bytes, weight_format
 from htk.planning.serving.iteration import ServerCompute
 from htk.planning.serving.server import Server, Speculation
-from htk.whatif.edit_arguments import against, pairs, positive_integer
-from htk.whatif.edits.batch import shortest
+from htk.whatif.edit_arguments import parse_pairs, parse_ratio, positive_integer
+from htk.whatif.edits.batch import find_shortest_time
 from htk.whatif.served_iteration import (
     Bounds,
     ServedIteration,
     iteration_of_kernels,
     product_ratio,
-    recorded,
+    read_served_iteration,
     recorded_formats,
     served_format,
 )
 from htk.whatif.step_model import StepModel
-from htk.whatif.synthetic_ops import Work, inserted
+from htk.whatif.synthetic_ops import Work, insert_works
 
 NAME = "serving"
 HELP = (
@@ -67,8 +67,8 @@ class _Asked:
 
 
 def apply(model: StepModel, value: str) -> StepModel:
-    options = pairs(value, NAME, _KNOWN)
-    now = model.served or recorded(model.facts.tables, model.replayed_rows)
+    options = parse_pairs(value, NAME, _KNOWN)
+    now = model.served or read_served_iteration(model.facts.tables, model.replayed_rows)
     _refuse_what_is_not_recorded(model, now, options)
     asked = _asked(model, now, options)
     return _changed(model, now, asked)
@@ -104,7 +104,7 @@ def _refuse_what_is_not_recorded(
 
 def _asked(model: StepModel, now: ServedIteration, options: dict[str, str]) -> _Asked:
     times = {
-        name: against(options[name], was, name, _HOW) if name in options else 1.0
+        name: parse_ratio(options[name], was, name, _HOW) if name in options else 1.0
         for name, was in (
             ("requests", now.requests), ("context", now.context), ("prefill", now.prompts)
         )
@@ -281,7 +281,7 @@ def _lengths(model: StepModel, length: Floats, now: ServedIteration, asked: _Ask
     matrix = families.isin(*_MATRIX)
     shared = np.where(_of_experts(model), asked.experts, 1)
     formats = recorded_formats(names)
-    floor = np.minimum(length, shortest(model, length))
+    floor = np.minimum(length, find_shortest_time(model, length))
     iteration = _iterations(model, len(length))
     lengths = length.copy()
     for k in np.unique(iteration).tolist():
@@ -350,7 +350,7 @@ def _with_sums(model: StepModel, asked: _Asked) -> StepModel:
         last, each * asked.iteration.count, before, (last,), collective=kind,
         group_size=sharing, per_node=sharing,
     )  # fmt: skip
-    return inserted(model, [sums]).with_uncertainty("communication", 0.5)
+    return insert_works(model, [sums]).with_uncertainty("communication", 0.5)
 
 
 def _exchange_ns(server: Server, asked: _Asked, tokens: float) -> float:

@@ -11,13 +11,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import Ints, Mask
 from htk.base.errors import UsageError
 from htk.physics.network import Network
 from htk.physics.wire import STRATEGIES
 from htk.whatif.data_groups import data_network, data_positions
-from htk.whatif.ddp_to_fsdp import OUT, from_replicas, summed
+from htk.whatif.ddp_to_fsdp import OUT, build_replica_reduce, from_replicas
 from htk.whatif.fsdp_to_ddp import to_replicas
 from htk.whatif.fsdp_units import (
     all_next_of,
@@ -28,13 +28,19 @@ from htk.whatif.fsdp_units import (
     next_of,
     position_on,
 )
-from htk.whatif.host_cost import delayed, host_ns, launch_ns, removed, unsynchronised
-from htk.whatif.parallelism import Sharded, owned, replicated, replicating, sharded
+from htk.whatif.host_cost import delay_calls, drop_event_waits, host_ns, launch_ns, remove_calls
+from htk.whatif.parallelism import (
+    Sharded,
+    find_replicated,
+    find_sharded,
+    mark_replicating,
+    scale_optimizer,
+)
 from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import (
     COMPUTE,
     Work,
-    inserted,
+    insert_works,
 )
 from htk.whatif.zero import STAGES, to_zero
 
@@ -55,7 +61,7 @@ _AS_PYTORCH_SAYS = {
 _COPIES = re.compile(r"fsdp|all_gather_copy|split_with_sizes_copy|chunk_cat")
 
 
-def strategy(value: str) -> str:
+def parse_strategy(value: str) -> str:
     """Return the strategy by htk's name, whichever name and case PyTorch gives it."""
     low = value.strip().lower().removeprefix("shardingstrategy.")
     return _AS_PYTORCH_SAYS.get(low, low)
@@ -63,7 +69,7 @@ def strategy(value: str) -> str:
 
 def read_strategy(value: str) -> tuple[str, str]:
     """Return the strategy, and the size of its groups where one is asked for."""
-    name, _, size = strategy(value).partition(":")
+    name, _, size = parse_strategy(value).partition(":")
     if name not in (*STRATEGIES, *STAGES):
         strategies = ", ".join((*STRATEGIES, *STAGES))
         raise UsageError(f"{NAME} {value!r}: one of {strategies}, NO_SHARD")
@@ -72,7 +78,7 @@ def read_strategy(value: str) -> tuple[str, str]:
 
 def apply(model: StepModel, value: str) -> StepModel:
     name, size = read_strategy(value)
-    now = sharded(model) or replicated(model)
+    now = find_sharded(model) or find_replicated(model)
     if now is None:
         raise UsageError(
             f"{NAME}: the step holds neither all_gathers and reduce_scatters of parameters nor "
@@ -85,7 +91,7 @@ def apply(model: StepModel, value: str) -> StepModel:
         return model.with_assumption(f"the recording is {name} already")
     if name in STAGES:
         whole_copies = model if now.strategy == "ddp" else to_replicas(model, now, _copies(model))
-        changed = to_zero(whole_copies, replicated(whole_copies) or now)
+        changed = to_zero(whole_copies, find_replicated(whole_copies) or now)
     elif now.strategy == "ddp":
         changed = from_replicas(model, now, name, shards)
     elif name == "ddp":
@@ -129,7 +135,7 @@ def _communicated(model: StepModel, now: Sharded, name: str, shards: int) -> Ste
     reduces = model.is_collective("reduce_scatter")
     net = data_network(model)
     copies = _copies(model)
-    sums = replicating(model)
+    sums = mark_replicating(model)
     has_replicas = name == "hybrid_shard" and now.world > shards
     keeps_sums = has_replicas and bool(sums.any())
     apart = has_replicas and not keeps_sums and bool(copies.any())  # FSDP2
@@ -145,16 +151,16 @@ def _communicated(model: StepModel, now: Sharded, name: str, shards: int) -> Ste
     if keeps_sums:
         model = _resummed(model, sums, now, shards, net)
     else:
-        model = removed(model, sums, hooks=False)
+        model = remove_calls(model, sums, hooks=False)
     if name == "shard_grad_op":
-        model = unsynchronised(model, gathers)  # nothing is freed that a gather could wait for
-        model = removed(model, now.backward | _uncopied(model, now.backward), hooks=True)
+        model = drop_event_waits(model, gathers)  # nothing is freed that a gather could wait for
+        model = remove_calls(model, now.backward | _uncopied(model, now.backward), hooks=True)
     kept = model.is_collective("all_gather")
     fixed = [net.group_latency(n) for n in (now.ranks, shards)]
     model = _moved(model, kept, fixed, net.shared(shards) / net.shared(now.ranks))
     reduced = net.shared(shards) + behind
     model = _moved(model, reduces, fixed, reduced / net.shared(now.ranks))
-    model = owned(model, now.ranks / shards)
+    model = scale_optimizer(model, now.ranks / shards)
     if apart:
         model = _replicated_apart(model, now, shards, net, summing)
     if regather:
@@ -234,7 +240,7 @@ def _replicated_apart(
         last: tuple[int, ...] = ()  # each sum waits for its reduction and the sum before it
         for k, reduce in enumerate(reduces):
             size = float(model.facts.in_bytes[reduce])
-            work = summed(
+            work = build_replica_reduce(
                 reduce,
                 fixed + size * each,
                 ((reduce, *last), before),
@@ -245,7 +251,7 @@ def _replicated_apart(
             )
             last = (len(acts.start) + len(works),)
             works.append(work)
-    return inserted(delayed(model, np.concatenate(calls), host), works)
+    return insert_works(delay_calls(model, np.concatenate(calls), host), works)
 
 
 def _renamed(model: StepModel, now: Sharded, name: str, shards: int, net: Network) -> StepModel:
@@ -296,7 +302,7 @@ def _regathered(model: StepModel, shards: int, host: float) -> StepModel:
                 works.append(
                     replace(_again(model, copy, float(lengths[copy]), order), kind=COMPUTE)
                 )
-    return inserted(delayed(model, np.array(calls, np.int64), host), works).with_assumption(
+    return insert_works(delay_calls(model, np.array(calls, np.int64), host), works).with_assumption(
         "units are gathered again in the backward pass, each as soon as the second before it begins"
     )
 
@@ -334,7 +340,7 @@ def _firsts(model: StepModel, lane: Ints, reduces: list[int]) -> list[int]:
 
 def _ordered(model: StepModel, chosen: Mask) -> list[int]:
     rows = np.flatnonzero(chosen)
-    order = ordered(model.graph.activities.start[rows])
+    order = order_by(model.graph.activities.start[rows])
     return [int(f) for f in rows[order]]
 
 

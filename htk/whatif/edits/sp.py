@@ -13,10 +13,10 @@ from htk.whatif.parallel import (
     ELEMENT,
     activation_ns,
     each_layer,
-    pointwise,
+    mark_pointwise,
     predict_roughly,
-    sizes,
-    split,
+    read_sizes,
+    split_work,
     tensor_degree,
 )
 from htk.whatif.parallelism import shared_tokens
@@ -44,9 +44,9 @@ def _shared(model: StepModel) -> tuple[StepModel, str]:
     ranks = model.tensor or tensor_degree(model)
     if ranks < 2:
         raise UsageError(f"{NAME} goes with tensor parallelism, which is 1; give tp too")
-    of = sizes(model, NAME)
+    of = read_sizes(model, NAME)
     tokens = of.tokens * (ranks if model.tensor else 1)
-    changed = split(model, pointwise(model, of) & model.is_compute, ranks)
+    changed = split_work(model, mark_pointwise(model, of) & model.is_compute, ranks)
     again = 2 * (ranks - 1) / ranks * ELEMENT * tokens * of.hidden
     changed = each_layer(changed, NAME, [], [activation_ns(model, ranks, again)], ranks)
     return changed, (
@@ -59,9 +59,9 @@ def _undone(model: StepModel, seen: Mask) -> tuple[StepModel, str]:
     """Return the model whose norms and residuals every rank computes whole; what it gathers once
     more for the backward pass, it does no longer."""
     ranks = tensor_degree(model)
-    of = sizes(model, NAME)
-    shared = pointwise(model, replace(of, tokens=of.tokens / ranks)) & model.is_compute
-    changed = split(model, shared, 1 / ranks)
+    of = read_sizes(model, NAME)
+    shared = mark_pointwise(model, replace(of, tokens=of.tokens / ranks)) & model.is_compute
+    changed = split_work(model, shared, 1 / ranks)
     backward = seen & model.facts.backward
     gathers = backward & model.is_collective("all_gather")
     scatters = int((backward & ~gathers).sum())

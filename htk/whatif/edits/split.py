@@ -12,8 +12,8 @@ import numpy as np
 
 from htk.base.columns.types import Mask
 from htk.base.errors import UsageError
-from htk.quantities.graph.replay import replay
-from htk.whatif.contention import factor, settled, share
+from htk.quantities.graph.replay import replay_graph
+from htk.whatif.contention import compute_contention, settle_contention, share_beside_transfers
 from htk.whatif.edits import batch
 from htk.whatif.edits.overlap import USUAL_CONTENTION
 from htk.whatif.host_cost import calls_of_all, cpu_edges
@@ -21,13 +21,13 @@ from htk.whatif.parallel import of_activations
 from htk.whatif.splits import (
     BlockingTransfer,
     Pieces,
-    blocking,
     cut_into,
-    hidden,
+    hide_blocking,
     launched_again,
+    list_blocking,
 )
 from htk.whatif.step_model import StepModel
-from htk.whatif.transfers import latency
+from htk.whatif.transfers import find_latencies
 
 NAME = "split"
 HELP = (
@@ -57,7 +57,7 @@ def apply(model: StepModel, value: str) -> StepModel:
             f"{NAME}: the step holds no transfer of activations (all-reduces of tensor "
             "parallelism, all-to-alls of experts)"
         )
-    blocked = blocking(model, sent, _cut(model, how), whole_runs=how == "batch")
+    blocked = list_blocking(model, sent, _cut(model, how), whole_runs=how == "batch")
     if how == "fused":
         blocked = [replace(b, after=()) for b in blocked if b.before]
     if not blocked:
@@ -98,7 +98,7 @@ def _asked(model: StepModel, value: str) -> tuple[str, int]:
 
 def _cut(model: StepModel, how: str) -> Mask:
     """Return the compute that may be cut: all on activations, or products beside a transfer."""
-    growing = batch.grows(model)
+    growing = batch.mark_growing(model)
     if how == "batch":
         return growing
     return np.asarray(growing & model.facts.family.isin(*_MATRIX))
@@ -114,7 +114,7 @@ def _pieces(model: StepModel, how: str, count: int, blocked: list[BlockingTransf
     if how == "fused":
         return Pieces(count, lengths, piece)
     smaller = batch.apply(model.fresh(), f"{1 / count:.9f}x").lengths() * count
-    fixed = np.minimum(latency(model), lengths)
+    fixed = np.minimum(find_latencies(model), lengths)
     piece = fixed + (lengths - fixed) / count
     together = np.where(sent, count * piece, np.maximum(smaller, lengths))
     return Pieces(count, together, piece)
@@ -141,7 +141,7 @@ def _relaunched(
 def _contended(model: StepModel, changed: StepModel, blocked: list[BlockingTransfer]) -> StepModel:
     """Return the changed model with compute slowed beside transfers by the usual factor, where the
     trace does not tell how much slower it gets."""
-    if factor(model):
+    if compute_contention(model):
         return changed  # the replay settles it
     length = changed.lengths().astype(np.float64)
     slower = np.ones(len(length))
@@ -160,12 +160,12 @@ def _bounded(
 ) -> tuple[StepModel, tuple[str, ...]]:
     """Return the changed model, no better than if nobody waited for these transfers, and how
     much of that it wins."""
-    kappa = factor(model)
-    beside = share(model, model.graph.time)
-    now = replay(model.graph, model.weight, model.wrap_weight).period_ns
-    bare = hidden(model, blocked)
-    perfect = replay(bare.graph, bare.weight, bare.wrap_weight).period_ns
-    _, after = settled(changed, kappa, beside)
+    kappa = compute_contention(model)
+    beside = share_beside_transfers(model, model.graph.time)
+    now = replay_graph(model.graph, model.weight, model.wrap_weight).period_ns
+    bare = hide_blocking(model, blocked)
+    perfect = replay_graph(bare.graph, bare.weight, bare.wrap_weight).period_ns
+    _, after = settle_contention(changed, kappa, beside)
     short = perfect - after.period_ns
     if short > 0:
         changed = changed.add_step_time("communication", short, exposed=short)

@@ -8,7 +8,7 @@ hidden bytes, 8 (t-1)/t · x in all, which nothing hides.
 from dataclasses import replace
 
 from htk.whatif.edit_arguments import positive_integer
-from htk.whatif.edits.batch import grows
+from htk.whatif.edits.batch import mark_growing
 from htk.whatif.group_kinds import described_as
 from htk.whatif.parallel import (
     ELEMENT,
@@ -16,16 +16,16 @@ from htk.whatif.parallel import (
     each_layer,
     fewer_replicas,
     inner_split,
-    pointwise,
+    mark_pointwise,
     predict_roughly,
-    sizes,
-    split,
+    read_sizes,
+    split_work,
     tensor_degree,
     tensor_reduces,
 )
 from htk.whatif.recorded_job import recorded_job
 from htk.whatif.step_model import StepModel
-from htk.whatif.transfers import gpus_of_a_node, rescaled
+from htk.whatif.transfers import gpus_of_a_node, rescale_transfers
 
 NAME = "tp"
 HELP = "Ranks of tensor parallelism: 4. The micro-batch of a group stays. Low confidence."
@@ -36,15 +36,15 @@ def apply(model: StepModel, value: str) -> StepModel:
     now = tensor_degree(model)
     if ranks == now:
         return model.with_assumption(f"tensor parallelism is {now} already")
-    of = sizes(model, NAME)
+    of = read_sizes(model, NAME)
     ways = ranks / now
-    unsplit = pointwise(model, of)
-    changed = inner_split(split(model, grows(model) & ~unsplit, ways), model, of, ways)
+    unsplit = mark_pointwise(model, of)
+    changed = inner_split(split_work(model, mark_growing(model) & ~unsplit, ways), model, of, ways)
     changed = _with_shorter_rings(fewer_replicas(changed, ways), model, now, ranks)
     if now > 1:
         reduces = tensor_reduces(model)
         ratio = ((ranks - 1) / ranks) / ((now - 1) / now)
-        lengths = rescaled(changed, reduces, ratio) if ranks > 1 else 0 * changed.lengths()
+        lengths = rescale_transfers(changed, reduces, ratio) if ranks > 1 else 0 * changed.lengths()
         changed = changed.with_lengths(reduces, lengths)
     else:
         sent = 2 * (ranks - 1) / ranks * ELEMENT * of.tokens * of.hidden
@@ -70,4 +70,4 @@ def _with_shorter_rings(changed: StepModel, model: StepModel, now: int, ranks: i
     rings = described_as(model, "context")
     kv_heads = recorded_job(model).kv_heads or max(now, ranks)
     heads = max(kv_heads / ranks, 1) / max(kv_heads / now, 1)
-    return changed.with_lengths(rings, rescaled(changed, rings, heads))
+    return changed.with_lengths(rings, rescale_transfers(changed, rings, heads))

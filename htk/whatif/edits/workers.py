@@ -10,7 +10,7 @@ import numpy as np
 
 from htk.base.errors import UsageError
 from htk.whatif.data_loading import loading_ns
-from htk.whatif.edit_arguments import factor
+from htk.whatif.edit_arguments import parse_factor
 from htk.whatif.step_model import StepModel
 
 NAME = "workers"
@@ -18,7 +18,7 @@ HELP = "Workers of the data loader: 2x the recorded ones."
 
 
 def apply(model: StepModel, value: str) -> StepModel:
-    ratio = factor(value, NAME)
+    ratio = parse_factor(value, NAME)
     of_edge, of_wrap = loading_ns(model)
     waited = (of_edge.sum() + of_wrap.sum()) / len(model.graph.ranks)
     if not waited and ratio < 1:

@@ -11,7 +11,7 @@ from statistics import NormalDist
 import numpy as np
 
 from htk.base.columns.types import Floats, Mask
-from htk.base.core.humanize import pluralize
+from htk.base.core.humanize import pluralize_count
 from htk.base.errors import UsageError
 from htk.physics.collective_latency import hops_ns
 from htk.whatif.data_groups import data_network
@@ -19,22 +19,22 @@ from htk.whatif.edit_arguments import positive_integer
 from htk.whatif.edits.no_skew import even_compute
 from htk.whatif.from_one_rank import is_of_one_rank, with_replicas
 from htk.whatif.group_kinds import described_degree
-from htk.whatif.host_cost import removed
+from htk.whatif.host_cost import remove_calls
 from htk.whatif.link_tails import slowest_link
-from htk.whatif.missing_ranks import partial
-from htk.whatif.network_tiers import network, site_narrows, site_words
+from htk.whatif.missing_ranks import mark_partial
+from htk.whatif.network_tiers import read_network, site_narrows, site_words
 from htk.whatif.parallel import tensor_degree, tensor_reduces
 from htk.whatif.parallelism import (
     Sharded,
-    owned,
-    replicated,
-    replicating,
-    sharded,
+    find_replicated,
+    find_sharded,
+    mark_replicating,
+    scale_optimizer,
     shared_tokens,
 )
 from htk.whatif.recorded_job import job_ranks
 from htk.whatif.step_model import StepModel
-from htk.whatif.transfers import gpus_of_a_node, rescaled
+from htk.whatif.transfers import gpus_of_a_node, rescale_transfers
 
 NAME = "world"
 HELP = "Ranks of the job, each with the work that it has now: 32, or nodes by GPUs 4x8."
@@ -76,12 +76,12 @@ def apply(model: StepModel, value: str) -> StepModel:
     if after == 1:  # nobody to send gradients, losses or norms to
         of_replicas = model.is_comm & (model.facts.group_size == before)
         of_replicas &= ~tensor_reduces(model) & ~shared_tokens(model)
-        moved = even_compute(removed(moved, growing | of_replicas, hooks=False))
+        moved = even_compute(remove_calls(moved, growing | of_replicas, hooks=False))
     if _shares(model):
-        moved = owned(moved, now / ranks)
+        moved = scale_optimizer(moved, now / ranks)
     crossing = now <= here and ranks > node
     moved = moved.with_groups(growing, int(after), share)
-    later = _later(moved, growing, now, ranks, bool(partial(model)[growing].any()))
+    later = _later(moved, growing, now, ranks, bool(mark_partial(model)[growing].any()))
     lateness = float((later.lengths() - moved.lengths())[growing].sum())
     lateness /= len(model.graph.ranks) * max(model.graph.period_ns, 1)
     gpus_per_node = node if mark else later.facts.gpus_per_node
@@ -93,7 +93,7 @@ def apply(model: StepModel, value: str) -> StepModel:
         low_confidence=model.low_confidence or crossing,
     )
     words = [
-        f"{pluralize(ranks, 'rank')} in place of {now}, each with the work it has, but the "
+        f"{pluralize_count(ranks, 'rank')} in place of {now}, each with the work it has, but the "
         "optimizer's where they share it; links as fast as now"
     ]
     if tail != 1:
@@ -115,7 +115,7 @@ def apply(model: StepModel, value: str) -> StepModel:
 
 def _in_other_nodes(model: StepModel, moved: StepModel, here: int, node: int) -> StepModel:
     """Return the model with hybrid shard groups, which stay as large, in nodes of another size."""
-    layout = sharded(model)
+    layout = find_sharded(model)
     if layout is None or layout.strategy != "hybrid_shard":
         return moved
     ranks = layout.ranks
@@ -134,14 +134,14 @@ def _in_groups(
 ) -> StepModel:
     """Return the model with some collectives `ratio` times as long, and with the hops of other
     groups."""
-    moved = model.with_lengths(chosen, rescaled(model, chosen, ratio))
+    moved = model.with_lengths(chosen, rescale_transfers(model, chosen, ratio))
     hops = _hops(moved, new) - _hops(model, old)
     return moved.with_lengths(chosen, moved.lengths() + hops)
 
 
 def _assumed(model: StepModel) -> str:
     """Return what is assumed of the network between nodes, of which nothing was recorded."""
-    adapters = network(model).adapters
+    adapters = read_network(model).adapters
     if adapters is None:
         return "nothing is known of the network between nodes, which is taken for its links"
     rate = 1 / adapters / gpus_of_a_node(model)
@@ -158,7 +158,7 @@ def _bytes_ratio(model: StepModel, old: tuple[int, int], new: tuple[int, int]) -
         return 1.0
     if new[0] == 1:
         return 0.0
-    net = network(model)
+    net = read_network(model)
     of_old, of_new = ((ranks - 1) / ranks * net.pace(ranks, here) for ranks, here in (old, new))
     return of_new / of_old
 
@@ -188,13 +188,13 @@ def _ranks_of_one_replica(model: StepModel) -> int:
     """Return the ranks of a job that share all samples between them; 0: others have more."""
     ways = [model.tensor or tensor_degree(model), described_degree(model, "pipeline") or 1]
     ranks = math.prod(ways)
-    has_replicas = sharded(model) or replicated(model) or ranks != job_ranks(model)
+    has_replicas = find_sharded(model) or find_replicated(model) or ranks != job_ranks(model)
     return 0 if has_replicas or ranks == 1 else ranks
 
 
 def _groups(model: StepModel) -> tuple[int, Mask, int]:
     """Return the ranks of the job; the collectives whose group grows with them, and its size."""
-    layout: Sharded | None = sharded(model) or replicated(model)
+    layout: Sharded | None = find_sharded(model) or find_replicated(model)
     split = (model.tensor or tensor_degree(model)) * (described_degree(model, "pipeline") or 1)
     if layout is None:
         now = int(model.facts.group_size.max(initial=-1))
@@ -202,16 +202,16 @@ def _groups(model: StepModel) -> tuple[int, Mask, int]:
             raise UsageError(f"{NAME}: the trace does not say how many ranks its collectives have")
         return now, model.is_comm & (model.facts.group_size == now), now
     if layout.strategy == "hybrid_shard":
-        return split * layout.world, replicating(model), layout.replicas
+        return split * layout.world, mark_replicating(model), layout.replicas
     if layout.strategy == "ddp":
-        return split * layout.world, replicating(model), layout.ranks
+        return split * layout.world, mark_replicating(model), layout.ranks
     growing = model.is_collective("all_gather", "reduce_scatter")
     return split * layout.world, growing, layout.ranks
 
 
 def _shares(model: StepModel) -> bool:
     """Do all ranks share the optimizer's work?"""
-    layout = sharded(model)
+    layout = find_sharded(model)
     return layout is not None and layout.strategy != "hybrid_shard"
 
 

@@ -11,7 +11,7 @@ from htk.base.schema import DERIVED, TABLES
 from htk.quantities.derived.clocks import aligned_matches, rank_clocks
 from htk.quantities.derived.match import collective_matches
 from htk.quantities.derived.nccl_facts import collective_facts
-from htk.quantities.derived.registry import maker
+from htk.quantities.derived.registry import find_maker
 from htk.quantities.derived.window_times import rank_window_times, step_window_times
 
 Row = dict[str, Any]
@@ -63,7 +63,7 @@ def ask() -> Ask:
             rows, by_name["collective_matches"], by_name["comm_channels"]
         )
         for name in ("collective_shares", "own_times"):
-            maker_ = maker(name)
+            maker_ = find_maker(name)
             by_name[name] = maker_.function(*(by_name[read] for read in maker_.reads))
         return analysis(*(by_name[name] for name in analysis.reads), **options)
 

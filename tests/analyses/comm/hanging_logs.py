@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.answers.output.result import Result
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.analyses.comm.hanging_job import Job, Step, verdicts
@@ -20,7 +20,7 @@ def post_mortem(folder: Path, files: Mapping[str, str | bytes]) -> Result:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return ask(open_trace(folder, OpenOptions(cache=False)), "hang")
+    return ask_trace(open_trace(folder, OpenOptions(cache=False)), "hang")
 
 
 def causes(result: Result) -> list[tuple[str, str]]:

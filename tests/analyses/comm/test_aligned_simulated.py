@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from htk.answers.ask import ask
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.answers.ask import ask_trace
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 from tests.thinned import thinned
@@ -27,7 +27,7 @@ SKEWED = {
 
 
 def simulated(folder: Path, **more: object) -> Trace:
-    simulate(checked(Config(**(SKEWED | more))), folder)  # type: ignore[arg-type]
+    simulate_job(check_config(Config(**(SKEWED | more))), folder)  # type: ignore[arg-type]
     return open_trace(folder, OpenOptions(cache=False))
 
 
@@ -42,7 +42,7 @@ def test_waits_are_those_of_the_schedule_whatever_the_clocks_say(seed: int, tmp_
     }
     rows = [
         r
-        for r in ask(trace, "collective_times").to_pylist()
+        for r in ask_trace(trace, "collective_times").to_pylist()
         if r["match"] is not None and r["members_present"] == r["members_expected"]
     ]
     assert len(rows) > 600
@@ -53,7 +53,7 @@ def test_waits_are_those_of_the_schedule_whatever_the_clocks_say(seed: int, tmp_
     assert np.quantile(np.abs(error), 0.99) <= 2000
     within = np.abs(error) <= 2 + 3 * np.array([r["wait_ns_sigma"] for r in rows])
     assert within.mean() > 0.9
-    raw = ask(trace, "collective_times", align=False).to_pylist()
+    raw = ask_trace(trace, "collective_times", align=False).to_pylist()
     unaligned = sum(r["wait_ns"] or 0 for r in raw)
     total = sum(truth.values())
     assert abs(unaligned / total - 1) > 0.1  # the clocks matter
@@ -70,8 +70,8 @@ def test_a_planted_straggler_is_found_whatever_the_clocks_say(
         seed=seed,
         plants=(f"straggler:rank={late},factor=1.5",),
     )
-    first, second = ask(trace, "stragglers").to_pylist()[:2]
+    first, second = ask_trace(trace, "stragglers").to_pylist()[:2]
     assert first["rank"] == late
     assert first["cost_to_others_ns"] > 2 * second["cost_to_others_ns"]
-    blamed = [r["blamed_rank"] for r in ask(trace, "late_arrivals", n=0).to_pylist()]
+    blamed = [r["blamed_rank"] for r in ask_trace(trace, "late_arrivals", n=0).to_pylist()]
     assert max(set(blamed), key=blamed.count) == late

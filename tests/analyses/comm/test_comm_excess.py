@@ -7,10 +7,10 @@ import pytest
 
 from htk.analyses.comm.collective_times import collective_times
 from htk.analyses.comm.comm_summary import comm_summary
-from htk.answers.ask import ask as ask_trace
+from htk.answers.ask import ask_trace
 from htk.base.core.analysis import coverage_of
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 
@@ -25,7 +25,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Trace:
 
 
 def job(folder: Path, **more: Any) -> Trace:
-    simulate(checked(Config(**(JOB | RAILS | {"seed": 3} | more))), folder)
+    simulate_job(check_config(Config(**(JOB | RAILS | {"seed": 3} | more))), folder)
     return open_trace(folder, OpenOptions(cache=False))
 
 

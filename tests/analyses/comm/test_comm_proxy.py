@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.answers.output.result import Result
 from htk.base.errors import MissingTable
 from htk.quantities.measures.channel_hops import paired_communicators
@@ -27,7 +27,9 @@ NODE = {"send": ("gpu_wait", "peer_wait", "network"), "receive": ("gpu_wait", "d
 
 
 def answer(folder: Path, **options: Any) -> Result:
-    return ask(open_trace([str(folder)], OpenOptions(cache=False)), "comm_proxy", n=0, **options)
+    return ask_trace(
+        open_trace([str(folder)], OpenOptions(cache=False)), "comm_proxy", n=0, **options
+    )
 
 
 def checked(row: Row, call_states: list[Any]) -> None:
@@ -75,7 +77,7 @@ def recorded_start(row: Row, offsets: dict[int, int]) -> tuple[int, int]:
 
 @pytest.fixture(scope="module")
 def offsets(folder: Path) -> dict[int, int]:
-    table = ask(open_trace([str(folder)], OpenOptions(cache=False)), "collective_times").table
+    table = ask_trace(open_trace([str(folder)], OpenOptions(cache=False)), "collective_times").table
     rows = table.filter([s == "kineto" for s in table["source"].to_pylist()]).to_pylist()
     return {r["rank"]: r["clock_offset_ns"] for r in rows}
 

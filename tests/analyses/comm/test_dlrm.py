@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.quantities.derived.match import collective_matches
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
@@ -22,7 +22,7 @@ def dlrm(shared: Path) -> Trace:
 
 
 def rows(trace: Trace, name: str, **options: Any) -> list[Row]:
-    return ask(trace, name, **options).table.to_pylist()
+    return ask_trace(trace, name, **options).table.to_pylist()
 
 
 def test_every_collective_is_matched_and_adds_up(dlrm: Trace) -> None:
@@ -60,7 +60,7 @@ def test_clocks_agree_within_microseconds(dlrm: Trace) -> None:
 def test_ranks_of_one_host_share_a_clock(dlrm: Trace) -> None:
     """No host is recorded, but their offsets agree within what their ends scatter."""
     assert {r["clock"] for r in rows(dlrm, "clock_alignment")} == {0}
-    result = ask(dlrm, "collective_times")
+    result = ask_trace(dlrm, "collective_times")
     assert result.coverage["clock_alignment"] == "not needed"
     found = result.table.to_pylist()
     assert all(r["aligned_start_ns"] == r["start_ns"] for r in found)

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.core.analysis import coverage_of
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.analyses.comm.hanging_job import (
@@ -332,7 +332,7 @@ def test_several_polls_tell_who_moved(tmp_path: Path) -> None:
         for rank, dump in Job(programs, timing=False).run().items():
             path = tmp_path / poll / f"comm_lib_trace_rank_{rank}"
             path.write_bytes(pickle.dumps(dump, 2))
-    found = ask(open_trace(tmp_path, OpenOptions(cache=False)), "hang")
+    found = ask_trace(open_trace(tmp_path, OpenOptions(cache=False)), "hang")
     assert verdicts(found) == [("missing_rank", "3"), ("note", "")]
     assert found["text"].to_pylist()[-1] == (
         "Between their first and their last dump ranks 0-1 went on; of ranks 2-3 there is one "
@@ -349,6 +349,6 @@ def test_the_newest_poll_is_judged(tmp_path: Path) -> None:
         for rank, dump in job.run().items():
             path = tmp_path / poll / f"comm_lib_trace_rank_{rank}"
             path.write_bytes(pickle.dumps(dump, 2))
-    found = ask(open_trace(tmp_path, OpenOptions(cache=False)), "hang")
+    found = ask_trace(open_trace(tmp_path, OpenOptions(cache=False)), "hang")
     assert verdicts(found)[0] == ("missing_rank", "6") and found["seq"][0].as_py() == 5
     assert found["text"].to_pylist()[-1].endswith("ranks 0-7 went on.")

@@ -9,11 +9,11 @@ import pytest
 
 import htk
 from htk.analyses.comm.link_counters import link_counters
-from htk.answers.ask import ask as ask_trace
+from htk.answers.ask import ask_trace
 from htk.base.core.analysis import coverage_of
 from htk.base.errors import MissingTable
 from htk.traces.trace.opening import OpenOptions, open_trace
-from htk.verdicts.overview.doctor import doctor
+from htk.verdicts.overview.doctor import check_recording
 
 SAMPLE = Path(htk.__file__).parent / "traces/sample"
 S = 10**9
@@ -115,5 +115,5 @@ def test_a_file_of_counters_beside_traces(tmp_path: Path) -> None:
     rows = ask_trace(both, "link_counters").to_pylist()
     assert {r["counted_gbps"] for r in rows} == {3.0}
     assert 0 < len(rows) < 3  # those that the recording overlaps
-    (starts,) = [r for r in doctor(both).to_pylist() if r["item"] == "first events"]
+    (starts,) = [r for r in check_recording(both).to_pylist() if r["item"] == "first events"]
     assert starts["state"] == "ok"

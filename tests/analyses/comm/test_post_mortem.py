@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.answers.output.result import Result
 from htk.base.errors import MissingTable
 from htk.traces.trace.opening import OpenOptions, open_trace
@@ -322,7 +322,7 @@ def test_progress_over_several_reports_is_that_of_the_newest(tmp_path: Path) -> 
     late = {r: 648 if r == 6 else 650 for r in EIGHT}
     (tmp_path / "b.json").write_text(ras(early))
     (tmp_path / "a.json").write_text(ras(late))
-    rows = ask(open_trace(tmp_path, OpenOptions(cache=False)), "comm_progress").to_pylist()
+    rows = ask_trace(open_trace(tmp_path, OpenOptions(cache=False)), "comm_progress").to_pylist()
     (row,) = [r for r in rows if r["type"] == "all_reduce"]
     assert (row["count_max"], row["count_min"], row["lag"]) == (650, 648, 2)
     assert (row["lagging_ranks"], row["ranks_heard"]) == ("6", 8)
@@ -335,4 +335,4 @@ def test_several_dumps_of_a_rank_are_no_damage(tmp_path: Path) -> None:
             (tmp_path / poll / name).write_bytes(dump)
     trace = open_trace(tmp_path, OpenOptions(cache=False))
     assert trace.tables["parse_issues"].num_rows == 0
-    assert "ranks 0-1 went on" in texts(ask(trace, "hang"), "note")
+    assert "ranks 0-1 went on" in texts(ask_trace(trace, "hang"), "note")

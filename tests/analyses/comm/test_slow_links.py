@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.core.analysis import coverage_of
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.thinned import thinned
 
@@ -20,8 +20,8 @@ RAILS = {"nodes": 2, "gpus_per_node": 4, "strategy": "hybrid_shard"}
 
 
 def answer(folder: Path, job: dict[str, Any], **options: Any) -> tuple[list[dict[str, Any]], str]:
-    simulate(checked(Config(**(JOB | job))), folder)
-    table = ask(open_trace(folder, OpenOptions(cache=False)), "slow_links", **options)
+    simulate_job(check_config(Config(**(JOB | job))), folder)
+    table = ask_trace(open_trace(folder, OpenOptions(cache=False)), "slow_links", **options)
     return table.to_pylist(), coverage_of(table)["verdict"]
 
 
@@ -75,9 +75,9 @@ def test_nothing_is_slow_where_ranks_only_wait(
 def test_no_straggler_is_named_for_a_slow_adapter(seed: int, tmp_path: Path) -> None:
     """Ranks 2 and 6 come late to their other groups for it, in seed 14 after a late start too."""
     plants = ("slow_link:node=1,nic=2",)
-    simulate(checked(Config(**(JOB | RAILS | {"seed": seed, "plants": plants}))), tmp_path)
+    simulate_job(check_config(Config(**(JOB | RAILS | {"seed": seed, "plants": plants}))), tmp_path)
     trace = open_trace(tmp_path, OpenOptions(cache=False))
-    findings = ask(trace, "recommendations").to_pylist()
+    findings = ask_trace(trace, "recommendations").to_pylist()
     (link,) = [f["evidence"] for f in findings if f["finding"] == "a link is slow"]
     assert link.startswith("network adapter of rank 2 on node-0, or network adapter of rank 6")
     waits = [f["evidence"] for f in findings if f["finding"].startswith("ranks wait for")]
@@ -107,13 +107,13 @@ def rails_log(adapters: dict[int, str]) -> str:
 def test_recommendations_read_rings_and_adapters_from_nccls_log(tmp_path: Path) -> None:
     """Ranks 1 and 2 of node 0 share an adapter, so that it is not what slows rank 2 and 6 alone."""
     plants = ("slow_link:node=1,nic=2",)
-    simulate(checked(Config(**(JOB | RAILS | {"seed": 3, "plants": plants}))), tmp_path)
+    simulate_job(check_config(Config(**(JOB | RAILS | {"seed": 3, "plants": plants}))), tmp_path)
     adapters = {0: "0", 1: "1", 2: "1", 3: "3", 4: "0", 5: "1", 6: "2", 7: "3"}
     (tmp_path / "nccl.log").write_text(rails_log(adapters))
     trace = open_trace(tmp_path, OpenOptions(cache=False))
-    findings = ask(trace, "recommendations").to_pylist()
+    findings = ask_trace(trace, "recommendations").to_pylist()
     (link,) = [f["evidence"] for f in findings if f["finding"] == "a link is slow"]
-    (first, *_) = ask(trace, "slow_links").to_pylist()
+    (first, *_) = ask_trace(trace, "slow_links").to_pylist()
     assert first["suspect"].startswith("network adapter IB/2 of rank 6 on node-1")
     assert link.startswith(f"{first['suspect']}: transfers among ranks 2, 6 ")
     assert link.endswith("; by the rings and trees of NCCL's log")
@@ -122,11 +122,13 @@ def test_recommendations_read_rings_and_adapters_from_nccls_log(tmp_path: Path) 
 
 def test_the_rate_of_the_adapters_decides_where_all_groups_are_alike(tmp_path: Path) -> None:
     """A network that was bought slow is not slow."""
-    simulate(checked(Config(**(JOB | TWO | {"seed": 3, "plants": ("slow_link",)}))), tmp_path)
+    simulate_job(
+        check_config(Config(**(JOB | TWO | {"seed": 3, "plants": ("slow_link",)}))), tmp_path
+    )
     trace = open_trace(tmp_path, OpenOptions(cache=False))
-    bought = ask(trace, "slow_links", inter_gbps=40.0)
+    bought = ask_trace(trace, "slow_links", inter_gbps=40.0)
     assert bought.to_pylist() == []
-    (first, *_) = ask(trace, "slow_links", inter_gbps=100.0).to_pylist()
+    (first, *_) = ask_trace(trace, "slow_links", inter_gbps=100.0).to_pylist()
     assert first["probability"] > 0.8
     assert first["compared_with"] == "given"
     assert first["expected_gbps"] == pytest.approx(75.0)
@@ -134,13 +136,13 @@ def test_the_rate_of_the_adapters_decides_where_all_groups_are_alike(tmp_path: P
 
 def test_hosts_are_inferred_from_device_numbers_and_it_is_said(tmp_path: Path) -> None:
     job = RAILS | {"seed": 3, "plants": ("slow_link:node=1,nic=2",), "host_names": False}
-    simulate(checked(Config(**(JOB | job))), tmp_path)
+    simulate_job(check_config(Config(**(JOB | job))), tmp_path)
     trace = open_trace(tmp_path, OpenOptions(cache=False))
-    table = ask(trace, "slow_links")
+    table = ask_trace(trace, "slow_links")
     (first, *_) = table.to_pylist()
     assert "network adapter of rank 6 on node 1" in json.loads(first["may_be"])
     assert coverage_of(table)["hosts"] == "inferred from device numbers: 4 ranks a node"
-    summary = ask(trace, "comm_summary", by="group")
+    summary = ask_trace(trace, "comm_summary", by="group")
     scopes = {r["group_size"]: r["scope"] for r in summary.to_pylist()}
     assert scopes == {4: "node", 2: "across nodes"}
     assert coverage_of(summary)["hosts"] == "inferred from device numbers: 4 ranks a node"
@@ -151,9 +153,9 @@ def test_ranks_behind_a_slow_link_are_no_stragglers(tmp_path: Path) -> None:
     costs = {}
     for name, plants in (("calm", ()), ("slow", ("slow_link:node=1,nic=1,factor=4",))):
         job = RAILS | {"seed": 3, "plants": plants}
-        simulate(checked(Config(**(JOB | job))), tmp_path / name)
+        simulate_job(check_config(Config(**(JOB | job))), tmp_path / name)
         trace = open_trace(tmp_path / name, OpenOptions(cache=False))
-        table = ask(trace, "stragglers")
+        table = ask_trace(trace, "stragglers")
         rows = table.to_pylist()
         assert {row["late_in"] for row in rows} & {"communication"} == set()
         held_up = {row["rank"]: row["held_up_ns"] for row in rows}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.traces.trace.opening import OpenOptions, open_trace
 
 SAMPLES = Path(__file__).parents[3] / "sample_traces"
@@ -15,7 +15,7 @@ def test_mixed_folders_load_together() -> None:
     names = ["flight_recorder/hang_missing_rank_v2.10", "inspector", "nccl_debug", "rccl_replay"]
     names += ["profiler_plugin", "nccl_tests", "ras", "inspector_prometheus"]
     trace = open_trace([str(SAMPLES / name) for name in names], OpenOptions(cache=False))
-    found = ask(trace, "collective_times").table
+    found = ask_trace(trace, "collective_times").table
     assert set(found["source"].to_pylist()) == {
         "flight_recorder",
         "inspector",
@@ -24,9 +24,9 @@ def test_mixed_folders_load_together() -> None:
         "profiler_plugin",
         "rccl_replay",
     }
-    assert ask(trace, "comm_model").table.num_rows > 0
-    assert ask(trace, "comm_progress").table.num_rows > 0
-    assert ask(trace, "hang").coverage["verdict"].startswith("rank 3 never came")
+    assert ask_trace(trace, "comm_model").table.num_rows > 0
+    assert ask_trace(trace, "comm_progress").table.num_rows > 0
+    assert ask_trace(trace, "hang").coverage["verdict"].startswith("rank 3 never came")
 
 
 def test_bandwidth_is_what_the_inspector_prints() -> None:
@@ -39,7 +39,7 @@ def test_bandwidth_is_what_the_inspector_prints() -> None:
             sort = "coll" if "coll" in perf else "p2p"
             key = (record["header"]["rank"], perf[sort], perf[f"{sort}_sn"])
             printed[key] = (perf[f"{sort}_algobw_gbs"], perf[f"{sort}_busbw_gbs"])
-    rows = ask(
+    rows = ask_trace(
         open_trace(str(folder), OpenOptions(cache=False)), "collective_times"
     ).table.to_pylist()
     found = {(r["rank"], r["raw_name"], r["seq"]): (r["algbw_gbps"], r["busbw_gbps"]) for r in rows}
@@ -60,7 +60,7 @@ def test_verbose_lines_keep_the_time_that_the_gpu_measured(tmp_path: Path) -> No
         printed.append(perf[f"{sort}_busbw_gbs"])
         lines.append(json.dumps(record))
     (tmp_path / path.name).write_text("\n".join(lines))
-    rows = ask(open_trace(tmp_path, OpenOptions(cache=False)), "collective_times").to_pylist()
+    rows = ask_trace(open_trace(tmp_path, OpenOptions(cache=False)), "collective_times").to_pylist()
     for row, busbw in zip(rows, printed, strict=True):
         assert row["busbw_gbps"] == pytest.approx(busbw, rel=1e-5)
         assert row["duration_busbw_gbps"] == pytest.approx(busbw, rel=1e-5)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from htk.answers.ask import ask
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.answers.ask import ask_trace
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 from tests.thinned import thinned
@@ -26,7 +26,7 @@ def some_of(folder: Path, pattern: str, ranks: list[int], to: Path) -> Trace:
 
 
 def calls(trace: Trace) -> dict[tuple[int, int], Row]:
-    rows = ask(trace, "collective_times", align=False).to_pylist()
+    rows = ask_trace(trace, "collective_times", align=False).to_pylist()
     return {(r["rank"], r["event"]): r for r in rows}
 
 
@@ -51,7 +51,7 @@ def test_against_the_whole_job(strategy: str, kept: list[int], tmp_path: Path) -
         seed=3,
         plants=("straggler:rank=5,factor=1.6",),
     )
-    simulate(checked(job), tmp_path / "all")
+    simulate_job(check_config(job), tmp_path / "all")
     whole = calls(open_trace(tmp_path / "all", OpenOptions(cache=False)))
     part = calls(some_of(tmp_path / "all", "rank{}.*", kept, tmp_path / "part"))
     assert {key for key in whole if key[0] in kept} == set(part)
@@ -85,7 +85,7 @@ def test_three_files_of_eight(shared: Path, tmp_path: Path) -> None:
     folder = shared / "traces/dlrm_8rank"
     whole = open_trace(folder, OpenOptions(cache=False))
     part = some_of(folder, "worker{}_*", [0, 1, 2], tmp_path / "three")
-    both = [{r["rank"]: r for r in ask(t, "comm_wait").to_pylist()} for t in (whole, part)]
+    both = [{r["rank"]: r for r in ask_trace(t, "comm_wait").to_pylist()} for t in (whole, part)]
     for rank, row in both[1].items():
         truth = both[0][rank]
         assert truth["undetermined_ns"] == 0
@@ -93,12 +93,14 @@ def test_three_files_of_eight(shared: Path, tmp_path: Path) -> None:
         assert row["wait_ns"] < truth["wait_ns"] <= row["wait_ns"] + row["undetermined_ns"]
         assert row["exposed_transfer_ns"] <= truth["exposed_transfer_ns"]
         assert row["transfer_overlap_pct"] is None
-    assert ask(part, "comm_wait").coverage["unrecorded_ranks"] == "5 of 8"
-    assert all(r["busbw_gbps"] is None for r in ask(part, "collective_times").to_pylist())
-    spans = [[r["span_ns"] for r in ask(t, "late_arrivals").to_pylist()] for t in (whole, part)]
+    assert ask_trace(part, "comm_wait").coverage["unrecorded_ranks"] == "5 of 8"
+    assert all(r["busbw_gbps"] is None for r in ask_trace(part, "collective_times").to_pylist())
+    spans = [
+        [r["span_ns"] for r in ask_trace(t, "late_arrivals").to_pylist()] for t in (whole, part)
+    ]
     assert min(spans[0]) > 0 and set(spans[1]) == {None}
-    assert {r["basis"] for r in ask(part, "comm_model").to_pylist()} <= {"fastest tenth"}
-    advice = {r["finding"]: r for r in ask(part, "recommendations", min_pct=0.5).to_pylist()}
+    assert {r["basis"] for r in ask_trace(part, "comm_model").to_pylist()} <= {"fastest tenth"}
+    advice = {r["finding"]: r for r in ask_trace(part, "recommendations", min_pct=0.5).to_pylist()}
     unknown = advice["exposed communication: wait or transfer, cannot be told"]
     assert "5 of 8 ranks missing" in unknown["evidence"]
     assert "communication is exposed" not in advice
@@ -107,12 +109,14 @@ def test_three_files_of_eight(shared: Path, tmp_path: Path) -> None:
 
 def test_what_each_part_adds_up_to(shared: Path, tmp_path: Path) -> None:
     part = some_of(shared / "traces/dlrm_8rank", "worker{}_*", [2, 7], tmp_path / "two")
-    rows = ask(part, "collective_times").to_pylist()
+    rows = ask_trace(part, "collective_times").to_pylist()
     for name, options in (("comm_wait", {}), ("comm_summary", {"by": "type"})):
-        found = ask(part, name, **options).to_pylist()
+        found = ask_trace(part, name, **options).to_pylist()
         for column in ("wait_ns", "transfer_ns", "undetermined_ns"):
             assert sum(r[column] for r in found) == sum(r[column] for r in rows)
-    exposed = {r["rank"]: r["exposed_comm_ns"] for r in ask(part, "time_breakdown").to_pylist()}
-    for row in ask(part, "comm_wait").to_pylist():
+    exposed = {
+        r["rank"]: r["exposed_comm_ns"] for r in ask_trace(part, "time_breakdown").to_pylist()
+    }
+    for row in ask_trace(part, "comm_wait").to_pylist():
         parts = (row[f"exposed_{c}_ns"] for c in ("wait", "transfer", "undetermined"))
         assert sum(parts) == exposed[row["rank"]]

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from htk.answers.ask import ask
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.answers.ask import ask_trace
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import open_trace
 
 
@@ -27,7 +27,7 @@ def test_exposed_waiting_and_moving_are_those_of_the_schedule(
         seed=5,
         plants=("straggler", "data_stall"),
     )
-    simulate(checked(job), tmp_path)
+    simulate_job(check_config(job), tmp_path)
     truth = json.loads((tmp_path / "truth.json").read_text())
     told = {
         rank["rank"]: tuple(
@@ -38,7 +38,7 @@ def test_exposed_waiting_and_moving_are_those_of_the_schedule(
     }
     found = {
         row["rank"]: (row["exposed_wait_ns"], row["exposed_transfer_ns"])
-        for row in ask(open_trace(tmp_path), "comm_wait").to_pylist()
+        for row in ask_trace(open_trace(tmp_path), "comm_wait").to_pylist()
     }
     assert found.keys() == told.keys()
     for rank, both in told.items():  # a division leaves a nanosecond here or there

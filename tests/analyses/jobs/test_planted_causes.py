@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import htk
-from htk.analyses import find
+from htk.analyses import find_analysis
 from htk.base.core.analysis import coverage_of
 from htk.base.schema import JOB_LAYOUTS, JOB_OPERATIONS
 from htk.quantities.straggler.causes import Causes
@@ -44,7 +44,7 @@ def planted(schedule: str, cause: str, seed: int) -> JobPlan:
 
 
 def answer(name: str, rows: Any, **options: Any) -> list[dict[str, Any]]:
-    table = find(name)(rows, JOB_LAYOUTS.empty_table(), **options)
+    table = find_analysis(name)(rows, JOB_LAYOUTS.empty_table(), **options)
     listed: list[dict[str, Any]] = table.to_pylist()
     return listed
 
@@ -149,5 +149,5 @@ def test_a_job_whose_rows_contradict_its_schedule_is_refused() -> None:
 
 def test_a_late_host_is_named_beside_what_was_not_logged() -> None:
     rows = simulate(planted("1f1b", "late_host", 1))
-    table = find("straggler_slowdown")(rows, JOB_LAYOUTS.empty_table())
+    table = find_analysis("straggler_slowdown")(rows, JOB_LAYOUTS.empty_table())
     assert "launch delay: the host was late, or" in coverage_of(table)["replay"]["verdict"]

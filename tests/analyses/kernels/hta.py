@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from htk.base.columns.arrow import boolean, numbers, valid
+from htk.base.columns.arrow import build_booleans, mark_valid, read_numbers
 from htk.quantities.derived.links import steps_of
 from htk.traces.trace.opening import open_trace
 from tests.hta_truth import hta_truth
@@ -16,9 +16,9 @@ def kept(shared: Path, trace: str) -> dict[str, pa.Table]:
     steps, starts, _ = steps_of(tables["annotations"])
     cut = int(starts[-1]) if len(steps) > 1 else 1 << 62
     links, ops = tables["kernel_links"], tables["op_links"]
-    launched = valid(links["launch_row"]) & (numbers(links["launch_start_ns"]) < cut)
+    launched = mark_valid(links["launch_row"]) & (read_numbers(links["launch_start_ns"]) < cut)
     column = ops.schema.get_field_index("selected")
-    begun = boolean(numbers(tables["cpu_ops"]["start_ns"]) < cut)
+    begun = build_booleans(read_numbers(tables["cpu_ops"]["start_ns"]) < cut)
     return {
         "kernels": tables["kernels"].filter(pa.array(launched)),
         "kernel_links": links.filter(pa.array(launched)),

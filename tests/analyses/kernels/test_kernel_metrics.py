@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import MissingTable
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.kineto_file import launch, of_rank, op, profiled, write
@@ -32,7 +32,7 @@ def recording(path: Path) -> Path:
 def test_metrics_by_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
     monkeypatch.setenv("HTK_ENGINE", engine)
     trace = open_trace(recording(tmp_path / "t.json"), OpenOptions(cache=False))
-    found = ask(trace, "kernel_metrics")
+    found = ask_trace(trace, "kernel_metrics")
     assert found.to_pylist() == [
         {"rank": 2, "kernel": "add", "metric": FADD, "count": 2, "total": 300.0, "mean": 150.0,
          "least": 100.0, "most": 200.0},
@@ -40,7 +40,7 @@ def test_metrics_by_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engi
          "least": 30.0, "most": 30.0},
     ]  # fmt: skip
     assert (found.coverage["kernels"], found.coverage["rows_left_out"]) == (2, 0)
-    assert ask(trace, "kernel_metrics", zeros=True, n=1).coverage["rows_left_out"] == 3
+    assert ask_trace(trace, "kernel_metrics", zeros=True, n=1).coverage["rows_left_out"] == 3
     (power,) = (row for row in trace.tables["counters"].to_pylist() if row["series"] == "W")
     assert (power["name"], power["process"], power["value"]) == ("GPU 0 Power", "3", 400.0)
 
@@ -48,7 +48,7 @@ def test_metrics_by_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engi
 def test_without_metrics_it_says_how_to_record_them(tmp_path: Path) -> None:
     path = write(tmp_path / "t.json", op("aten::add", 0, 3), **of_rank(0))
     with pytest.raises(MissingTable, match="CUPTI_PROFILER_METRICS"):
-        ask(open_trace(path, OpenOptions(cache=False)), "kernel_metrics")
+        ask_trace(open_trace(path, OpenOptions(cache=False)), "kernel_metrics")
 
 
 def test_metrics_of_a_public_recording(shared: Path) -> None:
@@ -60,5 +60,5 @@ def test_metrics_of_a_public_recording(shared: Path) -> None:
         if event.get("cat") == "cuda_profiler_range":
             for metric, value in event["args"].items():
                 sums[event["name"], metric] += value
-    rows = ask(open_trace(path), "kernel_metrics", zeros=True, n=0).to_pylist()
+    rows = ask_trace(open_trace(path), "kernel_metrics", zeros=True, n=0).to_pylist()
     assert {(row["kernel"], row["metric"]): row["total"] for row in rows} == dict(sums)

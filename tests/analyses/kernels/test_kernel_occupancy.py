@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from htk.analyses.kernels.kernel_occupancy import kernel_occupancy
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import MissingTable
 from htk.traces.trace.opening import open_trace
 from tests.tables import make
@@ -101,7 +101,7 @@ def test_without_grids_it_says_so() -> None:
 
 def test_persistent_gemms_of_a_public_trace(shared: Path) -> None:
     file = "traces/tracelens/h100/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz"
-    found = ask(open_trace(shared / file), "kernel_occupancy", n=0).to_pylist()
+    found = ask_trace(open_trace(shared / file), "kernel_occupancy", n=0).to_pylist()
     gemms = [r for r in found if r["family"] == "gemm"]
     assert sum(r["count"] for r in gemms if r["persistent"]) == 70
     assert sum(r["count"] for r in gemms if r["name"].startswith("sm90_xmma")) == 241

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from htk.analyses.kernels.kernel_sequences import kernel_sequences
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import UsageError
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.analyses.kernels.hta import kept
@@ -31,21 +31,21 @@ EVENTS = [
 
 def test_by_hand(tmp_path: Path) -> None:
     trace = open_trace(write(tmp_path / "t.json", *EVENTS, **of_rank(0)), OpenOptions(cache=False))
-    found = ask(trace, "kernel_sequences").to_pylist()
+    found = ask_trace(trace, "kernel_sequences").to_pylist()
     columns = ("op", "kernel_sequence", "length", "count", "device_ns", "cpu_ns")
     assert [tuple(r[c] for c in columns) for r in found] == [
         ("aten::linear", "a → b ×2", 3, 2, 12_000, 80_000),
         ("aten::linear", "b → a → b", 3, 1, 6_000, 40_000),
     ]
-    inner = ask(trace, "kernel_sequences", match="addmm", min_length=2).to_pylist()
+    inner = ask_trace(trace, "kernel_sequences", match="addmm", min_length=2).to_pylist()
     assert [(r["op"], r["count"]) for r in inner] == [
         ("aten::addmm", 2),
         ("aten::addmm", 1),
         ("aten::addmm", 1),
     ]
-    assert ask(trace, "kernel_sequences", match="conv").to_pylist() == []
+    assert ask_trace(trace, "kernel_sequences", match="conv").to_pylist() == []
     with pytest.raises(UsageError, match="not a regular expression"):
-        ask(trace, "kernel_sequences", match="(")
+        ask_trace(trace, "kernel_sequences", match="(")
 
 
 def test_as_hta_on_whole_microseconds(shared: Path) -> None:

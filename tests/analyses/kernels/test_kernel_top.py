@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from htk.analyses.kernels.kernel_top import kernel_top
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.traces.trace.opening import open_trace
 from tests.analyses.kernels.hta import kept
 from tests.analyses.tracelens import REFERENCES, report
@@ -87,7 +87,7 @@ def test_per_step_counts_what_each_step_launched() -> None:
 def test_the_sum_of_a_public_trace(shared: Path) -> None:
     lines = (shared / "truth/oracle.jsonl").read_text().splitlines()
     truth = next(t for t in map(json.loads, lines) if "resnet_act" in t["trace"])
-    found = ask(open_trace(shared / truth["trace"]), "kernel_top", n=1000).to_pylist()
+    found = ask_trace(open_trace(shared / truth["trace"]), "kernel_top", n=1000).to_pylist()
     kernels = [r for r in found if r["kind"] != "memory"]
     assert sum(r["total_ns"] for r in kernels) == truth["kernel_sum_ns"]
 
@@ -100,7 +100,7 @@ def test_as_tracelens_s_kernel_summary(shared: Path, name: str) -> None:
     for row in report(folder, name, "kernel_summary"):
         theirs[row["Kernel name"]][0] += float(row["Kernel duration (µs)_sum"])
         theirs[row["Kernel name"]][1] += int(row["Kernel duration (µs)_count"])
-    found = ask(open_trace(folder / f"{name}.json.gz"), "kernel_top", n=0).to_pylist()
+    found = ask_trace(open_trace(folder / f"{name}.json.gz"), "kernel_top", n=0).to_pylist()
     ours = {r["name"]: r for r in found if r["kind"] != "memory" or r["name"] in theirs}
     assert ours.keys() == theirs.keys()
     for kernel, (time, count) in theirs.items():

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from htk.analyses.kernels.launch_stats import launch_stats
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.analyses.kernels.hta import expected, kept
 from tests.kineto_file import Event, kernel, launch, of_rank, op, write
@@ -30,7 +30,7 @@ EVENTS = [
 
 def test_by_hand(tmp_path: Path) -> None:
     trace = open_trace(write(tmp_path / "t.json", *EVENTS, **of_rank(0)), OpenOptions(cache=False))
-    result = ask(trace, "launch_stats")
+    result = ask_trace(trace, "launch_stats")
     kernels, graphs = result.to_pylist()
     assert (kernels["launched_by"], kernels["count"], kernels["kernels"]) == (
         "cudaLaunchKernel",
@@ -52,9 +52,9 @@ def test_by_hand(tmp_path: Path) -> None:
 
 def test_by_operator_and_by_kernel(tmp_path: Path) -> None:
     trace = open_trace(write(tmp_path / "t.json", *EVENTS, **of_rank(0)), OpenOptions(cache=False))
-    found = ask(trace, "launch_stats", by="operator").to_pylist()
+    found = ask_trace(trace, "launch_stats", by="operator").to_pylist()
     assert [(r["launched_by"], r["count"]) for r in found] == [("aten::mm", 2), (None, 1)]
-    found = ask(trace, "launch_stats", by="kernel").to_pylist()
+    found = ask_trace(trace, "launch_stats", by="kernel").to_pylist()
     assert [(r["launched_by"], r["kernels"]) for r in found] == [
         ("gemm", 2),
         ("(2 of one call, first a)", 2),
@@ -97,7 +97,7 @@ def test_rows_shown_are_of_each_rank(tmp_path: Path) -> None:
     """The busiest kind of call of both ranks, none of which the other pushes out."""
     for rank in (0, 1):
         write(tmp_path / f"rank{rank}.json", *EVENTS, **of_rank(rank, 2))
-    result = ask(open_trace(tmp_path, OpenOptions(cache=False)), "launch_stats", n=1)
+    result = ask_trace(open_trace(tmp_path, OpenOptions(cache=False)), "launch_stats", n=1)
     shown = [(row["rank"], row["launched_by"]) for row in result.to_pylist()]
     assert shown == [(0, "cudaLaunchKernel"), (1, "cudaLaunchKernel")]
     assert result.coverage["rows_left_out"] == 2

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from htk.analyses.kernels.memory_bandwidth import memory_bandwidth
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.core.analysis import coverage_of
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.kineto_file import kernel, write
@@ -77,7 +77,7 @@ def test_directions_beside_the_name(
         event["args"] |= {"bytes": 1000} | ({"copy kind": way} if way else {})
     path = write(tmp_path / "t.json", *copies)
     trace = open_trace(path, OpenOptions(cache=False))
-    rows = ask(trace, "memory_bandwidth").to_pylist()
+    rows = ask_trace(trace, "memory_bandwidth").to_pylist()
     assert {r["direction"]: (r["count"], r["size_bytes"]) for r in rows} == {
         "HtoD": (2, 2000), "DtoH": (1, 1000), "copy": (1, 1000),
     }  # fmt: skip
@@ -99,7 +99,7 @@ def test_kinds_of_memory_beside_the_name(
     kinds = {"copy kind": direction, "src kind": source, "dst kind": target}
     event["args"] |= {"bytes": 1000} | {name: word for name, word in kinds.items() if word}
     path = write(tmp_path / "t.json", event)
-    (row,) = ask(open_trace(path, OpenOptions(cache=False)), "memory_bandwidth").to_pylist()
+    (row,) = ask_trace(open_trace(path, OpenOptions(cache=False)), "memory_bandwidth").to_pylist()
     assert (row["direction"], row["memory"]) == (direction, memory)
 
 

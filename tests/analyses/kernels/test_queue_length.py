@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from htk.analyses.kernels.queue_length import queue_length
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.traces.trace.opening import open_trace
 from tests.analyses.kernels.hta import expected, kept
 from tests.tables import make
@@ -109,6 +109,6 @@ def test_as_hta_on_whole_microseconds(
 
 def test_a_full_queue_that_a_fixed_limit_misses(shared: Path) -> None:
     trace = open_trace(shared / "traces/hta/ns_resolution_trace")
-    device = next(r for r in ask(trace, "queue_length").to_pylist() if r["stream"] is None)
+    device = next(r for r in ask_trace(trace, "queue_length").to_pylist() if r["stream"] is None)
     assert device["length_max"] == 1022  # never 1,024
     assert device["blocked_calls"] > 500

@@ -7,7 +7,7 @@ import pytest
 
 from htk.analyses.memory.memory_peaks import memory_peaks
 from htk.analyses.memory.memory_timeline import memory_timeline
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.traces.trace.opening import open_trace
 from tests.memory_events import event
 from tests.tables import answer_of, make
@@ -125,7 +125,9 @@ def test_peak_of_a_real_trace_is_its_largest_total(shared: Path) -> None:
     trace = open_trace(
         str(shared / "traces/tracelens/h100/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz")
     )
-    rows = [r for r in ask(trace, "memory_peaks").table.to_pylist() if r["device_kind"] == "gpu"]
+    rows = [
+        r for r in ask_trace(trace, "memory_peaks").table.to_pylist() if r["device_kind"] == "gpu"
+    ]
     memory = trace.tables["memory"].to_pylist()
     assert {r["peak_bytes"] for r in rows} == {
         max(m["allocated_bytes"] for m in memory if m["device_type"] == 1)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from htk.analyses.memory.memory_replay import memory_replay
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import UsageError
 from htk.traces.trace.opening import open_trace
 from tests.tables import answer_of, make
@@ -75,12 +75,12 @@ def test_what_a_snapshot_held_before_its_history_takes_room(tmp_path: Path) -> N
     path = tmp_path / "rank0_snapshot.pickle"
     path.write_bytes(pickle.dumps({"segments": [segment], "device_traces": [history]}))
     trace = open_trace([path])
-    answer = ask(trace, "memory_replay")
+    answer = ask_trace(trace, "memory_replay")
     recorded, replayed, warm = answer.to_pylist()
     assert recorded["peak_bytes"] == replayed["peak_bytes"] == warm["peak_bytes"] == 15 * gib
     assert recorded["blocks"] == 3
     assert answer.coverage["allocated_before_bytes"] == 12 * gib
-    small = ask(trace, "memory_replay", capacity_gib=8.0).to_pylist()
+    small = ask_trace(trace, "memory_replay", capacity_gib=8.0).to_pylist()
     assert [row["failed"] for row in small] == [0, 1, 1]
 
 
@@ -205,7 +205,9 @@ def test_real_steps_reserve_what_was_recorded(shared: Path) -> None:
         pytest.skip(f"not in {folder}")
     missed = []
     for path in paths:
-        rows = {row["case"]: row for row in ask(open_trace(path), "memory_replay").to_pylist()}
+        rows = {
+            row["case"]: row for row in ask_trace(open_trace(path), "memory_replay").to_pylist()
+        }
         recorded, warm = rows["recorded"], rows["replayed warm"]
         missed.append(warm["reserved_bytes_max"] / recorded["reserved_bytes_max"] - 1)
         assert warm["peak_bytes"] == pytest.approx(recorded["peak_bytes"], rel=0.02)

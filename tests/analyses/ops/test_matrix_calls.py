@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.analyses.tracelens import REFERENCES, report
 from tests.kineto_file import Event, kernel, launch, of_rank, op, write
@@ -42,7 +42,7 @@ def test_by_hand(tmp_path: Path) -> None:
         *product("aten::relu", 110, [50], **shaped([[4]])),
     ]
     trace = open_trace(write(tmp_path / "t.json", *events, **of_rank(0)), OpenOptions(cache=False))
-    rows = ask(trace, "matrix_calls").to_pylist()
+    rows = ask_trace(trace, "matrix_calls").to_pylist()
     sizes = [
         (
             r["op"],
@@ -84,7 +84,7 @@ def test_products_are_those_that_tracelens_lists(shared: Path, name: str) -> Non
     folder = shared / "traces/tracelens"
     theirs = report(folder, name, "GEMM")
     trace = open_trace(str(folder / f"{name}.json.gz"), OpenOptions(cache=False))
-    rows = [r for r in ask(trace, "matrix_calls", n=0).to_pylist() if r["family"] == "gemm"]
+    rows = [r for r in ask_trace(trace, "matrix_calls", n=0).to_pylist() if r["family"] == "gemm"]
     keyed = {(r["op"], r["batch"], r["product_m"], r["product_n"], r["product_k"]): r for r in rows}
     assert theirs
     for row in theirs:
@@ -107,7 +107,7 @@ def test_attention_as_tracelens_sizes_it(shared: Path) -> None:
     folder = shared / "traces/tracelens"
     (row,) = report(folder, name, "SDPA_fwd")
     trace = open_trace(str(folder / f"{name}.json.gz"), OpenOptions(cache=False))
-    (own,) = [r for r in ask(trace, "matrix_calls").to_pylist() if r["family"] == "attention"]
+    (own,) = [r for r in ask_trace(trace, "matrix_calls").to_pylist() if r["family"] == "attention"]
     columns = {
         "batch": "B",
         "query_length": "N_Q",
@@ -125,7 +125,9 @@ def test_convolutions_have_channels(shared: Path) -> None:
     folder = shared / "traces/tracelens"
     (row,) = report(folder, name, "CONV_fwd")
     trace = open_trace(str(folder / f"{name}.json.gz"), OpenOptions(cache=False))
-    (own,) = [r for r in ask(trace, "matrix_calls").to_pylist() if r["family"] == "convolution"]
+    (own,) = [
+        r for r in ask_trace(trace, "matrix_calls").to_pylist() if r["family"] == "convolution"
+    ]
     assert (own["batch"], own["channels_in"], own["channels_out"]) == (4, 3, 768)
     assert row["param: input_shape"] == "(4, 3, 224, 224)"
     assert row["param: filter_shape"] == "(768, 3, 16, 16)"
@@ -139,7 +141,7 @@ def test_where_a_call_took_no_time_single_calls_have_no_rate(tmp_path: Path) -> 
         e for at, us in ((10, 4), (30, 0), (50, 4)) for e in product("aten::mm", at, [us], **shapes)
     ]
     trace = open_trace(write(tmp_path / "t.json", *events, **of_rank(0)), OpenOptions(cache=False))
-    (row,) = ask(trace, "matrix_calls").to_pylist()
+    (row,) = ask_trace(trace, "matrix_calls").to_pylist()
     assert row["achieved_tflops"] == pytest.approx(3 * 2 * 128 * 64 * 32 / 8_000 / 1e3)
     of_calls = ("achieved_tflops_min", "achieved_tflops_p50", "achieved_tflops_max")
     assert [row[name] for name in of_calls] == [None] * 3

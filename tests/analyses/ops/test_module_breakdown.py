@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import MissingTable
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.analyses.ops.launched import training_step
@@ -12,7 +12,7 @@ from tests.kineto_file import of_rank, op, write
 
 
 def test_forward_and_backward_by_hand(tmp_path: Path) -> None:
-    found = ask(training_step(tmp_path), "module_breakdown").to_pylist()
+    found = ask_trace(training_step(tmp_path), "module_breakdown").to_pylist()
     columns = ("module", "count", "cpu_total_ns", "device_total_ns", "device_self_ns")
     assert [tuple(r[c] for c in columns) for r in found] == [
         ("Net_0", 1, 48_000, 69_000, 4_000),
@@ -29,13 +29,13 @@ def test_without_modules_it_says_what_would_record_them(tmp_path: Path) -> None:
         write(tmp_path / "t.json", op("a", 0, 1), **of_rank(0)), OpenOptions(cache=False)
     )
     with pytest.raises(MissingTable, match="with_modules=True"):
-        ask(trace, "module_breakdown")
+        ask_trace(trace, "module_breakdown")
 
 
 def test_recorded_hierarchies_and_the_modules_between(tmp_path: Path) -> None:
     deep = op("aten::mm", 0, 10, **{"Module Hierarchy": "Net.Block.Linear"})
     trace = open_trace(write(tmp_path / "t.json", deep, **of_rank(0)), OpenOptions(cache=False))
-    found = ask(trace, "module_breakdown").to_pylist()
+    found = ask_trace(trace, "module_breakdown").to_pylist()
     assert {r["module"]: (r["operators"], r["operators_cpu_ns"]) for r in found} == {
         "Net": (1, 10_000),
         "Net.Block": (1, 10_000),

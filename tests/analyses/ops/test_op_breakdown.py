@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import MissingTable
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.analyses.ops.launched import training_step
@@ -14,7 +14,7 @@ from tests.kineto_file import kernel, launch, of_rank, op, write
 
 
 def rows(folder: Path, **options: Any) -> dict[str, dict[str, Any]]:
-    found = ask(training_step(folder), "op_breakdown", **options).to_pylist()
+    found = ask_trace(training_step(folder), "op_breakdown", **options).to_pylist()
     return {row["op"]: row for row in found}
 
 
@@ -56,12 +56,12 @@ def test_an_operator_has_in_each_part_of_its_time_what_it_launched_there(tmp_pat
     ]
     path = write(tmp_path / "t.json", *events, **of_rank(0))
     trace = open_trace(path, OpenOptions(cache=False))  # begins at 10
-    late = ask(trace.sel(from_ns=2_500), "op_breakdown").to_pylist()
+    late = ask_trace(trace.sel(from_ns=2_500), "op_breakdown").to_pylist()
     assert {row["op"]: (row["device_self_ns"], row["cpu_total_ns"]) for row in late} == {
         "aten::mm": (7_000, 6_500),
         "aten::add": (2_000, 9_000),
     }
-    early = ask(trace.sel(to_ns=2_500), "op_breakdown").to_pylist()
+    early = ask_trace(trace.sel(to_ns=2_500), "op_breakdown").to_pylist()
     columns = ("device_self_ns", "cpu_total_ns")
     assert [[row[c] for c in ("op", *columns)] for row in early] == [["aten::mm", 5_000, 2_500]]
 
@@ -85,7 +85,7 @@ def test_told_apart(tmp_path: Path) -> None:
 def test_an_operator_that_calls_itself_counts_once(tmp_path: Path) -> None:
     events = [op("aten::sum", 0, 100), op("aten::to", 10, 80), op("aten::sum", 20, 50)]
     trace = open_trace(write(tmp_path / "t.json", *events, **of_rank(0)), OpenOptions(cache=False))
-    found = {r["op"]: r for r in ask(trace, "op_breakdown").to_pylist()}
+    found = {r["op"]: r for r in ask_trace(trace, "op_breakdown").to_pylist()}
     assert found["aten::sum"]["count"] == 2
     assert found["aten::sum"]["cpu_total_ns"] == 100_000
     assert found["aten::sum"]["cpu_self_ns"] == 70_000
@@ -96,7 +96,7 @@ def test_what_a_graph_launches_outside_operators(tmp_path: Path) -> None:
     graph = {**launch(1, 5), "name": "cudaGraphLaunch"}
     events = [op("aten::mm", 0, 2), graph, kernel("a", 10, 4, 1), kernel("b", 14, 6, 1)]
     trace = open_trace(write(tmp_path / "t.json", *events, **of_rank(0)), OpenOptions(cache=False))
-    first = ask(trace, "op_breakdown").to_pylist()[0]
+    first = ask_trace(trace, "op_breakdown").to_pylist()[0]
     assert (first["op"], first["device_self_ns"], first["kernels"]) == (
         "(graph launched outside operators)",
         10_000,
@@ -108,7 +108,7 @@ def test_per_step_counts_what_ran_in_it(tmp_path: Path) -> None:
     assert rows(tmp_path, per="step")["aten::mm"]["step"] == 0
     trace = training_step(tmp_path).sel(steps=[9])
     with pytest.raises(MissingTable, match=r"nothing within steps 9 \(of 0\)"):
-        ask(trace, "op_breakdown")
+        ask_trace(trace, "op_breakdown")
 
 
 def test_without_modules_it_says_what_would_record_them(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_without_modules_it_says_what_would_record_them(tmp_path: Path) -> None:
     )
     for by, needed in (("module", "with_modules=True"), ("source", "with_stack=True")):
         with pytest.raises(MissingTable, match=needed):
-            ask(trace, "op_breakdown", by=by)
+            ask_trace(trace, "op_breakdown", by=by)
 
 
 @pytest.mark.parametrize("name", REFERENCES)
@@ -128,7 +128,7 @@ def test_as_tracelens_where_all_launches_are_recorded(shared: Path, name: str) -
         row["name"]: (float(row["total_direct_kernel_time_sum"]), int(row["Count"]))
         for row in report(folder, name, "ops_summary")
     }
-    found = ask(open_trace(folder / f"{name}.json.gz"), "op_breakdown", n=0).to_pylist()
+    found = ask_trace(open_trace(folder / f"{name}.json.gz"), "op_breakdown", n=0).to_pylist()
     ours = {
         row["op"]: (row["device_self_ns"] / 1000, row["launching_calls"])
         for row in found
@@ -143,11 +143,11 @@ def test_what_tracelens_leaves_out_is_counted(shared: Path) -> None:
     """It drops the 30 % that were launched before the recording, and memsets without an arrow."""
     folder = shared / "traces/tracelens"
     qwen = open_trace(folder / "h100/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz")
-    found = {r["op"]: r for r in ask(qwen, "op_breakdown", n=0).to_pylist()}
+    found = {r["op"]: r for r in ask_trace(qwen, "op_breakdown", n=0).to_pylist()}
     lost = found["(launched before the recording)"]
     assert (lost["kernels"], round(lost["device_time_pct"])) == (509, 30)
     resnet = open_trace(folder / "mi300/resnet_act_checkpoint.json.gz")
-    found = {r["op"]: r for r in ask(resnet, "op_breakdown", n=0).to_pylist()}
+    found = {r["op"]: r for r in ask_trace(resnet, "op_breakdown", n=0).to_pylist()}
     rows_of = report(folder, "mi300/resnet_act_checkpoint_recompute", "ops_summary")
     theirs = {r["name"]: float(r["total_direct_kernel_time_sum"]) for r in rows_of}
     ours = found["aten::convolution_backward"]["device_self_ns"] / 1000

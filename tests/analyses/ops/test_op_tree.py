@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from htk.analyses.ops.op_tree import op_tree
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from tests.analyses.ops.launched import training_step
 from tests.tables import make
 
 
 def test_by_hand(tmp_path: Path) -> None:
-    found = ask(training_step(tmp_path), "op_tree").to_pylist()
+    found = ask_trace(training_step(tmp_path), "op_tree").to_pylist()
     columns = ("id", "parent", "depth", "op", "cpu_self_ns", "device_total_ns", "device_self_ns")
     assert [tuple(r[c] for c in columns) for r in found] == [
         (0, None, 0, "AddmmBackward0", 10_000, 40_000, 0),
@@ -24,13 +24,13 @@ def test_by_hand(tmp_path: Path) -> None:
 
 def test_what_is_left_out_counts_in_its_callers(tmp_path: Path) -> None:
     trace = training_step(tmp_path)
-    shallow = ask(trace, "op_tree", depth=1).to_pylist()
+    shallow = ask_trace(trace, "op_tree", depth=1).to_pylist()
     assert [(r["op"], r["device_total_ns"]) for r in shallow] == [
         ("AddmmBackward0", 40_000),
         ("aten::linear", 25_000),
         ("aten::relu", 4_000),
     ]
-    large = ask(trace, "op_tree", min_pct=40.0).to_pylist()
+    large = ask_trace(trace, "op_tree", min_pct=40.0).to_pylist()
     assert [r["op"] for r in large] == ["AddmmBackward0", "aten::mm"]
 
 

@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.analyses.ops.launched import call, training_step
 from tests.kineto_file import of_rank, op, write
 
 
 def test_by_hand(tmp_path: Path) -> None:
-    found = ask(training_step(tmp_path), "python_hotspots").to_pylist()
+    found = ask_trace(training_step(tmp_path), "python_hotspots").to_pylist()
     columns = ("function", "total_ns", "self_ns", "python_ns", "operators_ns", "device_total_ns")
     assert [tuple(r[c] for c in columns) for r in found] == [
         ("train.py(1): main", 100_000, 52_000, 52_000, 0, 32_000),
@@ -27,7 +27,7 @@ def test_recursion_counts_once_and_an_operator_may_call_python(tmp_path: Path) -
         op("aten::mul", 30, 40),
     ]
     trace = open_trace(write(tmp_path / "t.json", *events, **of_rank(0)), OpenOptions(cache=False))
-    (row,) = ask(trace, "python_hotspots").to_pylist()
+    (row,) = ask_trace(trace, "python_hotspots").to_pylist()
     assert (row["count"], row["total_ns"], row["self_ns"]) == (2, 100_000, 100_000)
     assert row["operators_ns"] == 60_000  # autograd's 20 beside the inner call, and mul's 40
     assert row["python_ns"] == 40_000
@@ -45,6 +45,6 @@ def test_a_function_bound_to_objects_is_one_function_on_every_rank(tmp_path: Pat
         for rank in range(3)
     ]
     trace = open_trace([str(p) for p in paths], OpenOptions(cache=False))
-    (row,) = ask(trace, "python_hotspots").to_pylist()
+    (row,) = ask_trace(trace, "python_hotspots").to_pylist()
     assert row["function"] == f"{name}>"
     assert (row["count"], row["total_ns"]) == (6, 1_000 * (10 + 11 + 12 + 3 * 5))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.quantities.measures.op_work import BEYOND_PEAK
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.kineto_file import kernel, launch, of_rank, op, write
@@ -34,7 +34,7 @@ def the_convolution(
         events.append(op("CudnnConvolutionBackward", 50, 9, 2, **node, **{"Sequence number": 5}))
     gpu = {"id": 0, "name": "Tesla V100-SXM2-16GB", "totalGlobalMem": 16_945_512_448, "numSms": 80}
     path = write(folder / "t.json", *events, **of_rank(0), deviceProperties=[gpu])
-    (row,) = ask(open_trace(path, OpenOptions(cache=False)), question).to_pylist()
+    (row,) = ask_trace(open_trace(path, OpenOptions(cache=False)), question).to_pylist()
     return row
 
 
@@ -84,8 +84,8 @@ def test_no_recording_has_a_row_above_its_compute_roof(shared: Path) -> None:
     ]
     for file in files:
         trace = open_trace(shared / "traces" / file)
-        rows = ask(trace, "roofline", n=0).to_pylist()
+        rows = ask_trace(trace, "roofline", n=0).to_pylist()
         assert any(row["roofline_pct"] for row in rows), file
         assert [row for row in rows if row["note"] == BEYOND_PEAK] == [], file
-        for row in ask(trace, "flops").to_pylist():
+        for row in ask_trace(trace, "flops").to_pylist():
             assert row["hfu_pct"] is None or row["mfu_pct"] <= row["hfu_pct"] <= 100, file

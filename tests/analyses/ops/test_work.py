@@ -11,9 +11,9 @@ import pytest
 
 from htk.analyses.ops.flops import flops
 from htk.analyses.ops.roofline import roofline
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import HtkError
-from htk.physics.op_costs import cost
+from htk.physics.op_costs import compute_call_cost
 from htk.traces.trace.opening import open_trace
 from tests.tables import answer_of, make
 from tests.thinned import thinned
@@ -154,7 +154,7 @@ def test_share_of_gpu_time_that_is_modelled(shared: Path, trace: str) -> None:
     path = shared / "traces" / trace
     found = [path] if path.exists() else [path.with_name(f"{path.name}.json.gz")]
     files = sorted(path.rglob("*.json.gz")) if path.is_dir() else found
-    coverage = ask(open_trace([str(file) for file in files]), "roofline").coverage
+    coverage = ask_trace(open_trace([str(file) for file in files]), "roofline").coverage
     share = coverage["modelled_pct_of_time_launched_here_less_communication"]
     assert share >= least, coverage["not_modelled_ns"]
     assert share >= 95 or reason, "a reason"
@@ -193,7 +193,7 @@ def test_work_of_calls_as_another_tool_reports_it(shared: Path, report: str, she
             json.dumps(_literal(row[f"{c}_first"]))
             for c in ("Input Dims", "Input type", "Concrete Inputs")
         )
-        found = cost(row["name"], dims, types, values)
+        found = compute_call_cost(row["name"], dims, types, values)
         assert not isinstance(found, str), (row["name"], found)
         expected = float(row["GFLOPS_first"]) * 1e9
         if row.get("param: causal") == "True":
@@ -219,8 +219,8 @@ def test_no_row_of_any_recording_is_above_its_compute_roof(shared: Path) -> None
     for path in sorted((shared / "traces").rglob("*.json*")):
         try:
             trace = open_trace(path)
-            rows = ask(trace, "roofline", n=0).to_pylist()
-            windows = ask(trace, "flops").to_pylist()
+            rows = ask_trace(trace, "roofline", n=0).to_pylist()
+            windows = ask_trace(trace, "flops").to_pylist()
         except HtkError:
             continue
         asked += 1

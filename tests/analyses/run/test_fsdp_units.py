@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from htk.analyses.run.fsdp_units import fsdp_units
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import MissingTable
 from htk.traces.trace.opening import open_trace
 from tests.tables import answer_of, make
@@ -90,7 +90,7 @@ def test_no_sharding_is_said() -> None:
 
 def test_units_of_a_simulated_job() -> None:
     """Eight layers and the root; the last layer is gathered for the backward pass as well."""
-    rows = ask(open_trace(str(SIMULATED)), "fsdp_units").table.to_pylist()
+    rows = ask_trace(open_trace(str(SIMULATED)), "fsdp_units").table.to_pylist()
     count: dict[tuple[str, str], int] = {}
     for row in rows:
         count[row["type"], row["phase"]] = count.get((row["type"], row["phase"]), 0) + 1

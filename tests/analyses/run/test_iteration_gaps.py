@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from htk.answers.ask import ask
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.answers.ask import ask_trace
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.kineto_file import Event, kernel, launch, of_rank, span, write
 
@@ -33,7 +33,7 @@ def test_host_work_between_iterations_and_copies_within(tmp_path: Path) -> None:
         launch(3, 202), copy(300, 20, 3), launch(4, 204), kernel("gemm", 320, 10, 4),
         **of_rank(0),
     )  # fmt: skip
-    rows = ask(open_trace(tmp_path, OpenOptions(cache=False)), "iteration_gaps").to_pylist()
+    rows = ask_trace(open_trace(tmp_path, OpenOptions(cache=False)), "iteration_gaps").to_pylist()
     between = {r["cause"]: r["total_ns"] for r in rows if r["part"] == "between iterations"}
     within = {r["cause"]: r["total_ns"] for r in rows if r["part"] == "within iterations"}
     named = ("scheduler", "detokenising", "sampling")
@@ -72,7 +72,7 @@ def test_functions_of_engines_name_the_work(tmp_path: Path, function: str, cause
         span(DECODE, 180, 50), launch(2, 195), kernel("gemm", 200, 90, 2),
         **of_rank(0),
     )  # fmt: skip
-    rows = ask(open_trace(tmp_path, OpenOptions(cache=False)), "iteration_gaps").to_pylist()
+    rows = ask_trace(open_trace(tmp_path, OpenOptions(cache=False)), "iteration_gaps").to_pylist()
     assert {row["cause"]: row["total_ns"] for row in rows}[cause] == 60_000
 
 
@@ -81,15 +81,17 @@ def test_iterations_add_up_to_other_answers(tmp_path: Path) -> None:
         model="llama2-7b", layers=2, nodes=1, gpus_per_node=2, tensor_parallel=2, steps=4,
         strategy="ddp", decode_requests=16,
     )  # fmt: skip
-    simulate(checked(server), tmp_path)
+    simulate_job(check_config(server), tmp_path)
     trace = open_trace(tmp_path, OpenOptions(cache=False))
-    iterations = ask(trace, "serving_iterations").to_pylist()
-    rows = ask(trace, "iteration_gaps").to_pylist()
+    iterations = ask_trace(trace, "serving_iterations").to_pylist()
+    rows = ask_trace(trace, "iteration_gaps").to_pylist()
     between = sum(row["total_ns"] for row in rows if row["part"] == "between iterations")
     assert between == sum(max(row["gap_ns"] or 0, 0) for row in iterations) > 0
-    for waits in ask(trace, "comm_wait").to_pylist():  # of each rank, held to the truth elsewhere
+    for waits in ask_trace(
+        trace, "comm_wait"
+    ).to_pylist():  # of each rank, held to the truth elsewhere
         own = [row for row in iterations if row["rank"] == waits["rank"]]
         assert sum(row["comm_wait_ns"] for row in own) == waits["exposed_wait_ns"]
-    exposed = ask(trace, "time_breakdown").to_pylist()
+    exposed = ask_trace(trace, "time_breakdown").to_pylist()
     told = sum(row["exposed_comm_ns"] for row in iterations)
     assert told == sum(row["exposed_comm_ns"] for row in exposed) > 0

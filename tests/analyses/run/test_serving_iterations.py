@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from htk.analyses.run.serving_iterations import serving_iterations
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import MissingTable, UsageError
 from htk.traces.trace.opening import open_trace
 from tests.tables import answer_of, make
@@ -100,5 +100,5 @@ def test_other_servers_name_a_pattern() -> None:
 
 def test_a_recorded_server(shared: Path) -> None:
     path = shared / "traces/tracelens/inference/sglang_decode/sglang_Qwen3-8B_decode.json.gz"
-    (row,) = ask(open_trace(str(path)), "serving_iterations").table.to_pylist()
+    (row,) = ask_trace(open_trace(str(path)), "serving_iterations").table.to_pylist()
     assert (row["decode_requests"], row["context_tokens"], row["kernels"]) == (32, 32785, 558)

@@ -11,7 +11,7 @@ from htk.analyses.time.change_points import change_points
 from htk.base.errors import MissingTable
 from htk.quantities.derived.totals import kernel_totals
 from htk.recording.simulate.config import Config
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import open_trace
 from htk.verdicts.comparison.within import change_notes
 from tests.tables import make
@@ -26,7 +26,7 @@ def test_a_kernel_that_regresses_from_a_step_on(
 ) -> None:
     factor = 1.2 if rank is None else 1.6
     job = replace(JOB, plants=(f"regressed_kernel:step=16,factor={factor}{plant}",))
-    simulate(job, tmp_path)
+    simulate_job(job, tmp_path)
     (row,) = htk.open(tmp_path).change_points().to_pylist()
     assert "gelu" in row["name"] and row["rank"] == rank
     assert row["earliest_step"] <= 16 <= row["latest_step"] and row["step"] == 16
@@ -38,7 +38,7 @@ def test_a_kernel_that_regresses_from_a_step_on(
 
 
 def test_few_steps_are_refused(tmp_path: Path) -> None:
-    simulate(replace(JOB, steps=3), tmp_path)
+    simulate_job(replace(JOB, steps=3), tmp_path)
     with pytest.raises(MissingTable, match="3 complete steps on every rank; a change needs 6"):
         htk.open(tmp_path).change_points()
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.traces.trace.opening import open_trace
-from htk.verdicts.overview.summary import verdict
+from htk.verdicts.overview.summary import reach_verdict
 from tests.kineto_file import Event, kernel, launch, op, span, step, write
 
 
@@ -14,7 +14,7 @@ def call(name: str, ts: float, dur: float, correlation: int = 0) -> Event:
 
 
 def stalls(path: Path) -> list[tuple[Any, ...]]:
-    rows = ask(open_trace(path), "host_stalls").to_pylist()
+    rows = ask_trace(open_trace(path), "host_stalls").to_pylist()
     kept = ("cause", "name", "stack", "count", "host_ns", "gpu_idle_caused_ns")
     return [tuple(r[c] for c in kept) for r in rows]
 
@@ -59,16 +59,16 @@ def test_a_range_and_the_function_in_it_are_one_stall(tmp_path: Path) -> None:
 
 def test_each_idle_nanosecond_counts_once(shared: Path) -> None:
     trace = open_trace(shared / "traces/hta/trace_diff/control")
-    caused = sum(r["gpu_idle_caused_ns"] for r in ask(trace, "host_stalls", n=0).to_pylist())
-    idle = sum(r["idle_ns"] for r in ask(trace, "idle_breakdown").to_pylist())
+    caused = sum(r["gpu_idle_caused_ns"] for r in ask_trace(trace, "host_stalls", n=0).to_pylist())
+    idle = sum(r["idle_ns"] for r in ask_trace(trace, "idle_breakdown").to_pylist())
     assert 0 < caused <= idle
 
 
 def test_of_gpu_work_alone_it_says_that_the_host_is_missing(tmp_path: Path) -> None:
     trace = open_trace(write(tmp_path / "gpu.json", kernel("gemm", 0, 5)))
-    found = ask(trace, "host_stalls")
+    found = ask_trace(trace, "host_stalls")
     assert not found.to_pylist() and found.coverage["host_recorded"] is False
-    assert verdict(trace).shares[0].name == "compute"
+    assert reach_verdict(trace).shares[0].name == "compute"
 
 
 def test_start_up_is_a_cause_of_its_own(tmp_path: Path) -> None:
@@ -85,7 +85,9 @@ def test_start_up_is_a_cause_of_its_own(tmp_path: Path) -> None:
     caused = {(row[0], row[1]): row[-1] for row in stalls(path)}
     assert caused["start-up", "cudaStreamCreateWithFlags"] == 600_000
     assert caused["start-up", "cudaLaunchKernel"] == 3_000_000
-    idle = {r["cause"]: r["idle_ns"] for r in ask(open_trace(path), "idle_breakdown").to_pylist()}
+    idle = {
+        r["cause"]: r["idle_ns"] for r in ask_trace(open_trace(path), "idle_breakdown").to_pylist()
+    }
     assert idle["host_start_up"] == 3_600_000
 
 
@@ -105,7 +107,9 @@ def test_a_short_synchronise_is_not_charged_with_a_long_operator_after_it(tmp_pa
         ("operator", "aten::sort", None, 1, 5_000_000, 5_000_000),
         ("synchronising call", "cudaStreamSynchronize", None, 1, 8_000, 6_000),
     ]
-    idle = {r["cause"]: r["idle_ns"] for r in ask(open_trace(path), "idle_breakdown").to_pylist()}
+    idle = {
+        r["cause"]: r["idle_ns"] for r in ask_trace(open_trace(path), "idle_breakdown").to_pylist()
+    }
     assert idle["host_operator"] == 5_002_000, "what ran is said as before"
 
 
@@ -127,7 +131,9 @@ def test_the_first_launch_of_a_kernel_may_load_its_code(tmp_path: Path) -> None:
     ]  # fmt: skip
     events.append(op("aten::mm", 8990, 1))
     path = write(tmp_path / "first.json", *events)
-    idle = {r["cause"]: r["idle_ns"] for r in ask(open_trace(path), "idle_breakdown").to_pylist()}
+    idle = {
+        r["cause"]: r["idle_ns"] for r in ask_trace(open_trace(path), "idle_breakdown").to_pylist()
+    }
     assert idle["host_start_up"] == 4_000_000 and idle["host_runtime_call"] == 4_000_000
     assert {row[:2]: row[-1] for row in stalls(path)} == {
         ("start-up", "cudaLaunchKernel"): 4_000_000

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from htk.analyses.time.idle_breakdown import idle_breakdown
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import UsageError
 from htk.traces.trace.opening import open_trace
 from tests.tables import answer_of, make
@@ -68,10 +68,10 @@ def test_hta_has_no_steps() -> None:
 def test_causes_add_up_to_the_idle_time(shared: Path, part: str, per: str) -> None:
     trace = open_trace(shared / "traces" / part)
     idle: dict[tuple[int, int | None], int] = {}
-    for row in ask(trace, "idle_breakdown", per=per).to_pylist():
+    for row in ask_trace(trace, "idle_breakdown", per=per).to_pylist():
         key = row["rank"], row["step"]
         idle[key] = idle.get(key, 0) + row["idle_ns"]
-    times = ask(trace, "time_breakdown", per=per).to_pylist()
+    times = ask_trace(trace, "time_breakdown", per=per).to_pylist()
     assert idle == {(r["rank"], r["step"]): r["idle_ns"] for r in times if r["idle_ns"]}
 
 
@@ -79,6 +79,6 @@ def test_a_copy_that_blocks_on_unrecorded_work(shared: Path) -> None:
     """463 of 464 idle milliseconds of this trace lie in one blocking copy."""
     folder = shared / "traces/tracelens/inference/sglang_decode"
     trace = open_trace(folder / "sglang_Qwen3-8B_decode.json.gz")
-    first = ask(trace, "idle_breakdown").to_pylist()[0]
+    first = ask_trace(trace, "idle_breakdown").to_pylist()[0]
     assert first["cause"] == "unrecorded_gpu_work_suspected"
     assert first["idle_ns"] // 10**6 == 463

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import MissingTable
 from htk.traces.trace.opening import open_trace
 from tests.kineto_file import Event, kernel, launch, op, span, step, write
@@ -24,7 +24,7 @@ def work(at: float, dur: float, name: str, tid: int = MAIN) -> list[Event]:
 
 
 def phases(path: Path, **options: Any) -> dict[Any, tuple[Any, Any, Any]]:
-    rows = ask(open_trace(path), "phase_breakdown", **options).to_pylist()
+    rows = ask_trace(open_trace(path), "phase_breakdown", **options).to_pylist()
     return {r["phase"]: (r["device_busy_ns"], r["kernels"], r["inferred"]) for r in rows}
 
 
@@ -70,7 +70,7 @@ def test_without_training_all_is_forward_and_carry_in_is_of_no_phase(tmp_path: P
 
 def test_host_time_step_by_step(tmp_path: Path) -> None:
     events = [step(1, 0, 50), span("forward", 5, 20), step(2, 50, 50), span("forward", 60, 30)]
-    rows = ask(
+    rows = ask_trace(
         open_trace(write(tmp_path / "host.json", *events)), "phase_breakdown", per="step"
     ).to_pylist()
     assert [(r["step"], r["phase"], r["cpu_ns"], r["device_busy_ns"]) for r in rows] == [
@@ -81,7 +81,7 @@ def test_host_time_step_by_step(tmp_path: Path) -> None:
 
 def test_gpu_time_of_all_phases_is_that_of_all_kernels(shared: Path) -> None:
     trace = open_trace(shared / "traces/hta/nccl_parser_config")
-    rows = ask(trace, "phase_breakdown").to_pylist()
+    rows = ask_trace(trace, "phase_breakdown").to_pylist()
     kernels = trace.tables["kernels"]
     length = kernels["end_ns"].to_numpy() - kernels["start_ns"].to_numpy()
     assert sum(r["device_ns"] for r in rows) == length.sum()
@@ -105,7 +105,7 @@ def test_an_operator_without_length_hides_none_that_begins_with_it(tmp_path: Pat
         op("aten::mul", 10, 10, **known, **{"External id": 5}),
         op("MulBackward0", 50, 5, AUTOGRAD, **known, **{"External id": 6, "Fwd thread id": 1}),
     ]
-    rows = ask(open_trace(write(tmp_path / "i.json", *events)), "phase_breakdown").to_pylist()
+    rows = ask_trace(open_trace(write(tmp_path / "i.json", *events)), "phase_breakdown").to_pylist()
     times = {row["phase"]: row["cpu_ns"] for row in rows}
     assert times == {"dataloader": 20_000, "forward": 10_000, "backward": 5000}
 
@@ -114,6 +114,6 @@ def test_a_range_over_the_end_of_a_step_is_of_both(tmp_path: Path) -> None:
     events = [step(1, 0, 30), step(2, 30, 40), span("Optimizer.step#SGD.step", 10, 50)]
     events += [op("aten::mul", 5, 1), op("aten::mul", 65, 1)]
     trace = open_trace(write(tmp_path / "two.json", *events))
-    rows = ask(trace, "phase_breakdown", per="step").to_pylist()
+    rows = ask_trace(trace, "phase_breakdown", per="step").to_pylist()
     times = {row["step"]: row["cpu_ns"] for row in rows if row["phase"] == "optimizer"}
     assert times == {1: 20_000, 2: 30_000}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from htk.analyses.time.step_times import step_times
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import MissingTable
 from htk.traces.trace.opening import open_trace
 from tests.tables import answer_of, make
@@ -55,7 +55,7 @@ def test_without_steps() -> None:
 
 def test_the_host_s_time_is_not_the_step_time(shared: Path) -> None:
     """On this trace the host's steps take 82 to 166 ms, the GPU's 115 to 123 from the second on."""
-    rows = ask(open_trace(shared / "traces/hta/trace_diff/test"), "step_times").to_pylist()
+    rows = ask_trace(open_trace(shared / "traces/hta/trace_diff/test"), "step_times").to_pylist()
     cpu = [r["cpu_ns"] / 1e6 for r in rows]
     assert (round(min(cpu)), round(max(cpu))) == (82, 166)
     gpu = [r["gpu_period_ns"] / 1e6 for r in rows[1:]]
@@ -64,11 +64,11 @@ def test_the_host_s_time_is_not_the_step_time(shared: Path) -> None:
 
 def test_a_window_without_steps_does_not_say_that_none_was_recorded() -> None:
     with pytest.raises(MissingTable, match=r"^nothing within times from 5.00 s on$"):
-        ask(open_trace("sample").sel(from_ns=5 * 10**9), "step_times")
+        ask_trace(open_trace("sample").sel(from_ns=5 * 10**9), "step_times")
 
 
 def test_a_step_of_the_host_that_a_window_cuts_is_not_complete() -> None:
     trace = open_trace(Path(__file__).parents[3] / "sample_traces/recorded/transformer")
     for end_ms, complete in ((150, {3: True, 4: False}), (300, {3: True, 4: True})):
-        rows = ask(trace.sel(to_ns=end_ms * 1_000_000), "step_times").to_pylist()
+        rows = ask_trace(trace.sel(to_ns=end_ms * 1_000_000), "step_times").to_pylist()
         assert {row["step"]: row["complete"] for row in rows} == complete

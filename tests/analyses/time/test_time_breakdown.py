@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from htk.analyses.time.comm_compute_overlap import comm_compute_overlap
 from htk.analyses.time.time_breakdown import time_breakdown
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.quantities.derived.windows import rank_windows
 from htk.traces.trace.opening import open_trace
 from tests.tables import answer_of, make
@@ -112,7 +112,7 @@ def test_public_traces_to_the_nanosecond(shared: Path, part: str) -> None:
         if part not in truth["trace"] or not truth["gpu"]:
             continue
         trace = open_trace(shared / truth["trace"])
-        (row,) = ask(trace, "time_breakdown").to_pylist()
+        (row,) = ask_trace(trace, "time_breakdown").to_pylist()
         names = ("total", "busy", "idle", "compute", "comm", "memory")
         for name in [*names, "exposed_comm", "exposed_memory"]:
             assert row[f"{name}_ns"] == truth[f"{name}_ns"], name

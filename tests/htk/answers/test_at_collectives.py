@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from htk.analyses import find
+from htk.analyses import find_analysis
 from htk.answers import at_collectives
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.answers.at_collectives import step_path_in_parts
 from htk.answers.table import table_of_answer
 from htk.base.core.analysis import coverage_of
@@ -27,7 +27,7 @@ from tests.thinned import thinned
 
 SIZES = "--layers 2 --hidden 64 --heads 2 --ffn 128 --vocab 100 --seq 32 --micro-batch 1"
 SAMPLES = Path(__file__).parents[3] / "sample_traces"
-PATH = find("critical_path")
+PATH = find_analysis("critical_path")
 GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 Event = dict[str, Any]
 Damage = Callable[[list[Event], random.Random], list[Event]]
@@ -217,7 +217,7 @@ def test_little_memory_gives_the_same_answer(job: Trace, narrowed: dict[str, Any
     trace = job.sel(**narrowed)
     for options in ({"by": "event", "n": 3}, {"by": "piece"}, {"step": 11}):
         answer, again = (
-            ask(each, "critical_path", **options) for each in (trace, in_little_memory(trace))
+            ask_trace(each, "critical_path", **options) for each in (trace, in_little_memory(trace))
         )
         assert again.table.equals(answer.table) and answer.table.num_rows
         assert dict(again.coverage) == dict(answer.coverage)
@@ -242,10 +242,10 @@ def test_nothing_of_it_is_left_on_disk(job: Trace, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(
         at_collectives, "_new_folder", lambda root: folders.append(own(root)) or folders[-1]
     )
-    ask(in_little_memory(job), "critical_path", by="piece")
+    ask_trace(in_little_memory(job), "critical_path", by="piece")
     assert len(folders) == 1 and not folders[0].exists()
     with pytest.raises(MissingTable, match="step 99 is not whole"):
-        ask(in_little_memory(job), "critical_path", step=99)
+        ask_trace(in_little_memory(job), "critical_path", step=99)
     assert len(folders) == 2 and not folders[1].exists()
 
 
@@ -253,4 +253,4 @@ def test_a_job_that_fits_is_answered_from_one_graph(
     job: Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(at_collectives, "step_path_in_parts", None)
-    assert ask(job, "critical_path", by="piece").table.num_rows
+    assert ask_trace(job, "critical_path", by="piece").table.num_rows

@@ -9,17 +9,17 @@ import pyarrow as pa
 import pytest
 
 import htk
-from htk.analyses import ANALYSES, find
-from htk.answers.ask import ask
+from htk.analyses import ANALYSES, find_analysis
+from htk.answers.ask import ask_trace
 from htk.answers.kept import kept_answer
 from htk.base.errors import HtkError
 from htk.base.io.store import Store
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.joined import JoinedTables
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Tables, Trace
-from htk.verdicts.overview.summary import summary
+from htk.verdicts.overview.summary import summarise_trace
 
 JOB = Config(
     model="gpt3-126m", layers=1, seq=128, nodes=2, gpus_per_node=2, steps=3, carry_in=2, seed=3
@@ -36,7 +36,7 @@ LARGE = {
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("job") / "ranks"
-    simulate(checked(JOB), folder)
+    simulate_job(check_config(JOB), folder)
     return folder
 
 
@@ -55,7 +55,7 @@ def answers_in(cache: Path) -> set[str]:
 def asked(trace: Trace, name: str, **options: Any) -> Any:
     """The rows, what is said of columns and rows, and the coverage; or why there is no answer."""
     try:
-        result = ask(trace, name, **options)
+        result = ask_trace(trace, name, **options)
     except HtkError as error:
         return str(error)
     return result.table.to_pylist(), result.table.schema.metadata, dict(result.coverage)
@@ -89,11 +89,11 @@ def test_each_question_is_answered_the_same_from_what_was_kept(ranks: Path, cach
 def test_a_second_summary_reads_no_table_that_grows_with_events(
     ranks: Path, read: set[str]
 ) -> None:
-    expected = summary(open_trace(ranks, OpenOptions(cache=False)))
+    expected = summarise_trace(open_trace(ranks, OpenOptions(cache=False)))
     assert read >= LARGE - {"memory", "annotations"}
-    assert summary(open_trace(ranks)).table.equals(expected.table)
+    assert summarise_trace(open_trace(ranks)).table.equals(expected.table)
     read.clear()
-    second = summary(open_trace(ranks))
+    second = summarise_trace(open_trace(ranks))
     assert second.table.equals(expected.table) and second.coverage == expected.coverage
     assert read and not read & LARGE
     read.clear()
@@ -109,10 +109,10 @@ def test_other_options_selections_and_files_are_asked_anew(
     asked(trace, "kernel_top")
     assert answers_in(cache) == {"kernel_top"}
     assert asked(trace, "kernel_top", n=2) == asked(bare, "kernel_top", n=2)
-    assert len(ask(trace, "kernel_top", n=2).to_pylist()) < len(
-        ask(trace, "kernel_top").to_pylist()
+    assert len(ask_trace(trace, "kernel_top", n=2).to_pylist()) < len(
+        ask_trace(trace, "kernel_top").to_pylist()
     )
-    default = find("kernel_top").options["n"].default
+    default = find_analysis("kernel_top").options["n"].default
     assert asked(trace, "kernel_top", n=default) == asked(trace, "kernel_top")
     for chosen in ({"ranks": [1]}, {"steps": "first:1"}):
         answer = asked(trace.sel(**chosen), "kernel_top")
@@ -120,7 +120,7 @@ def test_other_options_selections_and_files_are_asked_anew(
     changed = tmp_path / "changed"
     shutil.copytree(ranks, changed)
     other = Config(**{**JOB.__dict__, "seed": 4, "steps": 2})
-    simulate(checked(other), tmp_path / "other")
+    simulate_job(check_config(other), tmp_path / "other")
     shutil.copy(tmp_path / "other" / "rank2.pt.trace.json.gz", changed)
     without = open_trace(changed, OpenOptions(cache=False))
     assert asked(open_trace(changed), "time_breakdown") == asked(without, "time_breakdown")
@@ -130,12 +130,12 @@ def test_other_options_selections_and_files_are_asked_anew(
 def test_answers_of_other_code_and_of_plugins_are_not_given(
     ranks: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    question, made = find("time_breakdown"), pa.table({"x": [1]})
+    question, made = find_analysis("time_breakdown"), pa.table({"x": [1]})
     trace = open_trace(ranks)
     assert kept_answer(trace, question, {}, lambda: made).equals(made)
     assert kept_answer(trace, question, {}, lambda: pa.table({"x": [2]})).equals(made)
     monkeypatch.setattr("htk.traces.trace.joined.answer_code", lambda: "mended")
-    assert ask(open_trace(ranks), "time_breakdown").shape[0] == RANKS
+    assert ask_trace(open_trace(ranks), "time_breakdown").shape[0] == RANKS
     monkeypatch.setattr("htk.answers.kept._OWN", "htk_of_others.")
     assert kept_answer(trace, question, {}, lambda: pa.table({"x": [3]}))["x"].to_pylist() == [3]
 
@@ -144,11 +144,11 @@ def test_what_is_large_or_of_few_small_files_is_not_kept(
     ranks: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("htk.traces.trace.joined._LARGEST_ANSWER", 1)
-    assert ask(open_trace(ranks), "kernel_top").shape[0] and answers_in(cache) == set()
+    assert ask_trace(open_trace(ranks), "kernel_top").shape[0] and answers_in(cache) == set()
     monkeypatch.setattr("htk.traces.trace.joined._LARGEST_ANSWER", 1 << 20)
     monkeypatch.setattr("htk.traces.trace.joined._FEWEST_FILES", RANKS + 1)
-    assert ask(open_trace(ranks), "kernel_top").shape[0] and answers_in(cache) == set()
+    assert ask_trace(open_trace(ranks), "kernel_top").shape[0] and answers_in(cache) == set()
     trace = open_trace(ranks)
     assert isinstance(trace.joined, JoinedTables)
     monkeypatch.setattr("htk.traces.trace.joined._LEAST_BYTES", 100)
-    assert ask(trace, "kernel_top").shape[0] and answers_in(cache) == {"kernel_top"}
+    assert ask_trace(trace, "kernel_top").shape[0] and answers_in(cache) == {"kernel_top"}

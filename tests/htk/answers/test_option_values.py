@@ -7,7 +7,7 @@ import pytest
 
 import htk
 from htk import Session
-from htk.analyses import ANALYSES, find
+from htk.analyses import ANALYSES, find_analysis
 from htk.answers.option_values import checked_options
 from htk.base.errors import UsageError
 
@@ -43,7 +43,7 @@ def test_what_is_wrong_is_named(trace: Session, options: dict[str, Any], said: s
 
 def test_what_is_right_is_taken(trace: Session) -> None:
     assert trace.kernel_top(n=np.int32(3)).shape == trace.kernel_top(n=3).shape
-    assert checked_options(find("op_tree"), {"min_pct": 1, "depth": None}) == {
+    assert checked_options(find_analysis("op_tree"), {"min_pct": 1, "depth": None}) == {
         "min_pct": 1.0,
         "depth": None,
     }
@@ -55,7 +55,7 @@ def test_what_is_right_is_taken(trace: Session) -> None:
 
 @pytest.mark.parametrize("name", sorted(ANALYSES))
 def test_defaults_are_values_of_their_options(name: str) -> None:
-    analysis = find(name)
+    analysis = find_analysis(name)
     defaults = {key: option.default for key, option in analysis.options.items()}
     assert checked_options(analysis, defaults) == defaults
 

@@ -61,12 +61,14 @@ def test_its_analysis_is_in_a_notebook_and_in_the_dashboard(installed: Path) -> 
 def test_its_format_is_read_and_its_edit_known(installed: Path) -> None:
     assert "stopwatch" in ran(installed, "-m", "htk", "formats")
     assert "--tailwind VALUE" in ran(installed, "-m", "htk", "whatif", "--help")
-    code = "from htk.whatif.edits import edit; print(edit('tailwind').HELP)"
+    code = "from htk.whatif.edits import find_edit; print(find_edit('tailwind').HELP)"
     assert "Metres per second." in ran(installed, "-c", code)
 
 
 def test_help_does_not_import_it(installed: Path) -> None:
-    code = "import sys; from htk.faces.cli.main import run; run(['--help']);"
+    code = (
+        "import sys; from htk.faces.cli.main import run_command_line; run_command_line(['--help']);"
+    )
     code += "print([m for m in sys.modules if 'stopwatch' in m or m == 'importlib.metadata'])"
     assert ran(installed, "-c", code).rstrip().endswith("[]")
 
@@ -89,7 +91,7 @@ def test_one_that_is_broken_is_named_and_left_out(installed: Path, tmp_path: Pat
         answer = ran(tmp_path, "-m", "htk", *command)
         assert "'nothing' of the package broken-0.1 cannot be loaded" in answer
     assert "pipeline-bubble" in answer
-    code = "from htk.faces.mcp.tools import tools; print(len(list(tools(None))))"
+    code = "from htk.faces.mcp.tools import list_tools; print(len(list(list_tools(None))))"
     assert int(ran(tmp_path, "-W", "ignore", "-c", code)) > 60
 
 

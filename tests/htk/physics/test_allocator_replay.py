@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.physics.allocator_replay import AllocatorFigures, Before, replay, replay_pure
+from htk.physics.allocator_replay import AllocatorFigures, Before, replay_allocations, replay_pure
 from htk.physics.caching_allocator import CachingAllocator
 
 MIB = 1 << 20
@@ -41,7 +41,7 @@ def _recording(seed: int) -> tuple[Before, np.ndarray, np.ndarray, int | None, i
 @given(st.integers(0, 1 << 32))
 def test_compiled_as_in_python(seed: int) -> None:
     recording = _recording(seed)
-    assert replay(*recording) == replay_pure(*recording)
+    assert replay_allocations(*recording) == replay_pure(*recording)
 
 
 def test_a_recording_worked_by_hand() -> None:
@@ -63,7 +63,7 @@ def test_a_recording_worked_by_hand() -> None:
         failed=1,
         blocks=6,
     )
-    for way in (replay, replay_pure):
+    for way in (replay_allocations, replay_pure):
         assert way(before, keys, sizes, 42 * MIB, None) == most
 
 
@@ -71,7 +71,7 @@ def test_segments_of_both_pools_at_one_address() -> None:
     """Addresses are used again: small blocks now, large ones later. Each request finds its own."""
     segments = np.array([[0, 2 * MIB, 1], [0, 20 * MIB, 0]])
     keys, sizes = np.array([0, 1, 0, 0]), np.array([1000, 15 * MIB, -1000, 2000])
-    for way in (replay, replay_pure):
+    for way in (replay_allocations, replay_pure):
         found = way(Before(0, segments, _NONE.blocks), keys, sizes, None, None)
         assert (found.peak_reserved, found.segments) == (22 * MIB, 2)
         assert found.peak_allocated == 15 * MIB + 2048
@@ -85,10 +85,10 @@ def test_segments_of_both_pools_at_one_address() -> None:
 
 def test_sums_beyond_64_bits_are_exact() -> None:
     keys, sizes = np.arange(5), np.full(5, 1 << 61)
-    assert replay(_NONE, keys, sizes, None, None).peak_allocated == 5 << 61
-    assert replay(Before(1 << 64, *_parts(_NONE)), keys, sizes, None, None) == replay_pure(
+    assert replay_allocations(_NONE, keys, sizes, None, None).peak_allocated == 5 << 61
+    assert replay_allocations(
         Before(1 << 64, *_parts(_NONE)), keys, sizes, None, None
-    )
+    ) == replay_pure(Before(1 << 64, *_parts(_NONE)), keys, sizes, None, None)
 
 
 def _parts(before: Before) -> tuple[np.ndarray, np.ndarray]:

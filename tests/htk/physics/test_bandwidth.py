@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from htk.physics.bandwidth import algorithm_bytes, factor, traffic
+from htk.physics.bandwidth import algorithm_bytes, compute_traffic, find_bus_factor
 
 # type, bytes in, bytes out, ranks, S, factor
 BY_HAND = [
@@ -40,7 +40,7 @@ BY_HAND = [
 @pytest.mark.parametrize(("kind", "into", "out", "n", "size", "times"), BY_HAND)
 def test_by_hand(kind: str, into: int, out: int, n: int, size: int, times: float) -> None:
     assert algorithm_bytes(kind, into, out, n) == size
-    found = traffic(np.zeros(1, int), [kind], *(np.array([x]) for x in (into, out, n, -1)))
+    found = compute_traffic(np.zeros(1, int), [kind], *(np.array([x]) for x in (into, out, n, -1)))
     assert found[0][0] == size and found[1][0] == pytest.approx(times)
 
 
@@ -51,18 +51,18 @@ def test_what_is_not_known_is_nothing() -> None:
         assert algorithm_bytes(kind, -1, -1, 8) is None
     for kind, into, out in (("gather", 5, -1), ("scatter", -1, 5), ("hypercube", 5, 5)):
         assert algorithm_bytes(kind, into, out, 0) is None, "without the group's size"
-    assert factor("moe_dispatch", 8) is None
-    size, times = traffic(
+    assert find_bus_factor("moe_dispatch", 8) is None
+    size, times = compute_traffic(
         np.zeros(1, int), ["all_reduce"], *(np.array([x]) for x in (64, 64, -1, -1))
     )
     assert size[0] == 64 and np.isnan(times[0])
 
 
 def test_an_uneven_all_to_all_moves_what_it_does_not_keep() -> None:
-    size, times = traffic(
+    size, times = compute_traffic(
         np.zeros(1, int), ["all_to_all"], *(np.array([x]) for x in (100, 60, 4, 30))
     )
     assert (size[0], times[0]) == (100, 0.7)
     one_known = [np.array(column) for column in ([100, 100], [60, 60], [4, 4], [0, -1])]
-    size, times = traffic(np.zeros(2, int), ["all_to_all"], *one_known)
+    size, times = compute_traffic(np.zeros(2, int), ["all_to_all"], *one_known)
     assert size.tolist() == [100, 100] and times.tolist() == [1.0, 0.75]

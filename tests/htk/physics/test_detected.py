@@ -5,7 +5,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from htk.physics.detected import common_device, detected, device_of, devices, peak_tflops
+from htk.physics.detected import common_device, detect_gpu, device_of, list_devices, peak_tflops
 from htk.physics.hardware import gpu
 
 GIB = 1 << 30
@@ -38,7 +38,7 @@ GIB = 1 << 30
     ],
 )
 def test_detected(name: str | None, gib: float | None, units: int | None, entry: str) -> None:
-    found = detected(name, None if gib is None else round(gib * GIB), units)
+    found = detect_gpu(name, None if gib is None else round(gib * GIB), units)
     assert (found.name if found else None) == entry
 
 
@@ -79,7 +79,7 @@ def test_ranks() -> None:
             "device_properties": [mi, h100, None],
         }
     )
-    assert [d.gpu.name if d.gpu else None for d in devices(table)] == ["mi250x", "h100", None]
+    assert [d.gpu.name if d.gpu else None for d in list_devices(table)] == ["mi250x", "h100", None]
     assert common_device(table) is None
     same = common_device(table.take([0, 2]))
     assert same is not None and same.gpu == gpu("mi250x")

@@ -11,7 +11,7 @@ from htk.physics.failures import (
     TimeShares,
     best_checkpointing,
     best_interval,
-    shares,
+    divide_job_time,
     spread_of_run,
     waiting_share,
     young_interval,
@@ -56,7 +56,7 @@ def test_shares_are_those_of_a_simulated_job(
 ) -> None:
     plan = Checkpointing(every, cost, write)
     seen = _simulated(1 / (hours * HOUR), recovery, plan, 60_000)
-    split = shares(1 / (hours * HOUR), recovery, plan)
+    split = divide_job_time(1 / (hours * HOUR), recovery, plan)
     for part, share in seen.items():
         assert getattr(split, part) == pytest.approx(share, abs=0.006), part
     whole = split.useful + split.checkpoints + split.lost_work + split.recovery
@@ -92,7 +92,7 @@ def _simulated_twice(
 def test_two_levels_are_those_of_a_simulated_job() -> None:
     plan = Checkpointing(6000, 120, memory_every=600, memory_cost=10, memory_share=0.8)
     useful, down = _simulated_twice(1 / HOUR, 600, 120, plan, 4000)
-    split = shares(1 / HOUR, 600, plan, 120)
+    split = divide_job_time(1 / HOUR, 600, plan, 120)
     assert split.useful == pytest.approx(useful, abs=0.01)
     assert split.recovery == pytest.approx(down, abs=0.006)
     assert split.useful + split.checkpoints + split.lost_work + split.recovery == pytest.approx(1)
@@ -100,7 +100,9 @@ def test_two_levels_are_those_of_a_simulated_job() -> None:
 
 def test_memory_that_survives_nothing_is_one_level() -> None:
     both = Checkpointing(1800, 60, memory_every=1800, memory_cost=0, memory_share=0.0)
-    one_level, two_levels = (shares(1 / HOUR, 300, p) for p in (Checkpointing(1800, 60), both))
+    one_level, two_levels = (
+        divide_job_time(1 / HOUR, 300, p) for p in (Checkpointing(1800, 60), both)
+    )
     assert two_levels.useful == pytest.approx(one_level.useful)
     assert two_levels.lost_work == pytest.approx(one_level.lost_work)
 
@@ -109,7 +111,9 @@ def test_memory_that_survives_nothing_is_one_level() -> None:
 def test_the_best_interval_leaves_more_than_its_neighbours(hours: float, cost: float) -> None:
     rate = 1 / (hours * HOUR)
     best = best_interval(rate, cost)
-    useful = {f: shares(rate, 300, Checkpointing(f * best, cost)).useful for f in (0.9, 1.0, 1.1)}
+    useful = {
+        f: divide_job_time(rate, 300, Checkpointing(f * best, cost)).useful for f in (0.9, 1.0, 1.1)
+    }
     assert useful[1.0] > max(useful[0.9], useful[1.1])
     assert best < young_interval(rate, cost)
     assert best == pytest.approx(
@@ -118,7 +122,7 @@ def test_the_best_interval_leaves_more_than_its_neighbours(hours: float, cost: f
 
 
 def test_nothing_ever_fails_where_checkpoints_alone_cost() -> None:
-    split = shares(1e-30, 600, Checkpointing(900, 100))
+    split = divide_job_time(1e-30, 600, Checkpointing(900, 100))
     assert split.useful == 0.9 and split.lost_work == 0
     assert split.checkpoints == pytest.approx(0.1)
 
@@ -128,14 +132,14 @@ def test_best_intervals_of_two_levels_leave_more_than_one_level() -> None:
     best = best_checkpointing(1 / HOUR, 600, plan, 120)
     assert best.memory_every is not None and best.memory_every < best.every / 3
     alone = best_checkpointing(1 / HOUR, 600, Checkpointing(1, 120))
-    useful = shares(1 / HOUR, 600, best, 120).useful
-    assert useful > shares(1 / HOUR, 600, alone).useful + 0.05
+    useful = divide_job_time(1 / HOUR, 600, best, 120).useful
+    assert useful > divide_job_time(1 / HOUR, 600, alone).useful + 0.05
     whole = best.every / best.memory_every  # checkpoints in memory for one on disk
     assert whole == pytest.approx(round(whole))
     for other in (0.8, 1.3):  # no other number of them, nor other intervals, are better
         count = max(round(whole * other), 1)
         changed = replace(best, every=count * best.memory_every)
-        assert shares(1 / HOUR, 600, changed, 120).useful < useful + 1e-3
+        assert divide_job_time(1 / HOUR, 600, changed, 120).useful < useful + 1e-3
 
 
 @pytest.mark.parametrize(("spares", "hours"), [(0, 6.0), (2, 6.0), (3, 1.5)])
@@ -169,7 +173,7 @@ def test_runs_scatter_as_simulated_ones_do() -> None:
         walls.append(wall)
     mean = sum(walls) / len(walls)
     spread = math.sqrt(sum((w - mean) ** 2 for w in walls) / len(walls))
-    useful = shares(rate, recovery, plan).useful
+    useful = divide_job_time(rate, recovery, plan).useful
     assert mean == pytest.approx(360 * 1200 / useful, rel=0.01)
     assert spread_of_run(rate, recovery, plan, mean) == pytest.approx(spread, rel=0.15)
 
@@ -185,7 +189,7 @@ def test_a_job_that_waits_keeps_its_shares_of_the_rest() -> None:
 def test_a_background_write_costs_the_same_where_memory_saves_nothing() -> None:
     alone = Checkpointing(1800, 60, 400)
     both = replace(alone, memory_every=1800.0)
-    one, two = (shares(1 / HOUR, 300, plan) for plan in (alone, both))
+    one, two = (divide_job_time(1 / HOUR, 300, plan) for plan in (alone, both))
     assert two.useful == pytest.approx(one.useful)
     assert two.recovery == pytest.approx(one.recovery)
     assert two.lost_work == pytest.approx(one.lost_work)
@@ -212,7 +216,7 @@ def test_two_levels_with_a_write_in_the_background_are_those_of_a_simulated_job(
         if not survives:
             saved -= since < 2000
             interval, since = 0, 2000.0
-    split = shares(1 / HOUR, 600, plan, 120)
+    split = divide_job_time(1 / HOUR, 600, plan, 120)
     assert split.useful == pytest.approx(6000 * saved / wall, abs=0.012)
     assert split.recovery == pytest.approx(down / wall, abs=0.004)
 

@@ -9,8 +9,8 @@ import pytest
 
 import htk.physics.hardware as hardware
 from htk.base.errors import UsageError
-from htk.faces.cli.main import run
-from htk.physics.detected import detected
+from htk.faces.cli.main import run_command_line
+from htk.physics.detected import detect_gpu
 from htk.physics.link_rates import scale_up_gbps
 
 NEEDED = [
@@ -74,7 +74,7 @@ DIFFERS = {("mi355x", "bf16_dense_tflops")}
 
 
 def test_every_accelerator_is_there() -> None:
-    assert set(NEEDED) <= set(hardware.catalogue())
+    assert set(NEEDED) <= set(hardware.load_catalogue())
 
 
 def test_each_figure_has_its_source() -> None:
@@ -88,7 +88,7 @@ def test_each_figure_has_its_source() -> None:
 
 def test_every_entry_and_its_names_are_read_as_the_whole_file_is() -> None:
     text = Path(hardware.__file__).with_name("hardware.toml").read_text()
-    entries, whole = hardware.catalogue(), tomllib.loads(text)
+    entries, whole = hardware.load_catalogue(), tomllib.loads(text)
     assert list(entries) == list(whole) and len(entries) == len(whole) > 40
     names = dict(entries.driver_names())
     for short, facts in whole.items():
@@ -100,7 +100,7 @@ def test_every_entry_and_its_names_are_read_as_the_whole_file_is() -> None:
 
 
 def test_figures_are_plausible() -> None:
-    for gpu in hardware.catalogue().values():
+    for gpu in hardware.load_catalogue().values():
         assert gpu.achievable_bf16_tflops is None or gpu.achievable_bf16_tflops < gpu.half_tflops
         assert gpu.scale_out_gbps <= gpu.scale_up_gbps < gpu.memory_gbps
         assert 0 < gpu.memory_gb < 400
@@ -113,7 +113,7 @@ def test_figures_are_plausible() -> None:
 
 def test_what_does_not_exist_is_null() -> None:
     """Formats by generation, as the vendors' programming guides have them."""
-    has = {name: gpu.has for name, gpu in hardware.catalogue().items()}
+    has = {name: gpu.has for name, gpu in hardware.load_catalogue().items()}
     for name in ("p100-16gb", "v100-32gb", "v100-16gb-pcie", "t4"):
         assert not any(has[name](f) for f in ("bf16", "tf32", "fp8", "fp4")) and has[name]("fp16")
     for name in ("a100-80gb", "a10g", "a800-80gb"):
@@ -148,7 +148,7 @@ def test_figures_of_data_sheets(name: str, column: str, figure: float) -> None:
 
 
 def test_links_agree_with_those_told_by_the_device_name() -> None:
-    for gpu in hardware.catalogue().values():
+    for gpu in hardware.load_catalogue().values():
         known = scale_up_gbps(gpu.device_name)
         if known is not None and "pcie" not in gpu.name:
             assert gpu.scale_up_gbps == pytest.approx(known, rel=0.01)
@@ -164,7 +164,7 @@ def test_against_a_reference_table(shared: Path) -> None:
         rows = list(csv.DictReader(file))
     checked = 0
     for row in rows:
-        gpu = hardware.catalogue().get(NAMES.get(row["device"], row["device"].lower()))
+        gpu = hardware.load_catalogue().get(NAMES.get(row["device"], row["device"].lower()))
         if gpu is None:
             continue
         checked += 1
@@ -204,8 +204,8 @@ def test_a_file_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv(hardware.OWN_FILE, str(own(tmp_path, CARD)))
     card = hardware.gpu("my-card")
     assert (card.half_tflops, card.memory_gb, card.bf16_tflops) == (100, 24, None)
-    assert "h100" in hardware.catalogue()
-    assert detected("Acme Card 9 Super") == card
+    assert "h100" in hardware.load_catalogue()
+    assert detect_gpu("Acme Card 9 Super") == card
 
 
 @pytest.mark.parametrize(
@@ -228,13 +228,13 @@ def test_a_broken_file_is_one_clear_error(
 ) -> None:
     monkeypatch.setenv(hardware.OWN_FILE, str(own(tmp_path, text)))
     with pytest.raises(UsageError, match=message):
-        hardware.catalogue()
+        hardware.load_catalogue()
 
 
 def test_a_file_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(hardware.OWN_FILE, str(tmp_path / "none.toml"))
     with pytest.raises(UsageError, match=r"none\.toml"):
-        hardware.catalogue()
+        hardware.load_catalogue()
 
 
 def test_the_option_holds_for_its_command_alone(
@@ -242,11 +242,13 @@ def test_the_option_holds_for_its_command_alone(
 ) -> None:
     path = own(tmp_path, CARD)
     ours = ["plan", "--model", "llama2-7b", "--gpu", "my-card", "--format", "json"]
-    assert run(ours) == UsageError.exit_code
-    assert run([*ours, "--gpu-file", str(path)]) == 0
+    assert run_command_line(ours) == UsageError.exit_code
+    assert run_command_line([*ours, "--gpu-file", str(path)]) == 0
     assert "Acme Card 9" in capsys.readouterr().out
-    assert "my-card" not in hardware.catalogue()
-    assert run([*ours, "--gpu-file", str(tmp_path / "none.toml")]) == UsageError.exit_code
+    assert "my-card" not in hardware.load_catalogue()
+    assert (
+        run_command_line([*ours, "--gpu-file", str(tmp_path / "none.toml")]) == UsageError.exit_code
+    )
     assert "none.toml" in capsys.readouterr().err
 
 
@@ -304,7 +306,7 @@ def test_memory_for_a_process_is_a_hundredth_less_than_the_maker_says() -> None:
 
 
 def test_a_name_is_known_by_any_beginning_that_only_it_has() -> None:
-    entries = hardware.catalogue()
+    entries = hardware.load_catalogue()
     bare = {name: "".join(c for c in name if c.isalnum()) for name in entries}
     for prefix in {letters[:k] for letters in bare.values() for k in range(1, len(letters) + 1)}:
         alike = [name for name in bare if bare[name] == prefix] or [

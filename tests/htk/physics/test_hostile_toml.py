@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from htk.base.errors import UsageError
-from htk.physics.hardware import catalogue
+from htk.physics.hardware import load_catalogue
 from htk.planning.sites.site_file import read_site
 from htk.recording.simulate.job_file import from_toml
 from htk.verdicts.economics.price_list import price_list
 
 READERS: list[Callable[..., object]] = [
-    lambda path: catalogue(str(path)),
+    lambda path: load_catalogue(str(path)),
     lambda path: price_list(path),
     read_site,
     from_toml,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.physics.latency_bandwidth import fit, predicted_us
+from htk.physics.latency_bandwidth import fit_segments, predicted_us
 from tests.thinned import thinned
 
 SIZES = 2.0 ** np.arange(10, 28)
@@ -15,7 +15,7 @@ SIZES = 2.0 ** np.arange(10, 28)
 
 @given(st.floats(0, 500), st.floats(1, 900))
 def test_a_straight_line_is_found_again(latency_us: float, gbps: float) -> None:
-    curve = fit(SIZES, latency_us + SIZES / gbps * 1e-3)
+    curve = fit_segments(SIZES, latency_us + SIZES / gbps * 1e-3)
     assert len(curve) == 1, "one piece is enough"
     (piece,) = curve
     assert piece.latency_us == pytest.approx(latency_us, abs=1e-6, rel=1e-6)
@@ -31,7 +31,7 @@ def test_two_protocols_are_two_pieces() -> None:
     """Up to 64 kB 5 us and 10 GB/s; beyond 30 us and 200 GB/s."""
     small = SIZES <= 1 << 16
     time = np.where(small, 5 + SIZES / 10e3, 30 + SIZES / 200e3)
-    curve = fit(SIZES, time)
+    curve = fit_segments(SIZES, time)
     assert [piece.high_bytes for piece in curve] == [1 << 16, SIZES[-1]]
     assert [piece.low_bytes for piece in curve] == [SIZES[0], 1 << 17]
     assert [piece.points for piece in curve] == [small.sum(), (~small).sum()]
@@ -42,30 +42,30 @@ def test_two_protocols_are_two_pieces() -> None:
 
 
 def test_what_would_be_negative_is_nothing() -> None:
-    grows = fit(SIZES, 1e-6 * SIZES**1.2, pieces=1)[0]  # faster than in proportion
+    grows = fit_segments(SIZES, 1e-6 * SIZES**1.2, pieces=1)[0]  # faster than in proportion
     assert grows.latency_us == 0 and grows.us_per_byte > 0 and grows.half_bytes == 0
-    falls = fit(SIZES, 100 - np.log2(SIZES), pieces=1)[0]
+    falls = fit_segments(SIZES, 100 - np.log2(SIZES), pieces=1)[0]
     assert falls.us_per_byte == 0 and 73 < falls.latency_us < 90
     assert falls.bandwidth_gbps is None and falls.half_bytes is None
 
 
 def test_time_never_falls_from_one_piece_to_the_next() -> None:
     time = np.where(SIZES <= 1 << 18, 500 + SIZES / 1e3, 20 + SIZES / 100e3)
-    curve = fit(SIZES, time)
+    curve = fit_segments(SIZES, time)
     for low, high in pairwise(curve):
         assert low.time_us(low.high_bytes) <= high.time_us(high.low_bytes)
 
 
 def test_of_one_size_the_rate_is_all_that_can_be_told() -> None:
-    (piece,) = fit(np.full(5, 1e6), np.array([90.0, 100, 100, 110, 100]))
+    (piece,) = fit_segments(np.full(5, 1e6), np.array([90.0, 100, 100, 110, 100]))
     assert not piece.tells_latency and piece.half_bytes is None
     assert piece.us_per_byte == pytest.approx(1e-4, rel=0.02)
     assert piece.worst == pytest.approx(0.1, abs=0.02)
 
 
 def test_points_without_bytes_or_time_are_left_out() -> None:
-    assert fit(np.array([0.0, 5, -1]), np.array([1.0, 0, 3])) == []
-    assert fit(np.append(SIZES, 0), np.append(1 + SIZES, 7))[0].points == len(SIZES)
+    assert fit_segments(np.array([0.0, 5, -1]), np.array([1.0, 0, 3])) == []
+    assert fit_segments(np.append(SIZES, 0), np.append(1 + SIZES, 7))[0].points == len(SIZES)
 
 
 def test_three_protocols_are_three_pieces() -> None:
@@ -74,7 +74,7 @@ def test_three_protocols_are_three_pieces() -> None:
     first, second = (np.less_equal(SIZES, end) for end in ends[:2])
     time = np.where(first, 5 + SIZES / 4e3, 12 + SIZES / 25e3)
     time = np.where(second, time, 200 + SIZES / 200e3)
-    curve = fit(SIZES, time)
+    curve = fit_segments(SIZES, time)
     assert [piece.points for piece in curve] == [3, 8, 7]
     assert [piece.high_bytes for piece in curve] == ends
     assert [piece.latency_us for piece in curve] == pytest.approx([5, 12, 200])
@@ -85,9 +85,9 @@ def test_no_piece_is_made_of_two_points_or_of_one_size() -> None:
     """The last two sizes, measured once each, or one that was measured five times, stand apart."""
     time = 5 + SIZES / 10e3
     late = time * np.append(np.ones(len(SIZES) - 2), [3, 3])
-    assert all(piece.points >= 3 for piece in fit(SIZES, late))
+    assert all(piece.points >= 3 for piece in fit_segments(SIZES, late))
     work = np.append(SIZES, np.full(5, 2 * SIZES[-1]))
-    often = fit(work, np.append(time, np.full(5, 5 * time[-1])))
+    often = fit_segments(work, np.append(time, np.full(5, 5 * time[-1])))
     assert all(piece.low_bytes < piece.high_bytes for piece in often)
 
 
@@ -117,20 +117,20 @@ def test_the_curve_is_the_best_of_all_cuts(seed: int) -> None:
         ends = lines[0][0] + work[cut - 1] * lines[0][1], lines[1][0] + work[cut] * lines[1][1]
         if ends[0] <= ends[1]:
             best = min(best, (lines[0][2] + lines[1][2], [0, cut, len(work)]))
-    curve = fit(work, time, pieces=2)
+    curve = fit_segments(work, time, pieces=2)
     assert [piece.points for piece in curve] == np.diff(best[1]).tolist()
 
 
 def test_many_sizes_are_cut_near_where_the_protocol_changes() -> None:
     work = np.linspace(1e4, 2e6, 400)
     time = np.where(work <= 9e5, 5 + work / 10e3, 200 + work / 200e3)
-    low, high = fit(work, time, pieces=2)
+    low, high = fit_segments(work, time, pieces=2)
     assert low.high_bytes == pytest.approx(9e5, abs=4e4)
     assert low.points + high.points == 400
     assert (low.low_bytes, high.high_bytes) == (1e4, 2e6)
 
 
 def test_single_bytes_and_fractions_of_a_microsecond_count() -> None:
-    (piece,) = fit(np.arange(1.0, 7), 0.1 + 0.05 * np.arange(1.0, 7))
+    (piece,) = fit_segments(np.arange(1.0, 7), 0.1 + 0.05 * np.arange(1.0, 7))
     assert (piece.points, piece.low_bytes) == (6, 1)
     assert piece.latency_us == pytest.approx(0.1)

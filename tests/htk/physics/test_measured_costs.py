@@ -9,7 +9,7 @@ from htk.physics.hardware import gpu
 from htk.physics.kernel_atlas import MEASURED
 from htk.physics.kernel_time import estimate_kernels
 from htk.physics.measured_costs import measure_costs
-from htk.physics.op_costs import CostOrReason, cost
+from htk.physics.op_costs import CostOrReason, compute_call_cost
 
 H100 = gpu("h100")
 
@@ -18,7 +18,7 @@ def _cost(
     name: str, dims: list[list[int]], values: list[str], kind: str = "BFloat16"
 ) -> CostOrReason:
     types = [f"c10::{kind}" if kind[0].isupper() and size else "float" for size in dims]
-    return cost(name, json.dumps(dims), json.dumps(types), json.dumps(values))
+    return compute_call_cost(name, json.dumps(dims), json.dumps(types), json.dumps(values))
 
 
 def _attention(causal: str, queries: int = 2048) -> CostOrReason:
@@ -51,7 +51,7 @@ def _experts(kernel: str) -> CostOrReason:
     buffers = [([8192, 4], 3), ([32768, 2880], 15), ([32768, 2880], 15)]
     recorded = [json.dumps([str(sizes), str(kind)]) for sizes, kind in buffers]
     dims = [[8192, 2880], [8192, 32]]
-    return cost(
+    return compute_call_cost(
         "vllm::moe_forward",
         json.dumps(dims),
         json.dumps(["c10::BFloat16"] * 2),

@@ -9,11 +9,11 @@ from htk.physics.hardware import gpu
 from htk.physics.memory import (
     FRAGMENTATION,
     Layout,
-    allocated,
+    add_allocator_share,
+    compute_peak_memory,
     in_flight,
     kept_of_layer,
     layer_input,
-    memory,
     model_size,
     p_oom,
     stage_memory,
@@ -32,7 +32,7 @@ LLAMA_7B = model_size(decoder("llama2-7b"))
 def test_llama2_7b_on_eight_gpus_of_80_gb(batch: int, checkpointing: str, fits: bool) -> None:
     """A public run took micro-batches of 64 at 512 tokens, with full checkpointing."""
     layout = Layout(shards=8, micro_batch=batch, seq=512, checkpointing=checkpointing)
-    assert (memory(LLAMA_7B, layout).total < gpu("a100-80gb").memory_bytes) == fits
+    assert (compute_peak_memory(LLAMA_7B, layout).total < gpu("a100-80gb").memory_bytes) == fits
 
 
 # torchtitan's benchmarks, llama3_h100_202412_torchtitan.md: Llama 3.1 8B, FSDP2, 2 × 8192 tokens,
@@ -40,9 +40,9 @@ def test_llama2_7b_on_eight_gpus_of_80_gb(batch: int, checkpointing: str, fits: 
 @pytest.mark.parametrize(("ranks", "gib"), [(8, 82.4), (128, 67.0)])
 def test_peaks_that_torchtitan_published(ranks: int, gib: float) -> None:
     layout = Layout(shards=ranks, micro_batch=2, seq=8192, checkpointing="selective")
-    assert memory(model_size(decoder("llama3-8b")), layout).allocated / GIB == pytest.approx(
-        gib, rel=0.04
-    )
+    assert compute_peak_memory(
+        model_size(decoder("llama3-8b")), layout
+    ).allocated / GIB == pytest.approx(gib, rel=0.04)
 
 
 # Aleph Alpha's sweep of layouts (arXiv:2311.05610): LLaMA 13B on 64 A100 of 80 GB, 2048 tokens,
@@ -64,7 +64,7 @@ def test_layouts_that_ran_or_ran_out(
         micro_batches=2048 // (data * micro_batch),
         split_logits=False,
     )
-    need = memory(model_size(decoder("llama2-13b", vocab=128000)), layout)
+    need = compute_peak_memory(model_size(decoder("llama2-13b", vocab=128000)), layout)
     assert (need.total > gpu("a100-80gb").memory_bytes) == ran_out
 
 
@@ -170,7 +170,7 @@ def test_what_goes_into_a_layer_is_split_with_the_sequence(
     """Two bytes of 4096 elements for each token; with full checkpointing a layer keeps no more."""
     layout = Layout(seq=512, micro_batch=3, checkpointing="full", **split)  # type: ignore[arg-type]
     assert layer_input(LLAMA_7B, layout) == of_a_rank
-    need = memory(LLAMA_7B, layout)
+    need = compute_peak_memory(LLAMA_7B, layout)
     gathered = 4 * layout.tokens * 4096 if layout.sequence_parallel else 0
     working = whole_layer(LLAMA_7B, layout) + gathered
     assert need.activations == pytest.approx(32 * of_a_rank + max(working - need.logits, 0))
@@ -178,7 +178,7 @@ def test_what_goes_into_a_layer_is_split_with_the_sequence(
 
 def test_a_model_replicated_takes_16_bytes_a_parameter() -> None:
     model = decoder("gpt3-126m")
-    need = memory(model_size(model), Layout("ddp", 1, 8, seq=128))
+    need = compute_peak_memory(model_size(model), Layout("ddp", 1, 8, seq=128))
     assert need.state == 16 * model.parameters
 
 
@@ -188,14 +188,14 @@ def test_a_model_replicated_takes_16_bytes_a_parameter() -> None:
 )
 def test_stages_of_zero_spread_state_over_ranks(strategy: str, bytes_of_a_parameter: float) -> None:
     """Beside them two layers' gradients and, of full sharding, gathered parameters."""
-    need = memory(LLAMA_7B, Layout(strategy, 8, seq=128))
+    need = compute_peak_memory(LLAMA_7B, Layout(strategy, 8, seq=128))
     every = decoder("llama2-7b").parameters
     assert need.state - need.gathered - need.buffers == pytest.approx(bytes_of_a_parameter * every)
 
 
 def test_more_shards_take_less() -> None:
     size = model_size(decoder("llama2-13b"))
-    needs = [memory(size, Layout(shards=n)).total for n in (4, 8, 16, 64)]
+    needs = [compute_peak_memory(size, Layout(shards=n)).total for n in (4, 8, 16, 64)]
     assert needs == sorted(needs, reverse=True)
 
 
@@ -208,20 +208,24 @@ def test_zero_2_by_hand() -> None:
     """
     layer, beside = 202_383_360, 262_148_096
     every = 32 * layer + beside
-    need = memory(LLAMA_7B, Layout("shard_grad_op", 8, micro_batch=8, seq=512))
+    need = compute_peak_memory(LLAMA_7B, Layout("shard_grad_op", 8, micro_batch=8, seq=512))
     assert need.resident == 16 * every // 8 + 2 * 2 * layer
     assert need.buffers == 2 * 2 * layer
     assert need.gathered == 2 * every
     assert need.parameters == 2 * every // 8 + 2 * every
     assert need.logits == 14 * 8 * 512 * 32000
     assert need.held == need.resident + need.gathered + need.activations + need.logits
-    assert need.allocated == allocated(need.held) == pytest.approx(need.held * (1 + FRAGMENTATION))
+    assert (
+        need.allocated
+        == add_allocator_share(need.held)
+        == pytest.approx(need.held * (1 + FRAGMENTATION))
+    )
 
 
 def test_one_gpu_shares_nothing() -> None:
-    alone = memory(LLAMA_7B, Layout("ddp", seq=512))
+    alone = compute_peak_memory(LLAMA_7B, Layout("ddp", seq=512))
     for strategy in ("shard_grad_op", "full_shard"):
-        assert memory(LLAMA_7B, Layout(strategy, seq=512)) == alone
+        assert compute_peak_memory(LLAMA_7B, Layout(strategy, seq=512)) == alone
 
 
 def test_the_first_stage_holds_more_micro_batches_the_last_the_logits() -> None:
@@ -229,21 +233,26 @@ def test_the_first_stage_holds_more_micro_batches_the_last_the_logits() -> None:
     plain = Decoder("plain", 8, 1024, 8, 8, 4096, 50000)
     layout = Layout("ddp", pipeline=4, seq=1024, micro_batches=16)
     layer = whole_layer(model_size(plain), layout)
-    first = memory(model_size(plain), layout)  # 4 · 2 layers against 2 and the logits
+    first = compute_peak_memory(model_size(plain), layout)  # 4 · 2 layers against 2 and the logits
     logits = 14 * 1024 * 50000
     assert 6 * layer < logits
     assert (first.activations, first.logits) == (2 * layer, logits)
     small = model_size(replace(plain, vocab=1000))
-    assert (memory(small, layout).activations, memory(small, layout).logits) == (8 * layer, 0)
+    assert (
+        compute_peak_memory(small, layout).activations,
+        compute_peak_memory(small, layout).logits,
+    ) == (8 * layer, 0)
     few = replace(layout, micro_batches=2)
-    assert memory(small, few).activations + memory(small, few).logits == pytest.approx(4 * layer)
+    assert compute_peak_memory(small, few).activations + compute_peak_memory(
+        small, few
+    ).logits == pytest.approx(4 * layer)
 
 
 def test_each_way_of_splitting_takes_no_more() -> None:
     """Per rank of a job with the same micro-batch."""
     base = Layout(shards=8, micro_batch=2, seq=4096)
     size = model_size(decoder("llama2-13b"))
-    need = memory(size, base).held
+    need = compute_peak_memory(size, base).held
     for split in (
         {"tensor": 2, "shards": 4},
         {"context": 2},
@@ -251,14 +260,14 @@ def test_each_way_of_splitting_takes_no_more() -> None:
         {"checkpointing": "full"},
         {"tensor": 4, "shards": 2, "sequence_parallel": True},
     ):
-        assert memory(size, replace(base, **split)).held < need  # type: ignore[arg-type]
+        assert compute_peak_memory(size, replace(base, **split)).held < need  # type: ignore[arg-type]
     for more in ({"flash": False}, {"fused_norms": False}, {"micro_batch": 3}):
-        assert memory(size, replace(base, **more)).held > need  # type: ignore[arg-type]
+        assert compute_peak_memory(size, replace(base, **more)).held > need  # type: ignore[arg-type]
 
 
 def test_context_parallelism_splits_a_sequence() -> None:
-    long = memory(LLAMA_7B, Layout(shards=8, seq=8192, context=2))
-    short = memory(LLAMA_7B, Layout(shards=8, seq=4096))
+    long = compute_peak_memory(LLAMA_7B, Layout(shards=8, seq=8192, context=2))
+    short = compute_peak_memory(LLAMA_7B, Layout(shards=8, seq=4096))
     assert (long.activations, long.logits) == (short.activations, short.logits)
     assert long.reserved > short.reserved  # one more kind of group
 
@@ -268,9 +277,9 @@ def test_experts_spread_over_ranks() -> None:
     mixture = Decoder("mixture", 4, 64, 4, 4, 128, 1000, experts=8, active_experts=2)
     size, experts = model_size(mixture), 4 * 8 * 3 * 64 * 128
     dense = mixture.parameters - experts
-    copies = memory(size, Layout("ddp", 1, 8, expert=4))
+    copies = compute_peak_memory(size, Layout("ddp", 1, 8, expert=4))
     assert copies.state == 16 * (dense + experts / 4)
-    sharded = memory(size, Layout("full_shard", 8, expert=4))
+    sharded = compute_peak_memory(size, Layout("full_shard", 8, expert=4))
     assert sharded.state - sharded.gathered - sharded.buffers == 16 * mixture.parameters / 8
     layer = mixture.layer_parameters - 6 * 3 * 64 * 128  # two experts of eight are whole on a rank
     assert sharded.buffers == 2 * 2 * layer
@@ -280,17 +289,20 @@ def test_experts_spread_over_ranks() -> None:
 
 
 def test_gathered_logits_take_more_than_split_ones() -> None:
-    split = memory(LLAMA_7B, Layout(tensor=4)).logits
+    split = compute_peak_memory(LLAMA_7B, Layout(tensor=4)).logits
     assert split == 14 * 2048 * 32000 / 4
-    assert memory(LLAMA_7B, Layout(tensor=4, split_logits=False)).logits == 18 * 2048 * 32000
+    assert (
+        compute_peak_memory(LLAMA_7B, Layout(tensor=4, split_logits=False)).logits
+        == 18 * 2048 * 32000
+    )
 
 
 def test_a_fused_loss_keeps_logits_in_half_precision_alone() -> None:
     """Two bytes and a copy of two, of what else are also single precision, softmax, gradients."""
-    assert memory(LLAMA_7B, Layout(fused_loss=True)).logits == 4 * 2048 * 32000
-    assert memory(LLAMA_7B, Layout(tensor=4, fused_loss=True)).logits == 2048 * 32000
+    assert compute_peak_memory(LLAMA_7B, Layout(fused_loss=True)).logits == 4 * 2048 * 32000
+    assert compute_peak_memory(LLAMA_7B, Layout(tensor=4, fused_loss=True)).logits == 2048 * 32000
     gathered = Layout(tensor=4, fused_loss=True, split_logits=False)
-    assert memory(LLAMA_7B, gathered).logits == 8 * 2048 * 32000
+    assert compute_peak_memory(LLAMA_7B, gathered).logits == 8 * 2048 * 32000
 
 
 def test_the_probability_not_to_fit() -> None:
@@ -332,12 +344,12 @@ def test_only_the_outer_stages_hold_an_embedding() -> None:
 
 
 def test_logits_of_two_ranks() -> None:
-    whole = memory(LLAMA_7B, Layout()).logits
-    assert memory(LLAMA_7B, Layout(tensor=2)).logits == whole / 2
-    assert memory(LLAMA_7B, Layout(split_logits=False)).logits == whole
+    whole = compute_peak_memory(LLAMA_7B, Layout()).logits
+    assert compute_peak_memory(LLAMA_7B, Layout(tensor=2)).logits == whole / 2
+    assert compute_peak_memory(LLAMA_7B, Layout(split_logits=False)).logits == whole
 
 
 @pytest.mark.parametrize(("shards", "layers"), [(1, 0), (2, 2), (3, 2)])
 def test_gradients_that_are_whole_until_they_are_scattered(shards: int, layers: int) -> None:
-    need = memory(LLAMA_7B, Layout("zero2", shards, seq=128))
+    need = compute_peak_memory(LLAMA_7B, Layout("zero2", shards, seq=128))
     assert need.buffers == layers * 2 * 202_383_360

@@ -11,7 +11,7 @@ from htk.physics.network import (
     LinkTier,
     Network,
     described_network,
-    fabric,
+    find_fabric,
     leaving,
     named_network,
     usual_adapters,
@@ -119,12 +119,12 @@ def test_networks_between_nodes_have_the_line_rates_of_their_names(name: str) ->
 
 
 def test_networks_by_name() -> None:
-    assert fabric("NDR") is fabric("infiniband") is FABRICS["infiniband-ndr"]
-    assert fabric("roce") is FABRICS["roce-400"] and fabric("efa") is FABRICS["efa-p5"]
+    assert find_fabric("NDR") is find_fabric("infiniband") is FABRICS["infiniband-ndr"]
+    assert find_fabric("roce") is FABRICS["roce-400"] and find_fabric("efa") is FABRICS["efa-p5"]
     assert named_network("NVL72") == (None, 72)
     assert named_network("xdr") == (FABRICS["infiniband-xdr"], None)
     with pytest.raises(UsageError, match="no network 'token ring'; there are infiniband-hdr"):
-        fabric("token ring")
+        find_fabric("token ring")
 
 
 def test_a_network_that_is_described() -> None:

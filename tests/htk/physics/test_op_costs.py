@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from htk.physics.detected import detected, peak_tflops
-from htk.physics.op_costs import cost
+from htk.physics.detected import detect_gpu, peak_tflops
+from htk.physics.op_costs import compute_call_cost
 from htk.physics.op_costs.attention import pairs
 from htk.physics.op_costs.call import Cost
 from tests.htk.physics.op_costs.operator_costs import BF16, FP8, of
@@ -179,9 +179,9 @@ def test_copies_of_sharded_training() -> None:
 )
 def test_what_cannot_be_read_has_a_reason(dims: str, values: str) -> None:
     types = json.dumps([BF16, BF16])
-    assert isinstance(cost("aten::mm", dims, types, values), str)
-    assert cost("aten::mm", None, None, None) == "no shapes recorded"
-    assert cost("mine::op", "[[1]]", types, None) == "no model"
+    assert isinstance(compute_call_cost("aten::mm", dims, types, values), str)
+    assert compute_call_cost("aten::mm", None, None, None) == "no shapes recorded"
+    assert compute_call_cost("mine::op", "[[1]]", types, None) == "no model"
 
 
 def test_gpus_by_the_name_that_drivers_give() -> None:
@@ -195,15 +195,15 @@ def test_gpus_by_the_name_that_drivers_give() -> None:
         ("AMD Instinct MI210", "mi210"),
         ("NVIDIA GH200 480GB", "gh200"),
     ):
-        found = detected(name)
+        found = detect_gpu(name)
         assert found is not None
         assert found.name == entry
-    assert detected("NVIDIA GeForce GTX 1080") is None
-    assert detected(None) is None
+    assert detect_gpu("NVIDIA GeForce GTX 1080") is None
+    assert detect_gpu(None) is None
 
 
 def test_peaks() -> None:
-    h100 = detected("NVIDIA H100 80GB HBM3")
+    h100 = detect_gpu("NVIDIA H100 80GB HBM3")
     assert h100 is not None
     assert peak_tflops(h100, "fp16", matrix=True) == 989
     assert peak_tflops(h100, "fp8", matrix=True) == 1979

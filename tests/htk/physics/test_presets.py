@@ -2,7 +2,7 @@
 
 import pytest
 
-from htk.physics.presets import PRESETS, preset
+from htk.physics.presets import PRESETS, find_preset
 
 # Sums over the tensors of published checkpoints. The second number is what a checkpoint holds
 # beside the sizes that plans need, a layer at a time: norms within attention, biases of routers,
@@ -85,5 +85,5 @@ def test_what_parameters_do_not_show() -> None:
 
 
 def test_names_are_found_however_they_are_hyphenated() -> None:
-    assert preset("Llama-3-8B") is preset("llama3.1-8b") is PRESETS["llama3-8b"]
-    assert preset("DeepSeek-R1") is PRESETS["deepseek-v3"] and preset("llama9-8b") is None
+    assert find_preset("Llama-3-8B") is find_preset("llama3.1-8b") is PRESETS["llama3-8b"]
+    assert find_preset("DeepSeek-R1") is PRESETS["deepseek-v3"] and find_preset("llama9-8b") is None

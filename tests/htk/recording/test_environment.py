@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from htk.base.schema.environment_facts import FACTS
-from htk.parsers.kineto.facts import facts
+from htk.parsers.kineto.facts import read_facts
 from htk.recording.environment import recorded_environment
 from htk.traces.trace.opening import open_trace
 
@@ -86,6 +86,6 @@ def test_a_profile_holds_the_facts_and_is_not_trusted(
     assert json.loads(text)["slurm_job_id"] == "4711"
     assert json.loads(text)["git_commit"] == COMMIT
     hostile = {"slurm_job_id": ["x"], "git_commit": COMMIT, "other": "y", "git_branch": "z" * 999}
-    assert facts({"htk_environment": hostile})["environment"] == f'{{"git_commit":"{COMMIT}"}}'
+    assert read_facts({"htk_environment": hostile})["environment"] == f'{{"git_commit":"{COMMIT}"}}'
     for wrong in ("text", 3, [], {"other": "x"}):
-        assert facts({"htk_environment": wrong})["environment"] is None
+        assert read_facts({"htk_environment": wrong})["environment"] is None

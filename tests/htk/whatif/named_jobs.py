@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import OpenOptions, open_trace
-from htk.whatif.baseline import baseline
-from htk.whatif.predict import predict
+from htk.whatif.baseline import build_baseline
+from htk.whatif.predict import predict_answer
 from htk.whatif.recorded_step import Baseline
 
 HYBRID: dict[str, Any] = {"strategy": "hybrid_shard", "nodes": 2}
@@ -83,15 +83,15 @@ def started(name: str) -> Baseline:
         nodes=1, gpus_per_node=4, strategy="ddp", micro_batch=8, seq=1024, steps=3, stacks=False,
     )  # fmt: skip
     with TemporaryDirectory() as folder:
-        simulate(checked(replace(job, **JOBS[name])), Path(folder))
-        return baseline(open_trace(folder, OpenOptions(cache=False)).tables)
+        simulate_job(check_config(replace(job, **JOBS[name])), Path(folder))
+        return build_baseline(open_trace(folder, OpenOptions(cache=False)).tables)
 
 
 def hold_to_twin(
     start: Baseline, edit: tuple[str, str], twin: Baseline, *, step_rel: float
 ) -> None:
     """Hold what an edit makes of a job, in time and in memory, to the job simulated with it."""
-    answer = predict(start, [edit])
+    answer = predict_answer(start, [edit])
     assert answer.step_ns == pytest.approx(twin.step_ns, rel=step_rel)
     low, high = answer.intervals[2:]
     assert low is not None and high is not None and low <= twin.step_ns <= high

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from htk.quantities.graph.build import steps_at_hand
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import open_trace
 
 BASE = {
@@ -22,7 +22,7 @@ BASE = {
 
 
 def written(folder: Path, **change: object) -> Path:
-    simulate(checked(Config(**(BASE | change))), folder)  # type: ignore[arg-type]
+    simulate_job(check_config(Config(**(BASE | change))), folder)  # type: ignore[arg-type]
     (folder / "truth.json").unlink()
     return folder
 

@@ -13,12 +13,12 @@ import numpy as np
 
 from htk.base.columns.coded_texts import CodedTexts
 from htk.base.schema import DERIVED, TABLES
-from htk.physics.detected import detected
+from htk.physics.detected import detect_gpu
 from htk.physics.hardware import Gpu
 from htk.quantities.graph.build import Graph
 from htk.quantities.graph.edges import Edges
 from htk.quantities.graph.nodes import Activities, LaunchCalls
-from htk.quantities.graph.replay import replay as replayed_graph
+from htk.quantities.graph.replay import replay_graph as replayed_graph
 from htk.whatif.step_model import StepFacts, StepModel
 from htk.whatif.synthetic_ops import renumbered
 
@@ -93,7 +93,7 @@ class KnownFacts(StepFacts):
 
     @property
     def device(self) -> Gpu | None:  # type: ignore[override]
-        return detected(self.named)
+        return detect_gpu(self.named)
 
 
 def comm(name: str, length: int, collective: str, **facts: Any) -> Act:

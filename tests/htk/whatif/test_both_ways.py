@@ -2,7 +2,7 @@
 
 import pytest
 
-from htk.whatif.predict import predict
+from htk.whatif.predict import predict_answer
 from tests.htk.whatif.named_jobs import started
 from tests.thinned import thinned
 
@@ -48,7 +48,7 @@ ONE_WAY = [
 def test_an_edit_makes_the_job_that_was_simulated_so(
     before: str, edit: str, value: str, after: str
 ) -> None:
-    answer, truth = predict(started(before), [(edit, value)]), started(after)
+    answer, truth = predict_answer(started(before), [(edit, value)]), started(after)
     assert answer.step_ns == pytest.approx(truth.step_ns, rel=0.12)
     low, high = answer.intervals[2:]
     assert low is not None and high is not None and low <= truth.step_ns <= high
@@ -91,6 +91,6 @@ MADE_AT_NIGHT = {"tf32", "pp 2, hybrid", "tp 2, pp 2, hybrid"}
 )
 def test_what_is_so_already_changes_neither_step_nor_interval(job: str, edit: str) -> None:
     name, _, value = edit.partition(":" if ":" in edit else "=")
-    same, plain = predict(started(job), [(name, value)]), predict(started(job), [])
+    same, plain = predict_answer(started(job), [(name, value)]), predict_answer(started(job), [])
     assert (same.step_ns, same.intervals) == (plain.step_ns, plain.intervals)
     assert same.peak == plain.peak

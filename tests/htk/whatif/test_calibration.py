@@ -65,21 +65,21 @@ def test_nothing_measured_at_all_leaves_the_normal_distribution() -> None:
 
 
 def test_the_widest_of_several_edits() -> None:
-    assert calibration.calibrated(["batch"]) == (0.8, 2.0)
-    assert calibration.calibrated(["sharding"]) == (0.3, 0.9)
-    assert calibration.calibrated(["batch", "sharding"]) == (0.8, 2.0)
+    assert calibration.find_calibration(["batch"]) == (0.8, 2.0)
+    assert calibration.find_calibration(["sharding"]) == (0.3, 0.9)
+    assert calibration.find_calibration(["batch", "sharding"]) == (0.8, 2.0)
 
 
 def test_all_kinds_stand_for_what_is_not_known() -> None:
-    assert calibration.calibrated(["tp"]) == (1.0, 3.0)
-    assert calibration.calibrated(["sharding", "tp"]) == (1.0, 3.0)
-    assert calibration.calibrated([]) == calibration.NORMAL
+    assert calibration.find_calibration(["tp"]) == (1.0, 3.0)
+    assert calibration.find_calibration(["sharding", "tp"]) == (1.0, 3.0)
+    assert calibration.find_calibration([]) == calibration.NORMAL
 
 
 def test_what_models_miss_is_part_of_an_interval_unless_nothing_changes() -> None:
-    assert calibration.stated(0.0, ["batch"]) == calibration.UNMODELLED
-    assert calibration.stated(0.03, ["batch"]) == pytest.approx(math.hypot(0.03, 0.02))
-    assert calibration.stated(0.03, []) == 0.03
+    assert calibration.state_sigma(0.0, ["batch"]) == calibration.UNMODELLED
+    assert calibration.state_sigma(0.03, ["batch"]) == pytest.approx(math.hypot(0.03, 0.02))
+    assert calibration.state_sigma(0.03, []) == 0.03
 
 
 def test_an_answer_takes_them() -> None:

@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from htk.whatif.contention import _surroundings, factor, of_transfers, settled, share
+from htk.whatif.contention import (
+    _surroundings,
+    compute_contention,
+    of_transfers,
+    settle_contention,
+    share_beside_transfers,
+)
 from htk.whatif.step_model import StepModel
 from tests.htk.whatif.beside import every_other_beside
 from tests.htk.whatif.small_step_model import Act, comm, length, period, small_model
@@ -21,7 +27,7 @@ def test_the_share_of_time_beside_is_of_ones_own_gpu() -> None:
         Act("c", 80, rank=1),
     ])  # fmt: skip
     names = model.graph.activities.names
-    phi = share(model, model.graph.time)
+    phi = share_beside_transfers(model, model.graph.time)
     by_name = {names[n]: phi[k] for k, n in enumerate(model.graph.activities.name.tolist())}
     assert (by_name["a"], by_name["b"], by_name["c"]) == (0.6, 0.5, 0.0)
 
@@ -46,27 +52,27 @@ def renamed(model: StepModel) -> StepModel:
 
 @pytest.mark.parametrize("slower", [1.0, 1.1, 1.3])
 def test_compute_seen_both_ways_tells_by_how_much_it_slows(slower: float) -> None:
-    assert factor(renamed(alternating(slower))) == pytest.approx(slower - 1, abs=1e-6)
+    assert compute_contention(renamed(alternating(slower))) == pytest.approx(slower - 1, abs=1e-6)
 
 
 def test_what_is_seen_one_way_or_seldom_tells_nothing() -> None:
-    assert factor(alternating(1.3)) == 0, "each name is seen once"
-    assert factor(renamed(alternating(1.3, rounds=3))) == 0
-    assert factor(small_model([comm("g", 10, "all_gather")])) == 0
-    assert factor(renamed(alternating(1.9))) == 0.4, "published: at most"
+    assert compute_contention(alternating(1.3)) == 0, "each name is seen once"
+    assert compute_contention(renamed(alternating(1.3, rounds=3))) == 0
+    assert compute_contention(small_model([comm("g", 10, "all_gather")])) == 0
+    assert compute_contention(renamed(alternating(1.9))) == 0.4, "published: at most"
 
 
 def test_a_replay_settles_where_what_overlaps_slows_what_it_overlaps() -> None:
     """a is 150 us long, recorded alone; once g of 100 us runs beside it, with kappa 0.5:
     L = 150 (1 + 0.5 * 100 / L), so L = 75 + sqrt(75^2 + 7500) = 189.56 us."""
     model = small_model([Act("a", 150_000), comm("g", 100_000, "all_gather")])
-    alone = share(model, model.graph.time) * 0
-    after, replayed = settled(model, 0.5, alone)
+    alone = share_beside_transfers(model, model.graph.time) * 0
+    after, replayed = settle_contention(model, 0.5, alone)
     expected = 1000 * (75 + (75**2 + 7500) ** 0.5)
     assert replayed.period_ns == pytest.approx(expected, rel=2e-3)
     assert length(after, "a") == pytest.approx(expected, rel=2e-3)
     assert length(after, "g") == 100_000
-    same, untouched = settled(model, 0.0, alone)
+    same, untouched = settle_contention(model, 0.0, alone)
     assert same is model and untouched.period_ns == period(model) == 150_000
 
 
@@ -83,7 +89,7 @@ def test_what_ran_beside_communication_is_quicker_without_it() -> None:
     """a took 150 us with communication beside it all the time, which now comes behind it."""
     model = small_model([Act("a", 150_000), comm("g", 100_000, "all_gather", waits=("a",))])
     before = model.is_compute.astype(float)
-    after, replayed = settled(model, 0.5, before)
+    after, replayed = settle_contention(model, 0.5, before)
     assert length(after, "a") == pytest.approx(100_000, rel=1e-3)
     assert replayed.period_ns == pytest.approx(200_000, rel=1e-3)
 

@@ -6,7 +6,7 @@ import pytest
 
 from htk.base.errors import UsageError
 from htk.whatif.cost import (
-    goodput,
+    compute_goodput,
     joules_per_token,
     per_million_tokens,
     per_run,
@@ -23,17 +23,17 @@ def test_energy_is_power_by_time() -> None:
 
 
 def test_goodput_loses_restarts_and_half_an_interval() -> None:
-    found = goodput(10, 1000 * 3600, restart_s=600, checkpoint_s=0, checkpoint_every_s=3600)
+    found = compute_goodput(10, 1000 * 3600, restart_s=600, checkpoint_s=0, checkpoint_every_s=3600)
     # a failure every 100 h, each costs 600 + 1800 s of 360,000
     assert found.hours_between_failures == 100
     assert found.share == pytest.approx(1 - 2400 / 360_000, rel=1e-4)
 
 
 def test_the_best_interval_is_about_youngs() -> None:
-    found = goodput(1, 3600, restart_s=0, checkpoint_s=2)
+    found = compute_goodput(1, 3600, restart_s=0, checkpoint_s=2)
     assert found.checkpoint_every_s == pytest.approx(math.sqrt(2 * 2 * 3600), rel=0.02)
 
 
 def test_no_gpus_have_no_goodput() -> None:
     with pytest.raises(UsageError, match="positive"):
-        goodput(0, 1, 1, 1)
+        compute_goodput(0, 1, 1, 1)

@@ -5,10 +5,10 @@ import pyarrow as pa
 import pytest
 
 from htk.base.errors import UsageError
-from htk.quantities.graph.build import build
-from htk.whatif.baseline import baseline
-from htk.whatif.curves import Curves, Recorded, curves
-from htk.whatif.predict import predict
+from htk.quantities.graph.build import build_graph
+from htk.whatif.baseline import build_baseline
+from htk.whatif.curves import Curves, Recorded, fit_curves
+from htk.whatif.predict import predict_answer
 from htk.whatif.step_model import StepModel, step_model
 from tests.htk.quantities.graph.small_step import step_tables
 
@@ -24,39 +24,39 @@ def at(lengths: tuple[int, int], period: int = 300_000) -> dict[str, pa.Table]:
 
 def base() -> StepModel:
     tables = at(BASE)
-    return step_model(tables, build(tables))
+    return step_model(tables, build_graph(tables))
 
 
 def test_lengths_go_through_both_recordings() -> None:
-    found = curves(base(), 0.0, [(at(TWICE), 2.0)])
+    found = fit_curves(base(), 0.0, [(at(TWICE), 2.0)])
     assert found.matched.all()
     assert found.lengths(1.0).tolist() == pytest.approx(list(BASE))
     assert found.lengths(2.0).tolist() == pytest.approx(list(TWICE))
 
 
 def test_between_and_beyond_them_lengths_lie_on_the_line() -> None:
-    found = curves(base(), 0.0, [(at(TWICE), 2.0)])
+    found = fit_curves(base(), 0.0, [(at(TWICE), 2.0)])
     assert found.lengths(3.0).tolist() == pytest.approx([60_000, 55_000])
     assert found.lengths(1.5).tolist() == pytest.approx([45_000, 28_750])
 
 
 def test_a_kernel_never_gets_shorter_with_the_batch() -> None:
-    found = curves(base(), 0.0, [(at((30_000, 37_500)), 2.0)])
+    found = fit_curves(base(), 0.0, [(at((30_000, 37_500)), 2.0)])
     assert found.lengths(4.0)[0] == pytest.approx(40_000)
 
 
 def test_each_further_recording_narrows_the_doubt() -> None:
-    one = curves(base(), 0.0, [(at(TWICE), 2.0)])
-    two = curves(base(), 0.0, [(at(TWICE), 2.0), (at((90_000, 150_000)), 8.0)])
+    one = fit_curves(base(), 0.0, [(at(TWICE), 2.0)])
+    two = fit_curves(base(), 0.0, [(at(TWICE), 2.0), (at((90_000, 150_000)), 8.0)])
     assert two.sigma(6.0, 0.1) < one.sigma(6.0, 0.1) < 0.1
     assert one.sigma(2.0, 0.1) == pytest.approx(0.015)
 
 
 def test_the_step_is_that_of_the_other_recording_at_its_batch() -> None:
-    start = baseline(at(BASE, 70_000), [(at(TWICE, 100_000), 2.0)])
-    found = predict(start, [("batch", "2x")])
+    start = build_baseline(at(BASE, 70_000), [(at(TWICE, 100_000), 2.0)])
+    found = predict_answer(start, [("batch", "2x")])
     assert found.step_ns == 100_000
-    alone = predict(baseline(at(BASE, 70_000)), [("batch", "2x")])
+    alone = predict_answer(build_baseline(at(BASE, 70_000)), [("batch", "2x")])
     assert alone.step_ns == 77_500 + 37_500
     assert found.sigma < alone.sigma
 
@@ -72,12 +72,12 @@ def test_doubt_about_micro_batches_grows_with_the_distance_to_recorded_counts() 
 
 def test_two_recordings_of_one_batch_make_no_curve() -> None:
     with pytest.raises(UsageError, match="same batch"):
-        curves(base(), 0.0, [(at(TWICE), 1.0)])
+        fit_curves(base(), 0.0, [(at(TWICE), 1.0)])
 
 
 def test_a_batch_that_shapes_do_not_tell_must_be_given() -> None:
     with pytest.raises(UsageError, match="PATH@2x"):
-        curves(base(), 0.0, [(at(TWICE), None)])
+        fit_curves(base(), 0.0, [(at(TWICE), None)])
 
 
 def test_steps_lie_on_the_line_through_those_of_other_numbers_of_micro_batches() -> None:
@@ -100,7 +100,7 @@ def test_a_further_recording_leaves_less_doubt_in_the_number_of_micro_batches() 
 def test_of_several_recordings_the_two_round_a_batch_tell() -> None:
     """From 2 to 8 times a grows by 40,000, b by 112,500: at 4 by a third of that. Below the least
     and beyond the largest batch the outermost two tell."""
-    found = curves(base(), 0.0, [(at((90_000, 150_000)), 8.0), (at(TWICE), 2.0)])
+    found = fit_curves(base(), 0.0, [(at((90_000, 150_000)), 8.0), (at(TWICE), 2.0)])
     assert found.ratios.tolist() == [1, 2, 8]
     expected = {
         0.5: [35_000, 11_250], 1: [40_000, 20_000], 1.5: [45_000, 28_750], 2: [50_000, 37_500],

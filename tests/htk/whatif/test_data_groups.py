@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from htk.traces.trace.opening import OpenOptions, open_trace
-from htk.whatif.baseline import baseline
+from htk.whatif.baseline import build_baseline
 from htk.whatif.data_groups import Position, data_network, data_positions
 from htk.whatif.step_model import StepModel
 from tests.htk.whatif.sharded_step import fsdp
@@ -22,7 +22,7 @@ def recorded(strategy: str, tensor: int, pipeline: int) -> StepModel:
         layout = {"tensor_parallel": tensor, "pipeline_parallel": pipeline}
         many = {"accumulation": 2 * pipeline, "gpus_per_node": 4, "steps": 2}
         job = written(Path(folder), strategy=strategy, **layout, **many)
-        return baseline(open_trace(str(job), OpenOptions(cache=False)).tables).model
+        return build_baseline(open_trace(str(job), OpenOptions(cache=False)).tables).model
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import pytest
 from htk.whatif.data_groups import Position
 from htk.whatif.ddp_to_fsdp import OUT, TOGETHER, _backward, _forward, _Plan, _Rank
 from htk.whatif.edits import sharding
-from htk.whatif.fsdp_units import backward_layers, compute_lane, layers
-from htk.whatif.network_tiers import network
+from htk.whatif.fsdp_units import backward_layers, compute_lane, find_layers
+from htk.whatif.network_tiers import read_network
 from htk.whatif.step_model import StepModel
 from htk.whatif.synthetic_ops import Work
 from tests.htk.whatif.edits.attention_step import STEP, K
@@ -25,7 +25,7 @@ NAMES = [MODEL.graph.activities.names[n] for n in MODEL.graph.activities.name]
 MANY = len(NAMES)
 LIKE = NAMES.index("r")
 PLAN = _Plan(
-    "full_shard", 4, 2, network(MODEL), unit=8e6, root=2e6, copied=0.01, shortest=1000.0,
+    "full_shard", 4, 2, read_network(MODEL), unit=8e6, root=2e6, copied=0.01, shortest=1000.0,
     hook=500.0, call=700.0, operator=110.0, launch=30.0,
 )  # fmt: skip
 HOOK_AND_GATHER = 500 + 700 + 2 * 110
@@ -82,15 +82,15 @@ def test_times_of_a_plan() -> None:
 
 def test_forward_gathers_the_root_and_each_layer_ahead_of_it() -> None:
     rank = builder()
-    _forward(rank, LANE, layers(MODEL, LANE))
-    firsts = [NAMES[region.first] for region in layers(MODEL, LANE)]
+    _forward(rank, LANE, find_layers(MODEL, LANE))
+    firsts = [NAMES[region.first] for region in find_layers(MODEL, LANE)]
     assert calls(rank) == [(name, HOOK_AND_GATHER) for name in ("e", *firsts)]
     assert named(rank) == ["g0", "o0", "g1", "o1", "g2", "o2"]
     waits = beside(rank)
     assert waits["g0"] == (set(), set()) and waits["g1"] == ({"g0"}, set())
     assert waits["g2"] == ({"g1", "o0"}, set()), "a buffer is free once it is copied out"
     assert waits["o0"] == ({"g0"}, {"e"})
-    for k, region in enumerate(layers(MODEL, LANE), 1):
+    for k, region in enumerate(find_layers(MODEL, LANE), 1):
         front = NAMES[LANE[LANE.tolist().index(region.first) - 1]]
         assert waits[f"o{k}"] == ({f"g{k}", front}, {firsts[k - 1]})
     works = by_name(rank)
@@ -105,7 +105,7 @@ def test_forward_gathers_the_root_and_each_layer_ahead_of_it() -> None:
 def test_the_first_layer_may_begin_the_step() -> None:
     """Both hooks then come before one launch: the root's gather is issued a hook earlier."""
     rank = builder()
-    regions = layers(MODEL, LANE)
+    regions = find_layers(MODEL, LANE)
     _forward(rank, LANE, [replace(regions[0], first=int(LANE[0])), regions[1]])
     works = by_name(rank)
     assert [works[f"g{k}"].lag for k in range(3)] == [

@@ -3,27 +3,33 @@
 import pytest
 
 from htk.base.errors import UsageError
-from htk.whatif.edit_arguments import against, factor, pairs, positive_integer, switched_on
+from htk.whatif.edit_arguments import (
+    parse_factor,
+    parse_pairs,
+    parse_ratio,
+    positive_integer,
+    switched_on,
+)
 
 
 @pytest.mark.parametrize(
     ("text", "number"), [("2x", 2), ("2", 2), (" 0.5x ", 0.5), (".25x", 0.25), ("1.75", 1.75)]
 )
 def test_factors(text: str, number: float) -> None:
-    assert factor(text, "batch") == number
+    assert parse_factor(text, "batch") == number
 
 
 @pytest.mark.parametrize("text", ["", "x", "-2x", "0", "0.0x", "2xx", "2 x", "1e3", "nan"])
 def test_what_is_no_factor(text: str) -> None:
     with pytest.raises(UsageError, match=r"^batch .*a positive factor such as 2x"):
-        factor(text, "batch")
+        parse_factor(text, "batch")
 
 
 def test_pairs_by_name() -> None:
-    assert pairs("a=1, b = 2x", "network", ("a", "b")) == {"a": "1", "b": "2x"}
+    assert parse_pairs("a=1, b = 2x", "network", ("a", "b")) == {"a": "1", "b": "2x"}
     for text in ("a", "c=1", "a=1,", "a=1;b=2"[:1]):
         with pytest.raises(UsageError, match="one of a=…, b=…"):
-            pairs(text, "network", ("a", "b"))
+            parse_pairs(text, "network", ("a", "b"))
 
 
 def test_positive_whole_numbers() -> None:
@@ -34,12 +40,12 @@ def test_positive_whole_numbers() -> None:
 
 
 def test_a_value_is_taken_against_what_is_now() -> None:
-    assert against("3x", None, "batch", "not known") == 3
-    assert against("12", 4, "batch", "not known") == 3
-    assert against("2", 8.0, "batch", "not known") == 0.25
+    assert parse_ratio("3x", None, "batch", "not known") == 3
+    assert parse_ratio("12", 4, "batch", "not known") == 3
+    assert parse_ratio("2", 8.0, "batch", "not known") == 0.25
     for now in (None, 0):
         with pytest.raises(UsageError, match="batch '12': not known; give a factor"):
-            against("12", now, "batch", "not known")
+            parse_ratio("12", now, "batch", "not known")
 
 
 def test_switches_can_only_be_on() -> None:

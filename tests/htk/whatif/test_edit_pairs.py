@@ -6,7 +6,7 @@ import pytest
 
 from htk.base.errors import UsageError
 from htk.whatif.edited_job import edited_job
-from htk.whatif.predict import predict
+from htk.whatif.predict import predict_answer
 from tests.htk.whatif.named_jobs import started
 
 EDITS = (
@@ -49,13 +49,13 @@ def test_each_pair_that_makes_a_job_is_answered(job: str, every: int) -> None:
     start, single = started(job), []
     for edit in EDITS:
         try:
-            single += [edit] * (predict(start, [edit]).step_ns is not None)
+            single += [edit] * (predict_answer(start, [edit]).step_ns is not None)
         except UsageError:
             continue
     pairs = [p for p in combinations(single, 2) if can_be(job, p) and not is_without(p)]
     assert len(pairs) > 150
     for pair in pairs[len(job) % every :: every]:  # other pairs of each job
-        answer = predict(start, pair)
+        answer = predict_answer(start, pair)
         assert answer.step_ns is not None, (pair, answer.verdict)
         low, high = answer.intervals[2:]
         assert low is not None and high is not None and low <= answer.step_ns <= high, pair

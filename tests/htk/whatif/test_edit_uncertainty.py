@@ -6,7 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from htk.whatif.edit_uncertainty import DISTANCE, accumulated, apart, total
+from htk.whatif.edit_uncertainty import (
+    DISTANCE,
+    accumulate_uncertainty,
+    sum_sigmas,
+    touches_nothing_else,
+)
 from htk.whatif.step_model import StepModel
 from tests.htk.whatif.small_step_model import Act, comm, small_model
 
@@ -40,7 +45,7 @@ def edited(before: StepModel, activity: str, length: int, edit: str, **spread: f
     after = shrunk(before.fresh(), activity, length)
     for cause, one in spread.items():
         after = after.with_uncertainty(cause, one)
-    return accumulated(before, after, edit, 0.0)
+    return accumulate_uncertainty(before, after, edit, 0.0)
 
 
 def test_it_belongs_to_what_is_displaced() -> None:
@@ -65,16 +70,20 @@ def test_edits_of_one_model_are_wrong_together() -> None:
     assert {key for key in again.edge_sigma if key[0] == "compute"} == {("compute", "shapes")}
     assert sigma(again, "a", ("compute", "shapes")) == pytest.approx(30)
     assert sigma(again, "b", ("compute", "shapes")) == pytest.approx(30)
-    assert apart(again, "batch") and apart(again, "seq")
+    assert touches_nothing_else(again, "batch") and touches_nothing_else(again, "seq")
     over = edited(again, "a", 900, "tp", compute=0.1)
     assert sigma(over, "a", ("compute", "shapes")) == pytest.approx(30 * 900 / 700 + 0.1 * 200)
-    assert not apart(over, "batch") and not apart(over, "tp") and apart(over, "seq")
+    assert (
+        not touches_nothing_else(over, "batch")
+        and not touches_nothing_else(over, "tp")
+        and touches_nothing_else(over, "seq")
+    )
 
 
 def test_low_confidence_is_half_as_wide_again_and_stays() -> None:
     after = replace(shrunk(step().fresh(), "a", 700), low_confidence=True)
     after = after.with_uncertainty("compute", 0.1).with_uncertainty("structure", 0.04)
-    found = accumulated(step(), after, "replace", 0.0)
+    found = accumulate_uncertainty(step(), after, "replace", 0.0)
     assert sigma(found, "a", ("compute", "replace")) == pytest.approx(1.5 * 30)
     assert found.step_sigma == {"structure": pytest.approx(0.06)}
     later = edited(found, "b", 300, "replace", structure=0.08)
@@ -84,20 +93,22 @@ def test_low_confidence_is_half_as_wide_again_and_stays() -> None:
 
 def test_distance_from_what_was_recorded() -> None:
     after = replace(shrunk(step().fresh(), "a", 700), devices=4.0)
-    assert accumulated(step(), after, "world", 0.0).step_sigma == {
+    assert accumulate_uncertainty(step(), after, "world", 0.0).step_sigma == {
         "distance": pytest.approx(DISTANCE * math.log(4))
     }
-    assert accumulated(step(), after, "world", 2.0).step_sigma == {
+    assert accumulate_uncertainty(step(), after, "world", 2.0).step_sigma == {
         "distance": pytest.approx(DISTANCE * 2)
     }
-    once = accumulated(step(), after, "world", 0.0)
-    again = accumulated(once, replace(shrunk(once.fresh(), "a", 600), devices=1.0), "world", 0.0)
+    once = accumulate_uncertainty(step(), after, "world", 0.0)
+    again = accumulate_uncertainty(
+        once, replace(shrunk(once.fresh(), "a", 600), devices=1.0), "world", 0.0
+    )
     assert again.step_sigma["distance"] == pytest.approx(DISTANCE * math.log(4) * math.sqrt(2))
 
 
 def test_an_edit_that_changes_nothing_changes_nothing() -> None:
     once = edited(step(), "a", 700, "replace", compute=0.1)
-    same = accumulated(once, once.fresh().with_uncertainty("compute", 9.0), "host", 5.0)
+    same = accumulate_uncertainty(once, once.fresh().with_uncertainty("compute", 9.0), "host", 5.0)
     assert same.edge_sigma is once.edge_sigma and same.step_sigma is once.step_sigma
     assert set(same.touched) == {"replace"} and not same.low_confidence
 
@@ -105,12 +116,12 @@ def test_an_edit_that_changes_nothing_changes_nothing() -> None:
 def test_what_nothing_explains_may_change_as_compute_does() -> None:
     before = replace(step(), unexplained=np.full(len(step().weight), 50))
     after = shrunk(before.fresh(), "a", 300)  # 1400 of compute becomes 700
-    found = accumulated(before, after, "replace", 0.0)
+    found = accumulate_uncertainty(before, after, "replace", 0.0)
     assert sigma(found, "c", ("structure", "unexplained")) == pytest.approx(50 * 0.5)
-    again = accumulated(found, shrunk(found.fresh(), "b", 50), "replace", 0.0)
+    again = accumulate_uncertainty(found, shrunk(found.fresh(), "b", 50), "replace", 0.0)
     unexplained = again.edge_sigma["structure", "unexplained"]
     assert unexplained[found.run_edge[2]] == pytest.approx(25 + 50 * 0.5)
 
 
 def test_standard_deviations_add_as_variances() -> None:
-    assert total({"a": 3.0, "b": 4.0}) == 5.0
+    assert sum_sigmas({"a": 3.0, "b": 4.0}) == 5.0

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 from htk.traces.trace.opening import open_trace
 from htk.whatif.api import WhatIf, whatif
 from tests.htk.whatif.simulated_job import written
@@ -23,12 +23,12 @@ def test_the_peak_is_the_predicted_one_and_what_is_unused_stays_so(
     asked = recorded.batch("2x").change("seq", "2x")
     asked.write(tmp_path / "larger")
     memory = open_trace(str(tmp_path / "larger")).tables["memory"]
-    allocated, reserved = (numbers(memory[n]) for n in ("allocated_bytes", "reserved_bytes"))
+    allocated, reserved = (read_numbers(memory[n]) for n in ("allocated_bytes", "reserved_bytes"))
     peak = asked.answers()[0].peak
     assert peak is not None and allocated.max() == pytest.approx(peak.allocated, rel=1e-6)
     assert (reserved >= allocated).all()
     before = recorded.trace.tables["memory"]
-    was = [numbers(before[n]).max() for n in ("reserved_bytes", "allocated_bytes")]
+    was = [read_numbers(before[n]).max() for n in ("reserved_bytes", "allocated_bytes")]
     assert reserved.max() - allocated.max() == pytest.approx(was[0] - was[1], abs=2)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from htk.whatif.experts import exchanges, fullest_over_mean, spread_gradients
+from htk.whatif.experts import fullest_over_mean, mark_exchanges, spread_gradients
 from htk.whatif.step_model import StepModel
 from tests.htk.whatif.small_step_model import Act, comm, length, small_model
 
@@ -34,7 +34,7 @@ def test_the_fullest_member_over_the_mean() -> None:
     ratio = dict(zip(names, fullest_over_mean(model).tolist(), strict=True))
     known = {"there": 1.5, "back": 1.5, "one": 2.0, "none": 1.0}
     assert ratio == known | {"unknown": 1.0, "half": 1.0, "a": 1.0}
-    assert exchanges(model).sum() == 12
+    assert mark_exchanges(model).sum() == 12
 
 
 def step(
@@ -132,6 +132,6 @@ def test_members_in_a_node_by_its_gpus(gpus: int, members: int) -> None:
 
 def test_an_exchange_needs_two() -> None:
     acts = [comm(f"x{n}", 5, "all_to_all", group=n) for n in (-1, 1, 2)]
-    assert exchanges(small_model([*acts, comm("g", 5, "all_gather", group=2)])).tolist() == [
+    assert mark_exchanges(small_model([*acts, comm("g", 5, "all_gather", group=2)])).tolist() == [
         False, False, True, False
     ]  # fmt: skip

@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 
 from htk.base.errors import UsageError
-from htk.whatif.from_one_rank import is_of_one_rank, parameter_gradients, placed, with_replicas
-from htk.whatif.predict import predict
+from htk.whatif.from_one_rank import (
+    is_of_one_rank,
+    parameter_gradients,
+    place_in_world,
+    with_replicas,
+)
+from htk.whatif.predict import predict_answer
 from tests.htk.whatif.named_jobs import hold_to_twin, started
 from tests.htk.whatif.small_step_model import Act, comm, small_model
 from tests.thinned import thinned
@@ -25,7 +30,7 @@ from tests.thinned import thinned
     ),
 )
 def test_one_gpu_tells_what_several_take(edits: list[tuple[str, str]], job: str) -> None:
-    answer, truth = predict(started("alone"), edits), started(job)
+    answer, truth = predict_answer(started("alone"), edits), started(job)
     assert answer.step_ns == pytest.approx(truth.step_ns, rel=0.06)
     low, high = answer.intervals[2:]
     assert low is not None and high is not None and low <= truth.step_ns <= high
@@ -39,7 +44,7 @@ def test_a_rank_in_fsdp_shares_its_parameters_with_others() -> None:
 
 
 def test_memory_of_a_rank_that_tells_no_sharding_spans_both() -> None:
-    answer, truth = predict(started("alone"), [("world", "4")]), started("sharded").memory
+    answer, truth = predict_answer(started("alone"), [("world", "4")]), started("sharded").memory
     assert answer.peak is not None and truth is not None and truth.peaks is not None
     least = answer.peak.allocated * math.exp(-1.65 * answer.peak.sigma)
     assert 0.8 * truth.peaks.highest < least <= truth.peaks.highest
@@ -52,7 +57,7 @@ def test_all_gradients_are_reduced_as_one_job_of_several_reduces_them() -> None:
     reduced = int(several.facts.in_bytes[several.is_comm & first].sum())
     elements = sum(n for _, n in parameter_gradients(model))
     assert 2 * elements == pytest.approx(reduced, rel=0.001)
-    buckets = with_replicas(placed(model, "4"), 4, 1, "world")
+    buckets = with_replicas(place_in_world(model, "4"), 4, 1, "world")
     sent = buckets.facts.in_bytes[buckets.is_comm]
     assert sent.sum() == 2 * elements and (sent[:-1] >= 25 << 20).all()
     assert np.unique(buckets.facts.group_size[buckets.is_comm]).tolist() == [4]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from htk.whatif.fsdp_to_ddp import BUCKET_BYTES, _element_bytes, _ready, to_replicas
-from htk.whatif.parallelism import sharded
+from htk.whatif.parallelism import find_sharded
 from tests.htk.whatif.small_step_model import Act, comm, length, period, small_model
 
 MIB = 1 << 20
@@ -57,7 +57,7 @@ def test_to_replicas_by_hand() -> None:
         acts.append(comm(f"r{k}", 100, "reduce_scatter", waits=(f"b{k}",), in_bytes=size, group=4,
                          per_node=4, backward=True))  # fmt: skip
     model = small_model(acts, gpus_per_node=4, scale_up_gbps=400.0)
-    now = sharded(model)
+    now = find_sharded(model)
     assert now is not None and now.world == 4
     found = to_replicas(model, now, np.zeros(len(model.graph.start), bool))
     added = slice(len(model.graph.start), None)

@@ -13,8 +13,8 @@ from htk.whatif.fsdp_units import (
     backward_layers,
     backward_regions,
     compute_lane,
-    gradients,
-    layers,
+    find_gradient_products,
+    find_layers,
     next_of,
     of_weights,
     position_on,
@@ -50,7 +50,7 @@ def test_layers_are_what_repeats(layer: str, count: int, head: str, tail: str) -
     lane = compute_lane(model, 0)
     each, first = len(layer), len(head)
     expected = [(first + each * k, first + each * (k + 1) - 1) for k in range(count)]
-    assert regions(layers(model, lane)) == expected
+    assert regions(find_layers(model, lane)) == expected
     first = len(forward) + len(tail)
     expected = [(first + each * k, first + each * (k + 1) - 1) for k in range(count)]
     assert regions(backward_layers(model, lane, count)) == expected
@@ -59,14 +59,14 @@ def test_layers_are_what_repeats(layer: str, count: int, head: str, tail: str) -
 def test_layers_that_differ_are_cut_half_way() -> None:
     acts = kernels("xAbbAbbbAcc") + kernels("y", backward=True)
     model = small_model(acts)
-    found = regions(layers(model, compute_lane(model, 0)))  # attention at 1, 4 and 8
+    found = regions(find_layers(model, compute_lane(model, 0)))  # attention at 1, 4 and 8
     assert found == [(1, 2), (3, 6), (7, 10)]
 
 
 def test_one_layer_is_none() -> None:
     model = small_model(kernels("xAb") + kernels("bA", backward=True))
     lane = compute_lane(model, 0)
-    assert layers(model, lane) == [] and backward_layers(model, lane, 1) == []
+    assert find_layers(model, lane) == [] and backward_layers(model, lane, 1) == []
     assert backward_layers(model, lane, 2) == []
 
 
@@ -81,7 +81,7 @@ def test_several_kernels_of_a_layer_s_attention() -> None:
 def test_ranks_that_share_sequences_attend_to_them_part_by_part() -> None:
     ring = comm("ring", 1, "send_recv", lane="ring", group=2, group_kind="mesh_cp")
     model = small_model([*kernels("xaAAbaAAbc"), *kernels("y", backward=True), ring])
-    assert regions(layers(model, compute_lane(model, 0))) == [(1, 4), (5, 8)]
+    assert regions(find_layers(model, compute_lane(model, 0))) == [(1, 4), (5, 8)]
 
 
 def step() -> StepModel:
@@ -168,7 +168,7 @@ def test_products_that_make_a_weight_s_gradient() -> None:
         ]
     )
     lane = compute_lane(model, 0)
-    (found,) = gradients(model, [lane])
+    (found,) = find_gradient_products(model, [lane])
     made = [("w1", 512 * 2048), ("square", 64 * 64), ("square 2", 64 * 64), ("w2", 128 * 32)]
     assert found == [(named(model, 0, name)[0], size) for name, size in made]
     chosen = np.flatnonzero(of_weights(model)).tolist()

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from htk.physics.detected import detected
-from htk.quantities.graph.replay import NEVER, replay
+from htk.physics.detected import detect_gpu
+from htk.quantities.graph.replay import NEVER, replay_graph
 from htk.whatif import predict as predicting
-from htk.whatif.baseline import baseline
+from htk.whatif.baseline import build_baseline
 from htk.whatif.edits import replace as kernels
-from htk.whatif.guards import RecordedLoad, violated
-from htk.whatif.predict import predict
+from htk.whatif.guards import RecordedLoad, find_violation
+from htk.whatif.predict import predict_answer
 from htk.whatif.rates import Rates
 from htk.whatif.step_model import StepModel
 from tests.htk.quantities.graph.small_step import step_tables
@@ -33,8 +33,8 @@ def step() -> StepModel:
 
 
 def judged(edited: StepModel, period: int, rates: Rates = UNKNOWN) -> str | None:
-    now = replay(step().graph).period_ns
-    return violated(RecordedLoad(step(), now), edited, period, (now, period), rates)
+    now = replay_graph(step().graph).period_ns
+    return find_violation(RecordedLoad(step(), now), edited, period, (now, period), rates)
 
 
 def test_a_step_is_never_shorter_than_a_stream_is_busy() -> None:
@@ -64,8 +64,13 @@ def test_a_step_does_no_more_than_the_peak() -> None:
     only = small_model([Act("a", 1_000_000)])
     rates = Rates(1, None, 0.6e9, 1e12)  # 0.6 ms at the peak
     half = kernels.apply(only, "a=2x")
-    assert violated(RecordedLoad(only, 1_000_000), only, 1_000_000, (1_000_000,) * 2, rates) is None
-    found = violated(RecordedLoad(only, 1_000_000), half, 500_000, (1_000_000, 500_000), rates)
+    assert (
+        find_violation(RecordedLoad(only, 1_000_000), only, 1_000_000, (1_000_000,) * 2, rates)
+        is None
+    )
+    found = find_violation(
+        RecordedLoad(only, 1_000_000), half, 500_000, (1_000_000, 500_000), rates
+    )
     assert found is not None and found.startswith("guard mfu: MFU would be 120%")
 
 
@@ -76,7 +81,7 @@ def test_where_flops_are_not_known_no_peak_is_passed() -> None:
     half = kernels.apply(only, "a=2x")
     for work, guard in ((1.0, "guard mfu"), (0.5, None), (float("nan"), None)):
         edited = replace(half, work=work)
-        found = violated(
+        found = find_violation(
             RecordedLoad(only, 1_000_000), edited, 500_000, (1_000_000, 500_000), rates
         )
         assert (found or "none").startswith(guard or "none"), work
@@ -85,13 +90,16 @@ def test_where_flops_are_not_known_no_peak_is_passed() -> None:
 def test_a_recording_that_passes_a_bound_says_nothing_of_predictions() -> None:
     only = small_model([Act("a", 1_000_000)])
     wrong = Rates(1, None, 1.2e9, 1e12)  # a peak that is too low
-    assert violated(RecordedLoad(only, 1_000_000), only, 1_000_000, (1_000_000,) * 2, wrong) is None
+    assert (
+        find_violation(RecordedLoad(only, 1_000_000), only, 1_000_000, (1_000_000,) * 2, wrong)
+        is None
+    )
 
 
 def test_the_answer_is_refused_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    start = baseline(step_tables(4))
-    monkeypatch.setattr(predicting, "violated", lambda *_: "guard stream: …")
-    found = predict(start, [("host", "2x")])
+    start = build_baseline(step_tables(4))
+    monkeypatch.setattr(predicting, "find_violation", lambda *_: "guard stream: …")
+    found = predict_answer(start, [("host", "2x")])
     assert found.step_ns is None and found.verdict.startswith("refused: guard stream")
 
 
@@ -101,12 +109,12 @@ def test_adapters_of_a_node_carry_no_more_than_their_rate() -> None:
     acts = [Act("a", 1_000_000), comm("c", 90_000_000, "all_reduce", waits=("a",), **size)]
     model = small_model(acts, gpus_per_node=4, device_name="NVIDIA A100-SXM4-80GB")
     faster = model.with_lengths(model.is_comm, 1)
-    now = replay(model.graph).period_ns
+    now = replay_graph(model.graph).period_ns
 
     def found(period: int) -> str | None:
-        return violated(RecordedLoad(model, now), faster, period, (now, period), UNKNOWN)
+        return find_violation(RecordedLoad(model, now), faster, period, (now, period), UNKNOWN)
 
-    gpu = detected("NVIDIA A100-SXM4-80GB")
+    gpu = detect_gpu("NVIDIA A100-SXM4-80GB")
     assert gpu is not None
     least = 2 * 7 / 8 * GB / (gpu.scale_out_gbps * 4 * 2 / 4)  # ns
     assert found(round(least * 1.001)) is None
@@ -144,7 +152,7 @@ def test_work_is_of_a_gpu(samples: float, devices: float, guard: str | None) -> 
     edited = replace(only, samples=samples, devices=devices)
     rates = Rates(1, None, 0.6e9, 1e12)
     load = RecordedLoad(only, 1_000_000)
-    words = violated(load, edited, 1_000_000, (1_000_000,) * 2, rates)
+    words = find_violation(load, edited, 1_000_000, (1_000_000,) * 2, rates)
     assert (words or "guard none").split()[1].rstrip(":") == (guard or "none")
 
 

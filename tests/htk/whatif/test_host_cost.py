@@ -10,14 +10,14 @@ from htk.whatif.host_cost import (
     _beside,
     _firsts,
     calls_of_all,
-    delayed,
+    delay_calls,
+    drop_event_waits,
     host_ns,
     launch_ns,
     on_account,
     operator_ns,
-    removed,
-    unlaunched,
-    unsynchronised,
+    remove_calls,
+    remove_launches,
     usual_ns,
 )
 from htk.whatif.step_model import StepModel
@@ -127,23 +127,30 @@ def test_what_the_cpu_spends_on_neighbours_with_and_without_what_leads_to_them()
 
 def test_launches_go_with_what_they_launch() -> None:
     model = weighed()
-    gone = unlaunched(model, chosen(model, "b"))
+    gone = remove_launches(model, chosen(model, "b"))
     assert into(gone, "call") == [5, 0, 11, 13] and into(gone, "host_gap") == [0, 0, 3, 4]
     assert gone.lengths().tolist() == [10 * (not c) for c in chosen(model, "b")]
-    without, with_hooks = (removed(model, chosen(model, "g"), hooks) for hooks in (False, True))
+    without, with_hooks = (
+        remove_calls(model, chosen(model, "g"), hooks) for hooks in (False, True)
+    )
     assert into(without, "call") == into(with_hooks, "call") == [5, 7, 0, 13]
     assert into(without, "host_gap") == [0, 2, 0, 4]
     assert into(with_hooks, "host_gap") == [0, 2, 3, 4], "what leads to the first is still done"
-    both = removed(model, chosen(model, "bg"), True)
+    both = remove_calls(model, chosen(model, "bg"), True)
     assert into(both, "host_gap") == [0, 2, 0, 4]
 
 
 def test_a_delay_comes_before_its_call_as_often_as_it_is_named() -> None:
     model = weighed()
-    late = delayed(model, np.array([1, 3, -1, 1]), 10.4)
+    late = delay_calls(model, np.array([1, 3, -1, 1]), 10.4)
     assert into(late, "host_gap") == [0, 2 + 21, 3, 4 + 10]
     assert into(late, "call") == list(OWN)
-    assert into(delayed(model, np.array([2, 3]), np.array([1.0, 6.0])), "host_gap") == [0, 2, 4, 10]
+    assert into(delay_calls(model, np.array([2, 3]), np.array([1.0, 6.0])), "host_gap") == [
+        0,
+        2,
+        4,
+        10,
+    ]
 
 
 def test_nothing_that_takes_no_time_counts() -> None:
@@ -153,7 +160,7 @@ def test_nothing_that_takes_no_time_counts() -> None:
     assert operator_ns(still) == host_ns(still, every, True) == usual_ns(still, every) == 0
     early = replace(model, weight=-np.abs(model.weight))
     assert operator_ns(early) == host_ns(early, every, True) == usual_ns(early, every) == 0
-    gone = unlaunched(early, every)
+    gone = remove_launches(early, every)
     assert into(gone, "call") == [-5, -7, -11, -13], "what is early stays so"
 
 
@@ -209,6 +216,6 @@ def test_the_host_no_longer_waits_before_what_is_dropped() -> None:
     awaits = np.flatnonzero(graph.edges("call") & (graph.dst == graph.call_end[1]))
     weight[awaits] = 70
     model = replace(model, graph=replace(graph, calls=calls, activities=launched), weight=weight)
-    assert unsynchronised(model, chosen(model, "z")).weight[awaits].tolist() == [0]
-    kept = unsynchronised(model, chosen(model, "x"))
+    assert drop_event_waits(model, chosen(model, "z")).weight[awaits].tolist() == [0]
+    kept = drop_event_waits(model, chosen(model, "x"))
     assert kept.weight[awaits].tolist() == [70], "x is launched before"

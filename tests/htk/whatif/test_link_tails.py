@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from htk.traces.trace.opening import open_trace
-from htk.whatif.baseline import baseline
+from htk.whatif.baseline import build_baseline
 from htk.whatif.link_tails import highest, slowest_link
-from htk.whatif.predict import predict
+from htk.whatif.predict import predict_answer
 from htk.whatif.recorded_step import Baseline
 from tests.htk.whatif.simulated_job import step_ns, written
 
@@ -18,7 +18,9 @@ UNEVEN = {"noise": 0.1, "inter_gbps": 25.0, "micro_batch": 2, "steps": 5}
 
 @pytest.fixture(scope="module")
 def uneven(tmp_path_factory: pytest.TempPathFactory) -> Baseline:
-    return baseline(open_trace(str(written(tmp_path_factory.mktemp("uneven"), **UNEVEN))).tables)
+    return build_baseline(
+        open_trace(str(written(tmp_path_factory.mktemp("uneven"), **UNEVEN))).tables
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,18 +53,18 @@ def test_the_spread_of_links_is_that_of_the_job(uneven: Baseline) -> None:
 @pytest.mark.nightly
 def test_more_nodes_are_as_slow_as_their_slowest_link(uneven: Baseline, tmp_path: Path) -> None:
     truth = step_ns(written(tmp_path, **UNEVEN, nodes=8, run=1))
-    answer = predict(uneven, [("world", "16")])
+    answer = predict_answer(uneven, [("world", "16")])
     assert answer.step_ns == pytest.approx(truth, rel=0.06)  # without: 10 % too short
     assert any("slowest link" in words for words in answer.assumptions)
 
 
 def test_one_step_tells_no_spread(tmp_path: Path) -> None:
     one = written(tmp_path, **(UNEVEN | {"steps": 1}))
-    start = baseline(open_trace(str(one)).tables)
+    start = build_baseline(open_trace(str(one)).tables)
     assert slowest_link(start.model, 2, 8) == 1.0
 
 
 def test_where_ranks_are_not_recorded_waits_tell_instead(tmp_path: Path) -> None:
     some = written(tmp_path, **UNEVEN, ranks_only=(0, 3))
-    start = baseline(open_trace(str(some)).tables)
+    start = build_baseline(open_trace(str(some)).tables)
     assert slowest_link(start.model, 2, 8) == 1.0

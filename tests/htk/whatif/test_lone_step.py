@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import htk
-from htk.faces.cli.main import run
+from htk.faces.cli.main import run_command_line
 from htk.quantities.graph.build import steps_at_hand
 from htk.traces.trace.opening import open_trace
 from htk.whatif.answer import Answer
-from htk.whatif.baseline import baseline
-from htk.whatif.predict import predict
+from htk.whatif.baseline import build_baseline
+from htk.whatif.predict import predict_answer
 from tests.htk.whatif.simulated_job import step_ns, written
 
 JOBS: tuple[dict[str, object], ...] = (
@@ -30,7 +30,7 @@ EDITS: tuple[tuple[tuple[str, str], str, int], ...] = (
 
 
 def cut(folder: Path, target: Path, step: int) -> Path:
-    assert run(["trim", str(folder), "--steps", str(step), "-o", str(target)]) == 0
+    assert run_command_line(["trim", str(folder), "--steps", str(step), "-o", str(target)]) == 0
     return target
 
 
@@ -43,16 +43,20 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Answer, floa
 def answered(folder: Path) -> Iterator[tuple[Answer, float, float]]:
     for k, job in enumerate(JOBS):
         whole = written(folder / f"{k}", **(SMALL | job))
-        start = baseline(open_trace(str(whole)).tables)
+        start = build_baseline(open_trace(str(whole)).tables)
         lone = [
-            baseline(open_trace(str(cut(whole, folder / f"{k}-{step}", step))).tables)
+            build_baseline(open_trace(str(cut(whole, folder / f"{k}-{step}", step))).tables)
             for step in steps_at_hand(start.tables).numbers[-1:]
         ]
         for edit, name, times in EDITS:
             changed: dict[str, object] = {name: times * int(str(job.get(name, 1)))}
             truth = step_ns(written(folder / f"{k}-{name}", **(SMALL | job | changed)))
             for one in lone:
-                yield predict(one, [edit]), truth, predict(start, [edit]).step_ns or math.nan
+                yield (
+                    predict_answer(one, [edit]),
+                    truth,
+                    predict_answer(start, [edit]).step_ns or math.nan,
+                )
 
 
 def test_a_step_alone_is_answered_as_closely_as_several(
@@ -77,8 +81,8 @@ def test_intervals_of_a_step_alone_hold_as_stated(
 
 def test_intervals_of_a_step_alone_are_wider(tmp_path: Path) -> None:
     whole = htk.open("sample")
-    of_several = predict(baseline(whole.tables), [("batch", "2x")])
-    alone = predict(baseline(whole.sel(steps=[11]).tables), [("batch", "2x")])
+    of_several = predict_answer(build_baseline(whole.tables), [("batch", "2x")])
+    alone = predict_answer(build_baseline(whole.sel(steps=[11]).tables), [("batch", "2x")])
     assert alone.sigma > 1.5 * of_several.sigma
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from htk.physics.hardware import gpu
 from htk.traces.trace.opening import OpenOptions, open_trace
-from htk.whatif.baseline import baseline
+from htk.whatif.baseline import build_baseline
 from htk.whatif.measured_calls import compare_usual, find_measured_calls, mean_sigma
 from htk.whatif.step_model import StepModel
 from tests.kineto_file import Event, kernel, launch, of_rank, op, write
@@ -37,7 +37,7 @@ def model(tmp_path: Path) -> StepModel:
             ]
     facts = of_rank(0) | {"deviceProperties": [H100]}
     path = write(tmp_path / "t.json", *events, **facts)
-    return baseline(open_trace(path, OpenOptions(cache=False)).tables).model
+    return build_baseline(open_trace(path, OpenOptions(cache=False)).tables).model
 
 
 def test_a_call_takes_as_long_as_its_kernels_together(model: StepModel) -> None:

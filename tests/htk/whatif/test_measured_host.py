@@ -6,7 +6,7 @@ Steps repeat every 200, as the host takes so long: its kernels take 10 and 5.
 import numpy as np
 import pytest
 
-from htk.quantities.graph.build import build
+from htk.quantities.graph.build import build_graph
 from htk.quantities.graph.replay import replayed_period
 from htk.whatif.measured_host import match_measured_step
 from htk.whatif.step_model import StepModel, step_model
@@ -16,7 +16,7 @@ from tests.htk.quantities.graph.small_step import PERIOD, step_tables
 @pytest.fixture(scope="module")
 def model() -> StepModel:
     tables = step_tables(lengths=(10, 5))
-    return step_model(tables, build(tables))
+    return step_model(tables, build_graph(tables))
 
 
 def period_of(model: StepModel) -> int:

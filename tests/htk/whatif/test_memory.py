@@ -5,10 +5,17 @@ from dataclasses import replace
 import pytest
 
 from htk.physics.hardware import gpu
-from htk.physics.memory import Layout, ModelSize, allocated, memory, p_oom, whole_layer
+from htk.physics.memory import (
+    Layout,
+    ModelSize,
+    add_allocator_share,
+    compute_peak_memory,
+    p_oom,
+    whole_layer,
+)
 from htk.physics.training_job import TrainingJob
 from htk.whatif.edited_job import edited_job
-from htk.whatif.memory import Held, PredictedPeak, after, layout_of
+from htk.whatif.memory import Held, PredictedPeak, layout_of, predict_peak
 from htk.whatif.recorded_peaks import RecordedPeaks
 from tests.htk.whatif.named_jobs import started
 
@@ -16,7 +23,7 @@ GB = 1e9
 # 8 layers of half a billion parameters and half a billion beside them: 72 GB of state on 4 ranks.
 SIZE = ModelSize(8, 0.5e9, 0.5e9, 0.25e9, 4096, 32, 4 * 4096, 60000, 40000, 0)
 LAYOUT = Layout("full_shard", 4, micro_batch=2, seq=1024)
-BY_MODEL = memory(SIZE, LAYOUT)
+BY_MODEL = compute_peak_memory(SIZE, LAYOUT)
 # 18 GB stay; gathered are two layers, the rest, and two layers' gradients: 5 GB.
 HELD = Held(SIZE, LAYOUT, 80 * GB, RecordedPeaks.single(18 * GB, 33 * GB))
 
@@ -29,7 +36,7 @@ JOB = TrainingJob(
 
 def asked(held: Held, *edits: tuple[str, str]) -> PredictedPeak | None:
     job = replace(JOB, checkpointing=held.layout.checkpointing)
-    return after(held, edited_job(job, edits), 1.0)
+    return predict_peak(held, edited_job(job, edits), 1.0)
 
 
 def peak(*edits: tuple[str, str], held: Held = HELD) -> float:
@@ -110,7 +117,7 @@ def test_tensor_parallelism_splits_state_and_what_lies_between_products() -> Non
     """Two ranks of a group; the edit keeps the micro-batch and says that a rank keeps half."""
     split = layout_of(edited_job(JOB, [("tp", "2")]), LAYOUT)
     assert (split.tensor, split.shards, split.micro_batch) == (2, 2, 2)
-    then = memory(SIZE, split)
+    then = compute_peak_memory(SIZE, split)
     ratio = then.activations / BY_MODEL.activations
     assert 0.5 < ratio < 1  # norms are whole on both
     expected = 33 * GB + then.state - BY_MODEL.state + 10 * GB * (ratio - 1)
@@ -135,9 +142,9 @@ def test_the_world_of_a_tensor_parallel_job_counts_its_groups() -> None:
 
 
 def test_the_probability_not_to_fit_is_even_where_the_peak_fills_what_is_free() -> None:
-    free = (80 * GB - BY_MODEL.reserved) / allocated(1.0)
+    free = (80 * GB - BY_MODEL.reserved) / add_allocator_share(1.0)
     samples = 2 * (free - 23 * GB) / (10 * GB)
-    assert chance(after(HELD, replace(JOB, micro_batch=samples), 1.0)) == pytest.approx(0.5)
+    assert chance(predict_peak(HELD, replace(JOB, micro_batch=samples), 1.0)) == pytest.approx(0.5)
     assert chance(asked(HELD)) < 1e-6
     assert chance(asked(HELD, ("batch", "9x"))) > 0.99
 
@@ -156,7 +163,7 @@ def test_experts_that_move_leave_memory_unknown() -> None:
 def test_an_unknown_gpu_has_no_probability() -> None:
     nothing = ModelSize(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
     held = Held(nothing, Layout("ddp"), None, RecordedPeaks.single(1.0, 2.0))
-    found = after(held, TrainingJob(), 2.0)
+    found = predict_peak(held, TrainingJob(), 2.0)
     assert found is not None and (found.allocated, found.p_oom) == (3, None)
 
 
@@ -165,7 +172,7 @@ def test_without_allocations_the_model_s_own_peak_is_the_answer_and_doubt_is_wid
     found = asked(reckoned, ("batch", "5x"))
     assert found is not None
     unsure = found.p_oom
-    by_model = memory(SIZE, replace(LAYOUT, micro_batch=10)).total
+    by_model = compute_peak_memory(SIZE, replace(LAYOUT, micro_batch=10)).total
     assert found.total == by_model
     assert unsure is not None
     assert abs(unsure - 0.5) < abs(p_oom(by_model, 80 * GB) - 0.5)
@@ -207,7 +214,7 @@ def test_units_that_are_gathered_ahead_are_held() -> None:
     # Few words: at the peak of many, the loss, no layer is gathered.
     size = replace(sharded.memory.size, vocab=1)
     held = replace(sharded.memory, size=size)
-    peaks = [after(held, replace(sharded.job, ahead=depth), 1.0) for depth in (0, 1, 2)]
+    peaks = [predict_peak(held, replace(sharded.job, ahead=depth), 1.0) for depth in (0, 1, 2)]
     none, one, two = (peak.allocated if peak else 0.0 for peak in peaks)
     layer = 2 * size.layer_parameters
     assert one - none == pytest.approx(layer)
@@ -216,8 +223,8 @@ def test_units_that_are_gathered_ahead_are_held() -> None:
 
 def test_stages_that_are_not_known_leave_memory_unknown() -> None:
     unknown = replace(JOB, pipeline=None)
-    assert after(HELD, replace(unknown, fused_loss=True), 1.0) is None
-    assert after(HELD, replace(unknown, micro_batch=6), 3.0) is not None
+    assert predict_peak(HELD, replace(unknown, fused_loss=True), 1.0) is None
+    assert predict_peak(HELD, replace(unknown, micro_batch=6), 3.0) is not None
 
 
 @pytest.mark.parametrize(

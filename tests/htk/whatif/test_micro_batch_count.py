@@ -2,7 +2,7 @@
 
 import pytest
 
-from htk.whatif.micro_batch_count import micro_batches, synchronisations
+from htk.whatif.micro_batch_count import count_synchronisations, micro_batches
 from tests.htk.whatif.small_step_model import Act, comm, small_model
 
 
@@ -36,7 +36,7 @@ def accumulated(reducing: str) -> list[Act]:
 def test_passes_that_reduce_gradients_are_counted(reducing: str, count: int) -> None:
     model = small_model(accumulated(reducing))
     assert micro_batches(model) == 4
-    assert synchronisations(model, model.is_collective("all_reduce")) == count
+    assert count_synchronisations(model, model.is_collective("all_reduce")) == count
 
 
 def test_what_is_recomputed_is_part_of_its_pass() -> None:
@@ -48,4 +48,4 @@ def test_what_is_recomputed_is_part_of_its_pass() -> None:
             comm(f"r{layer}", 5, "all_reduce", waits=(f"b{layer}",), in_bytes=9, backward=True)
         )
     model = small_model(acts)
-    assert synchronisations(model, model.is_collective("all_reduce")) == 1
+    assert count_synchronisations(model, model.is_collective("all_reduce")) == 1

@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from htk.whatif.edits import world
-from htk.whatif.missing_ranks import late, partial, prompt, waits
+from htk.whatif.missing_ranks import (
+    add_unrecorded_waits,
+    drop_unrecorded_waits,
+    mark_partial,
+    measure_unrecorded_waits,
+)
 from htk.whatif.step_model import StepModel
 from tests.htk.whatif.small_step_model import Act, comm, length, period, small_model
 
@@ -30,7 +35,13 @@ def one_of_four() -> StepModel:
 
 def test_what_the_fastest_do_not_take_is_a_wait() -> None:
     model = one_of_four()
-    found = dict(zip(model.graph.activities.name.tolist(), waits(model).tolist(), strict=True))
+    found = dict(
+        zip(
+            model.graph.activities.name.tolist(),
+            measure_unrecorded_waits(model).tolist(),
+            strict=True,
+        )
+    )
     by_name = {model.graph.activities.names[code]: ns for code, ns in found.items()}
     assert by_name["g4.0"] == by_name["a"] == 0
     assert by_name["g4.10"] == pytest.approx(200 * K)
@@ -47,45 +58,47 @@ def test_nothing_is_a_wait_where_all_ranks_are_at_hand() -> None:
         for k, ns in enumerate((100, 100, 300))
     ]  # fmt: skip
     model = small_model(acts)
-    assert not partial(model).any()
-    assert not waits(model).any()
+    assert not mark_partial(model).any()
+    assert not measure_unrecorded_waits(model).any()
     more = model.with_groups(model.is_comm, 4, 4)  # of groups of four, two are recorded
-    assert partial(more).all()
-    assert waits(more).max() == pytest.approx(200 * K)
+    assert mark_partial(more).all()
+    assert measure_unrecorded_waits(more).max() == pytest.approx(200 * K)
 
 
 def test_waits_grow_with_what_is_computed() -> None:
     model = one_of_four()
-    waited = waits(model)
-    without = prompt(model, waited)
+    waited = measure_unrecorded_waits(model)
+    without = drop_unrecorded_waits(model, waited)
     assert length(without, "g8.0") == 220 * K
-    assert (late(without, model, waited).weight == model.weight).all()
+    assert (add_unrecorded_waits(without, model, waited).weight == model.weight).all()
     twice = without.with_lengths(without.is_compute, 2 * without.lengths())
-    found = late(twice, model, waited)
+    found = add_unrecorded_waits(twice, model, waited)
     assert length(found, "g8.0") == 220 * K + 2 * 400 * K
     assert length(found, "g4.0") == 120 * K
 
 
 def test_a_collective_that_is_gone_is_not_waited_for() -> None:
     model = one_of_four()
-    waited = waits(model)
-    gone = prompt(model, waited).with_lengths(model.is_comm, 0)
-    assert late(gone, model, waited).lengths()[model.is_comm].sum() == 0
+    waited = measure_unrecorded_waits(model)
+    gone = drop_unrecorded_waits(model, waited).with_lengths(model.is_comm, 0)
+    assert add_unrecorded_waits(gone, model, waited).lengths()[model.is_comm].sum() == 0
 
 
 def test_the_last_of_fewer_ranks_is_less_late() -> None:
     """What the step loses to unrecorded ranks is lost in the measure of the law."""
     model = one_of_four()
-    waited = waits(model)
-    without = prompt(model, waited)
+    waited = measure_unrecorded_waits(model)
+    without = drop_unrecorded_waits(model, waited)
     lost = period(model) - period(without)
     assert lost > 0
-    half = late(replace(without, arrival_scale=0.5), model, waited)
+    half = add_unrecorded_waits(replace(without, arrival_scale=0.5), model, waited)
     assert period(half) == period(without) + lost // 2
     assert half.added == {"skew": -lost // 2}
-    assert period(late(replace(without, arrival_scale=0.0), model, waited)) == period(without)
+    assert period(
+        add_unrecorded_waits(replace(without, arrival_scale=0.0), model, waited)
+    ) == period(without)
     assert (
-        period(late(replace(without, arrival_scale=1.5), model, waited))
+        period(add_unrecorded_waits(replace(without, arrival_scale=1.5), model, waited))
         == period(model) + lost // 2
     )
 
@@ -113,7 +126,7 @@ def test_of_more_ranks_the_last_is_as_much_later_as_the_slowest_computes_longer_
         ]
     )
     waited = np.where(model.is_comm, 50.0 * K, 0.0)
-    lost = period(late(model, model, waited)) - period(model)
+    lost = period(add_unrecorded_waits(model, model, waited)) - period(model)
     assert lost > 0
-    more = late(replace(model, arrival_scale=1.5), model, waited)
+    more = add_unrecorded_waits(replace(model, arrival_scale=1.5), model, waited)
     assert more.added == {"skew": (lost + (600 - 300) * K) / 2}

@@ -7,7 +7,7 @@ import pytest
 
 from htk.physics.network import ACROSS_NS, LATENCY_NS
 from htk.physics.site_rates import NARROWED, SiteRates
-from htk.whatif.network_tiers import link_tier, network, site_narrows, site_words
+from htk.whatif.network_tiers import link_tier, read_network, site_narrows, site_words
 from htk.whatif.step_model import StepModel
 from tests.htk.whatif.small_step_model import Act, comm, small_model
 
@@ -35,7 +35,7 @@ def test_both_are_found_again(across: bool, pace: float) -> None:
     assert tier.ns_per_byte == pytest.approx(pace, rel=1e-3)
     other = link_tier(model, not across)
     assert (other.latency, other.ns_per_byte) == (LATENCY_NS if across else ACROSS_NS, None)
-    net = network(model)
+    net = read_network(model)
     assert (net.within if not across else net.across).ns_per_byte == pytest.approx(pace, rel=1e-3)
     assert net.node == (4 if across else 8)
 
@@ -73,7 +73,7 @@ def test_a_sites_rates_stand_for_levels_that_the_recording_does_not_show() -> No
     facts = replace(model.facts, named="NVIDIA A100-SXM4-80GB", scale_up_gbps=300.0)
     usual = replace(model, facts=facts)
     here = replace(usual, site={"a100-80gb": SiteRates(links=0.5, adapters=0.5)})
-    bare, at_site = network(usual), network(here)
+    bare, at_site = read_network(usual), read_network(here)
     assert bare.adapters is not None and bare.links is not None
     assert at_site.adapters == pytest.approx(2 * bare.adapters)
     assert at_site.links == pytest.approx(2 * bare.links)
@@ -82,4 +82,4 @@ def test_a_sites_rates_stand_for_levels_that_the_recording_does_not_show() -> No
     assert site_narrows(here, False) == 1 and not site_words(here, False)
     assert site_narrows(usual, True) == 1
     elsewhere = replace(usual, site={"h100": SiteRates(adapters=0.5)})
-    assert network(elsewhere) == bare
+    assert read_network(elsewhere) == bare

@@ -2,7 +2,7 @@
 
 import pytest
 
-from htk.whatif.operator_shapes import matrices, operator_shapes
+from htk.whatif.operator_shapes import list_matrices, operator_shapes
 
 
 @pytest.mark.parametrize(
@@ -21,4 +21,4 @@ from htk.whatif.operator_shapes import matrices, operator_shapes
 )
 def test_each_input_in_its_place(text: str | None, shapes: tuple[tuple[int, ...], ...]) -> None:
     assert operator_shapes(text) == shapes
-    assert matrices(text) == [shape for shape in shapes if len(shape) == 2]
+    assert list_matrices(text) == [shape for shape in shapes if len(shape) == 2]

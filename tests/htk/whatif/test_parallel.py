@@ -11,7 +11,7 @@ import pytest
 from htk.base.errors import UsageError
 from htk.physics.network import LATENCY_NS
 from htk.whatif.fsdp_units import Region
-from htk.whatif.network_tiers import network
+from htk.whatif.network_tiers import read_network
 from htk.whatif.parallel import (
     Sizes,
     _place,
@@ -19,10 +19,10 @@ from htk.whatif.parallel import (
     each_layer,
     fewer_replicas,
     inner_split,
-    pointwise,
-    sizes,
-    smaller,
-    split,
+    mark_pointwise,
+    read_sizes,
+    shrink_collectives,
+    split_work,
     tensor_degree,
     tensor_reduces,
 )
@@ -38,18 +38,18 @@ def names(model, chosen: np.ndarray) -> list[str]:
 
 
 def test_sizes_are_those_of_queries_and_keys() -> None:
-    assert sizes(small_model(STEP), "tp") == Sizes(tokens=1024, hidden=512, kv_share=1.0)
+    assert read_sizes(small_model(STEP), "tp") == Sizes(tokens=1024, hidden=512, kv_share=1.0)
     keys = "[[2, 8, 512, 64], [2, 2, 512, 64], [2, 2, 512, 64]]"
     grouped = [replace(act, dims=keys) if act.family == "attention" else act for act in STEP]
-    assert sizes(small_model(grouped), "tp") == Sizes(1024, 512, 0.25)
-    assert sizes(replace(small_model(STEP), activation_scale=0.5), "tp").tokens == 512
+    assert read_sizes(small_model(grouped), "tp") == Sizes(1024, 512, 0.25)
+    assert read_sizes(replace(small_model(STEP), activation_scale=0.5), "tp").tokens == 512
 
 
 def test_attention_of_one_shape_tells_no_sizes() -> None:
     dims = "[[2, 8, 512, 64]]"
     packed = [replace(act, dims=dims) if act.family == "attention" else act for act in STEP]
     with pytest.raises(UsageError, match="tokens and hidden width are not known"):
-        sizes(small_model(packed), "tp")
+        read_sizes(small_model(packed), "tp")
 
 
 def shared_by_two() -> list[Act]:
@@ -64,15 +64,15 @@ def shared_by_two() -> list[Act]:
 def test_sizes_are_of_the_whole_model_where_ranks_share_its_layers() -> None:
     """Residuals are as wide as the model; what is half as wide is split already."""
     model = small_model(shared_by_two())
-    of = sizes(model, "tp")
+    of = read_sizes(model, "tp")
     assert of == Sizes(tokens=1024, hidden=1024, kv_share=1.0)
-    assert names(model, pointwise(model, of)) == ["n0", "residual"]
+    assert names(model, mark_pointwise(model, of)) == ["n0", "residual"]
 
 
 def test_without_shapes_sizes_are_not_guessed() -> None:
     bare = [replace(act, dims=None) for act in STEP]
     with pytest.raises(UsageError, match="tp: tokens and hidden width are not known"):
-        sizes(small_model(bare), "tp")
+        read_sizes(small_model(bare), "tp")
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_without_an_embedding_attention_tells_the_tokens(op: str, shape: str) ->
         replace(act, op=op, dims=dims) if act.name in ("a0", "a1") else replace(act, dims=None)
         for act in STEP
     ]
-    assert sizes(small_model(step), "tp") == Sizes(1024, 512, 1.0)
+    assert read_sizes(small_model(step), "tp") == Sizes(1024, 512, 1.0)
 
 
 def test_reductions_of_activations_and_of_gradients() -> None:
@@ -115,13 +115,13 @@ def test_small_reductions_of_a_described_group_are_of_activations() -> None:
 def test_kernels_on_whole_activations() -> None:
     """1024 tokens by 512: norms and the like. Attention has as many elements, and is split."""
     model = small_model([*STEP, Act("half", K, family="elementwise", dims="[[1024, 256], []]")])
-    assert names(model, pointwise(model, sizes(model, "tp"))) == ["n0", "m"]
+    assert names(model, mark_pointwise(model, read_sizes(model, "tp"))) == ["n0", "m"]
 
 
 def test_split_work_is_in_proportion_beyond_the_shortest_kernel() -> None:
     acts = [Act("long", 102_500), Act("short", 2_000), Act("other", 50_000)]
     model = small_model(acts)
-    halved = split(model, np.array([True, True, False]), 4)
+    halved = split_work(model, np.array([True, True, False]), 4)
     assert [length(halved, name) for name in ("long", "short", "other")] == [27_500, 2_000, 50_000]
 
 
@@ -173,14 +173,14 @@ def test_sizes_shrink_where_they_are_known() -> None:
             comm("c", K, "all_gather", in_bytes=100, out_bytes=800, group=4),
         ]
     ).facts
-    less = smaller(facts, np.array([True, True, False]), 4)
+    less = shrink_collectives(facts, np.array([True, True, False]), 4)
     assert less.in_bytes.tolist() == [100, 25, 100]
     assert less.out_bytes.tolist() == [-1, 200, 800]
 
 
 def test_a_collective_of_neighbours_pays_latency_and_bytes() -> None:
     model = small_model(STEP)
-    pace = network(model).pace(4, 4)
+    pace = read_network(model).pace(4, 4)
     assert activation_ns(model, 4, 10 * MIB) == LATENCY_NS + 10 * MIB * pace
     assert activation_ns(model, 4, 0) == LATENCY_NS
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from htk.whatif.parallelism import owned, replicated, replicating, sharded
+from htk.whatif.parallelism import find_replicated, find_sharded, mark_replicating, scale_optimizer
 from tests.htk.whatif.sharded_step import MIB, fsdp, gather
 from tests.htk.whatif.small_step_model import Act, comm, length, small_model
 
@@ -12,7 +12,7 @@ from tests.htk.whatif.small_step_model import Act, comm, length, small_model
 def test_units_and_what_is_gathered_again(marked: bool, ranks: tuple[int, ...]) -> None:
     """Also where nothing says which gathers are of the backward pass: units are reduced once."""
     model = small_model(fsdp(ranks, marked=marked))
-    now = sharded(model)
+    now = find_sharded(model)
     assert now is not None
     assert (now.strategy, now.ranks, now.replicas, now.world) == ("full_shard", 4, 1, 4)
     assert now.unit_bytes == (8 * MIB, 6 * MIB, 6 * MIB)
@@ -20,11 +20,11 @@ def test_units_and_what_is_gathered_again(marked: bool, ranks: tuple[int, ...]) 
     names = model.graph.activities.names
     again = {names[n] for n in model.graph.activities.name[now.backward].tolist()}
     assert again == {"h1", "h2"}
-    assert not replicating(model).any() and replicated(model) is None
+    assert not mark_replicating(model).any() and find_replicated(model) is None
 
 
 def test_without_a_second_gather() -> None:
-    now = sharded(small_model(fsdp(again=False)))
+    now = find_sharded(small_model(fsdp(again=False)))
     assert now is not None and now.strategy == "shard_grad_op" and not now.backward.any()
 
 
@@ -33,15 +33,15 @@ def test_replicas_of_shard_groups() -> None:
         comm(f"c{k}", 10, "all_reduce", in_bytes=2 * MIB, group=3, backward=True, waits=(f"r{k}",))
         for k in (2, 1, 0)
     ]
-    now = sharded(small_model([*fsdp(), *copies]))
+    now = find_sharded(small_model([*fsdp(), *copies]))
     assert now is not None
     assert (now.strategy, now.ranks, now.replicas, now.world) == ("hybrid_shard", 4, 3, 12)
 
 
 def test_gathers_alone_are_no_shards() -> None:
-    assert sharded(small_model([Act("f", 100), gather("g", MIB)])) is None
+    assert find_sharded(small_model([Act("f", 100), gather("g", MIB)])) is None
     unknown = [gather("g", MIB), comm("r", 10, "reduce_scatter", in_bytes=0, group=4)]
-    assert sharded(small_model([Act("f", 100), *unknown])) is None
+    assert find_sharded(small_model([Act("f", 100), *unknown])) is None
 
 
 def reduced(name: str, size: int, ranks: int, after: str, **more: object) -> Act:
@@ -64,9 +64,9 @@ def test_all_reduces_of_gradients() -> None:
         ]
     )
     names = model.graph.activities.names
-    found = {names[n] for n in model.graph.activities.name[replicating(model)].tolist()}
+    found = {names[n] for n in model.graph.activities.name[mark_replicating(model)].tolist()}
     assert found == {"gradient of two", "gradient", "least"}
-    now = replicated(model)
+    now = find_replicated(model)
     assert now is not None
     assert (now.strategy, now.ranks, now.world, now.reduced_bytes) == ("ddp", 8, 8, 9 * MIB)
     assert now.unit_bytes == () and not now.backward.any()
@@ -81,10 +81,12 @@ def test_of_two_ranks_the_bytes_of_one() -> None:
             reduced("r", 3 * MIB, 8, "b", rank=rank, backward=True),
         )
     ]
-    now = replicated(small_model(acts))
+    now = find_replicated(small_model(acts))
     assert now is not None and now.reduced_bytes == 3 * MIB
 
 
 def test_the_optimizer_works_on_what_a_rank_owns() -> None:
-    model = owned(small_model([Act("f", 100), Act("adam", 90, family="optimizer")]), 1 / 3)
+    model = scale_optimizer(
+        small_model([Act("f", 100), Act("adam", 90, family="optimizer")]), 1 / 3
+    )
     assert (length(model, "f"), length(model, "adam")) == (100, 30)

@@ -6,7 +6,7 @@ A kernel of tiles of a million elements a wave takes 10 ns for a step of k in a 
 
 import pytest
 
-from htk.whatif.products import Products, products
+from htk.whatif.products import Products, find_products
 from tests.htk.whatif.small_step_model import Act, small_model
 
 
@@ -23,7 +23,7 @@ def seen() -> Products:
         product("large", (2000, 1000, 800), 29_760, 0.5),
         Act("norm", 9000, family="norm"),
     ]
-    return products(small_model(acts), 2000)
+    return find_products(small_model(acts), 2000)
 
 
 def test_what_the_recording_shows_of_kernels(seen: Products) -> None:
@@ -48,7 +48,7 @@ def test_as_many_as_fill_a_larger_one_take_that(seen: Products) -> None:
 
 def test_what_ran_beside_a_product_still_does() -> None:
     acts = [product("small", (1000, 1000, 800), ns, 1.0) for ns in [10_000] * 10 + [12_000]]
-    seen = products(small_model(acts), 2000)
+    seen = find_products(small_model(acts), 2000)
     assert seen.slower[10] == pytest.approx(1.2)
     assert seen.taller(2)[10] == pytest.approx(2000 + 24_000)
 
@@ -58,7 +58,7 @@ def test_products_that_do_not_agree_have_the_usual_ramp() -> None:
         product("one", (1000, 1000, 800), 1_000, 1.0),
         product("one", (1000, 1000, 3200), 90_000, 1.0),
     ]
-    assert products(small_model(acts), 2000).ramp == 256
+    assert find_products(small_model(acts), 2000).ramp == 256
 
 
 def test_products_are_kernels_of_products_whose_sizes_and_blocks_are_known() -> None:
@@ -72,7 +72,7 @@ def test_products_are_kernels_of_products_whose_sizes_and_blocks_are_known() -> 
         Act("short", 2_000, op="aten::mm", dims=sizes, blocks=1.0),
         product("one", (1, 1, 1), 5, 1.0),
     ]
-    seen = products(small_model(acts), 2000)
+    seen = find_products(small_model(acts), 2000)
     assert seen.activity.tolist() == [0, 6]
     assert [(p.m, p.n, p.k, p.ns) for p in seen.usual] == [(1000, 1000, 800, 9_920), (1, 1, 1, 5)]
 
@@ -80,4 +80,4 @@ def test_products_are_kernels_of_products_whose_sizes_and_blocks_are_known() -> 
 @pytest.mark.parametrize(("k", "ramp"), [(1599, 256), (1600, 192)])
 def test_inner_dimensions_tell_a_ramp_from_twice_on(k: int, ramp: int) -> None:
     acts = [product("one", (1000, 1000, size), 10 * (size + 192), 1.0) for size in (800, k)]
-    assert products(small_model(acts), 2000).ramp == ramp
+    assert find_products(small_model(acts), 2000).ramp == ramp

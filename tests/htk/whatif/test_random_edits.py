@@ -6,7 +6,7 @@ import random
 import pytest
 
 from htk.base.errors import UsageError
-from htk.whatif.predict import predict
+from htk.whatif.predict import predict_answer
 from tests.htk.whatif.named_jobs import JOBS, started
 
 HEADS, LAYERS, RANKS, BATCH, LENGTH = 8, 4, 4, 8, 1024
@@ -67,7 +67,7 @@ def check_edits(job: str, edits: dict[str, str]) -> None:
     start = started(job)
     forwards = list(edits.items())
     try:
-        answer = predict(start, forwards)
+        answer = predict_answer(start, forwards)
     except UsageError:
         return
     asked = f"{job}: {edits}"
@@ -75,7 +75,7 @@ def check_edits(job: str, edits: dict[str, str]) -> None:
     if answer.step_ns is None:
         assert "unknown to htk" in answer.verdict, asked
         return
-    assert predict(start, forwards[::-1]) == answer, asked
+    assert predict_answer(start, forwards[::-1]) == answer, asked
     low50, high50, low90, high90 = answer.intervals
     assert low50 is not None and high50 is not None and low90 is not None and high90 is not None
     assert 0 < low90 <= low50 <= answer.step_ns <= high50 <= high90, asked

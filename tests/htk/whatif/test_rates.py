@@ -11,7 +11,7 @@ from htk.answers.question import own_question
 from htk.base.errors import AnalysisError
 from htk.base.schema import DERIVED, TABLES
 from htk.whatif import rates as module
-from htk.whatif.rates import Rates, rates
+from htk.whatif.rates import Rates, compute_rates
 from htk.whatif.step_model import StepModel
 from tests.htk.whatif.small_step_model import Act, comm, small_model
 from tests.tables import make
@@ -65,11 +65,11 @@ def test_work_is_the_mean_of_the_ranks_of_that_step_and_cycle(
     ]
     per = asked(monkeypatch, rows)
     model = replace(model, graph=replace(model.graph, cycle=cycle))
-    found = rates(TABLES_OF_NOTHING, model)
+    found = compute_rates(TABLES_OF_NOTHING, model)
     assert per == ["step"]
     assert (found.flops, found.peak_flops) == (7e12, 400e12)
     whole = replace(model, graph=replace(model.graph, step=None, cycle=None))
-    found = rates(TABLES_OF_NOTHING, whole)
+    found = compute_rates(TABLES_OF_NOTHING, whole)
     assert per[1:] == ["rank"]
     assert found.flops == pytest.approx((6 + 8 + 90 + 90) / 4 * 1e12)
 
@@ -77,20 +77,20 @@ def test_work_is_the_mean_of_the_ranks_of_that_step_and_cycle(
 def test_no_work_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     model = step()
     asked(monkeypatch, [(model.graph.step or 0, 0, 0.0, 300.0)])
-    found = rates(TABLES_OF_NOTHING, model)
+    found = compute_rates(TABLES_OF_NOTHING, model)
     assert (found.flops, found.peak_flops) == (None, None)
 
     def no_shapes(*, per: str) -> pa.Table:
         raise AnalysisError("no shapes")
 
     monkeypatch.setattr(module, "flops", own_question(no_shapes))
-    assert rates(TABLES_OF_NOTHING, model).flops is None
+    assert compute_rates(TABLES_OF_NOTHING, model).flops is None
 
 
 @pytest.mark.parametrize(("world", "gpus"), [(None, 6), (4, 6), (16, 16)])
 def test_gpus_are_the_most_that_anything_tells(world: int | None, gpus: int) -> None:
     tables = TABLES_OF_NOTHING | {"ranks": make("ranks", [{"rank": 0, "world_size": world}])}
-    assert rates(tables, step(tables=tables)).gpus == gpus
+    assert compute_rates(tables, step(tables=tables)).gpus == gpus
 
 
 def test_tokens_of_a_step_are_those_of_its_micro_batches_and_of_groups_that_share_none() -> None:
@@ -106,4 +106,4 @@ def test_tokens_of_a_step_are_those_of_its_micro_batches_and_of_groups_that_shar
     ]  # fmt: skip
     told = make("ranks", [{"rank": 0, "world_size": 6}])
     model = small_model(acts, tables=TABLES_OF_NOTHING | {"ranks": told})
-    assert rates(TABLES_OF_NOTHING, model).tokens == 64 * 2 * 3
+    assert compute_rates(TABLES_OF_NOTHING, model).tokens == 64 * 2 * 3

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from htk.recording.simulate.config import Config
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.job import simulate_job
 from htk.whatif.api import WhatIf, whatif
 from tests.thinned import thinned
 
@@ -18,7 +18,7 @@ SIZES = {
 
 
 def recorded(folder: Path, **other: Any) -> WhatIf:
-    simulate(Config(**{**SIZES, **other}), folder)
+    simulate_job(Config(**{**SIZES, **other}), folder)
     return whatif(folder)
 
 

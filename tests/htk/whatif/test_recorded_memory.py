@@ -11,8 +11,8 @@ import pytest
 from htk.physics.hardware import gpu
 from htk.physics.memory import model_size
 from htk.physics.training_job import TrainingJob
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.whatif.api import WhatIf, whatif
 from htk.whatif.memory import Held
 from htk.whatif.parallelism import Sharded
@@ -48,7 +48,7 @@ FEW_WORDS = replace(JOB, vocab=512)  # the simulator's allocator holds no logits
 
 
 def held_of(folder: Path, job: Config) -> Held:
-    simulate(checked(job), folder)
+    simulate_job(check_config(job), folder)
     held = whatif(str(folder)).stage.memory
     assert held is not None
     return held
@@ -118,7 +118,7 @@ def test_peaks_after_edits_are_those_of_the_job_simulated_so(
     recorded: WhatIf, tmp_path: Path, name: str, value: str, changes: dict[str, object]
 ) -> None:
     answer = recorded.change(name, value).run().to_pylist()[0]
-    simulate(checked(replace(FEW_WORDS, **changes)), tmp_path)  # type: ignore[arg-type]
+    simulate_job(check_config(replace(FEW_WORDS, **changes)), tmp_path)  # type: ignore[arg-type]
     truth = json.loads((tmp_path / "truth.json").read_text())
     peak = max(rank["peak_allocated_bytes"] for rank in truth["ranks"])
     before = recorded.stage.memory
@@ -130,7 +130,7 @@ def test_peaks_after_edits_are_those_of_the_job_simulated_so(
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> WhatIf:
     folder = tmp_path_factory.mktemp("recorded")
-    simulate(checked(FEW_WORDS), folder)
+    simulate_job(check_config(FEW_WORDS), folder)
     return whatif(str(folder))
 
 

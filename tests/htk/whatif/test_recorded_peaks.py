@@ -14,7 +14,7 @@ from htk.physics.hardware import gpu
 from htk.planning.plan.job import PlannedJob
 from htk.planning.plan.step import plan
 from htk.recording.simulate.config import Config
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.job import simulate_job
 from htk.whatif.api import whatif
 from htk.whatif.recorded_peaks import PeakChange, RecordedPeaks, recorded_peaks
 from tests.tables import make
@@ -112,7 +112,7 @@ def planned(config: Config) -> PlannedJob:
 
 def check_plan_against_recording(folder: Path, config: Config) -> None:
     """Hold the peak that a plan gives to that of the job's recording, within 2 %."""
-    simulate(config, folder)
+    simulate_job(config, folder)
     row: dict[str, Any] = whatif(folder).batch("1x").run().to_pylist()[0]
     reckoned = plan(planned(config)).memory
     assert row["allocated_bytes"] == pytest.approx(reckoned.held, rel=0.02), config

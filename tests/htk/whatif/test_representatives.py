@@ -11,14 +11,14 @@ from click.testing import CliRunner
 
 from htk.base.errors import UsageError
 from htk.faces.cli.main import htk
-from htk.quantities.graph.build import Graph, build
+from htk.quantities.graph.build import Graph, build_graph
 from htk.quantities.graph.nodes import collective_rows
 from htk.traces.trace.opening import open_trace
 from htk.traces.trace.trace import Trace
 from htk.whatif.api import whatif
-from htk.whatif.baseline import baseline
-from htk.whatif.predict import predict
-from htk.whatif.representatives import _Calls, _chosen, _followers, _roles, representatives
+from htk.whatif.baseline import build_baseline
+from htk.whatif.predict import predict_answer
+from htk.whatif.representatives import _Calls, _chosen, _followers, _roles, choose_representatives
 from tests.htk.whatif.seven_ranks import US, write_seven
 from tests.htk.whatif.simulated_job import written
 from tests.tables import make
@@ -32,7 +32,7 @@ def seven(tmp_path_factory: pytest.TempPathFactory) -> Trace:
 def test_who_stands_for_whom_worked_out_on_paper(seven: Trace) -> None:
     """Waits are 20, 18, 16 and 0 of one role, 14, 12 and 8 of the other; the median ones, the
     lower of two, are of ranks 2 and 5; the others wait for rank 3."""
-    chosen = representatives(seven)
+    chosen = choose_representatives(seven)
     assert chosen.ranks == [2, 3, 5]
     assert chosen.roles == [[0, 1, 2, 3], [4, 5, 6]]
     assert str(chosen) == "3 of 7 ranks, of 2 roles: 2..3 for 0..3; 5 for 4..6"
@@ -111,8 +111,8 @@ def arrivals(trace: Trace, graph: Graph) -> dict[int, int]:
 
 
 def test_the_last_arrivals_are_those_of_all_ranks(job: Trace) -> None:
-    chosen = representatives(job)
-    few, every = build(chosen.tables), build(job.tables)
+    chosen = choose_representatives(job)
+    few, every = build_graph(chosen.tables), build_graph(job.tables)
     assert len(chosen.ranks) < len(job.ranks) and few.ranks == chosen.ranks
     assert (few.step, few.period_ns) == (every.step, every.period_ns)
     assert few.window[0] + few.origin_ns == every.window[0] + every.origin_ns
@@ -121,12 +121,12 @@ def test_the_last_arrivals_are_those_of_all_ranks(job: Trace) -> None:
 
 
 def test_answers_are_those_of_all_ranks_within_what_is_said(job: Trace) -> None:
-    few, every = baseline(representatives(job).tables), baseline(job.tables)
+    few, every = build_baseline(choose_representatives(job).tables), build_baseline(job.tables)
     assert few.gate.verdict == every.gate.verdict == "trusted"
     assert few.step_ns == every.step_ns and few.rates.gpus == every.rates.gpus
     assert not few.waits.any()  # nobody is taken for unrecorded
     for edit in EDITS:
-        near, exact = predict(few, [edit]), predict(every, [edit])
+        near, exact = predict_answer(few, [edit]), predict_answer(every, [edit])
         assert near.step_ns is not None and exact.step_ns is not None
         assert "left_out" not in exact.sigma_by_cause
         off = abs(math.log(near.step_ns / exact.step_ns))
@@ -136,12 +136,12 @@ def test_answers_are_those_of_all_ranks_within_what_is_said(job: Trace) -> None:
 
 def test_where_every_rank_is_chosen_nothing_changes(tmp_path: Path) -> None:
     trace = open_trace(str(written(tmp_path, nodes=1, gpus_per_node=2)))
-    chosen = representatives(trace)
+    chosen = choose_representatives(trace)
     assert chosen.ranks == trace.ranks and not len(chosen.tables.left_out.match)
-    few, every = baseline(chosen.tables), baseline(trace.tables)
+    few, every = build_baseline(chosen.tables), build_baseline(trace.tables)
     assert few.gate == every.gate
     for edit in EDITS:
-        assert predict(few, [edit]).step_ns == predict(every, [edit]).step_ns
+        assert predict_answer(few, [edit]).step_ns == predict_answer(every, [edit]).step_ns
 
 
 def test_what_compares_ranks_is_refused_in_one_line(seven: Trace) -> None:
@@ -162,7 +162,7 @@ def test_the_answer_says_which_ranks_it_rests_on(job: Trace) -> None:
     folder = str(Path(job.files[0].file).parent)
     few = CliRunner().invoke(htk, ["whatif", folder, "--representatives", "--batch", "2x"])
     assert few.exit_code == 0, few.output
-    chosen = representatives(job)
+    chosen = choose_representatives(job)
     words = " ".join(few.output.split())
     assert f"({len(job.ranks)} ranks recorded) worked with {chosen}" in words
     assert "a rank that was left out comes as long after" in words

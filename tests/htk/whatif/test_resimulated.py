@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from htk.quantities.graph.build import build
+from htk.quantities.graph.build import build_graph
 from htk.quantities.graph.exposed import BusyDevices
 from htk.recording.simulate.times import Gemm, Times
 from htk.traces.trace.opening import open_trace
-from htk.whatif.baseline import baseline
+from htk.whatif.baseline import build_baseline
 from htk.whatif.edit_uncertainty import DISTANCE
 from htk.whatif.edits import batch, seq
-from htk.whatif.predict import predict
+from htk.whatif.predict import predict_answer
 from htk.whatif.recorded_step import Baseline
 from tests.htk.whatif.simulated_job import step_ns, written
 from tests.thinned import thinned
@@ -29,7 +29,7 @@ MANY = {"nodes": 4, "noise": 0.06, "ranks_only": (0, 7)}
 
 @pytest.fixture(scope="module")
 def some_of_many(tmp_path_factory: pytest.TempPathFactory) -> Baseline:
-    return baseline(open_trace(str(written(tmp_path_factory.mktemp("some"), **MANY))).tables)
+    return build_baseline(open_trace(str(written(tmp_path_factory.mktemp("some"), **MANY))).tables)
 
 
 MIXTURE = {
@@ -74,9 +74,9 @@ def test_experts_sequences_and_layers_on_other_ranks(
     change: dict[str, object],
     off: float,
 ) -> None:
-    start = baseline(open_trace(str(written(tmp_path / "base", **base))).tables)
+    start = build_baseline(open_trace(str(written(tmp_path / "base", **base))).tables)
     truth = step_ns(written(tmp_path / "changed", **(base | change)))
-    found = predict(start, [edit])
+    found = predict_answer(start, [edit])
     assert abs(truth / found.measured_ns - 1) > 0.1
     assert found.step_ns == pytest.approx(truth, rel=off)
 
@@ -101,9 +101,9 @@ SERVER = {
 def test_a_server_with_other_requests(
     tmp_path: Path, value: str, change: dict[str, object], off: float
 ) -> None:
-    start = baseline(open_trace(str(written(tmp_path / "base", **SERVER))).tables)
+    start = build_baseline(open_trace(str(written(tmp_path / "base", **SERVER))).tables)
     truth = step_ns(written(tmp_path / "changed", **(SERVER | change)))
-    assert predict(start, [("serving", value)]).step_ns == pytest.approx(truth, rel=off)
+    assert predict_answer(start, [("serving", value)]).step_ns == pytest.approx(truth, rel=off)
 
 
 # Much of the communication is exposed.
@@ -112,12 +112,12 @@ SLOW = {"inter_gbps": 100.0, "micro_batch": 2, "steps": 3}
 
 @pytest.fixture(scope="module")
 def slow_network(tmp_path_factory: pytest.TempPathFactory) -> Baseline:
-    return baseline(open_trace(str(written(tmp_path_factory.mktemp("slow"), **SLOW))).tables)
+    return build_baseline(open_trace(str(written(tmp_path_factory.mktemp("slow"), **SLOW))).tables)
 
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Baseline:
-    return baseline(open_trace(str(written(tmp_path_factory.mktemp("base")))).tables)
+    return build_baseline(open_trace(str(written(tmp_path_factory.mktemp("base")))).tables)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_within_five_percent(
     start: Baseline, tmp_path: Path, edit: tuple[str, str], change: dict[str, object]
 ) -> None:
     truth = step_ns(written(tmp_path, **change))
-    found = predict(start, [edit])
+    found = predict_answer(start, [edit])
     assert found.step_ns == pytest.approx(truth, rel=0.05)
     moved, predicted = truth - found.measured_ns, found.step_ns - found.measured_ns
     if abs(moved) > 0.03 * found.measured_ns:
@@ -179,9 +179,9 @@ def test_parts_of_the_step_are_those_of_the_changed_job(
 def check_parts(start: Baseline, changed: Path, edit: tuple[str, str], off: float = 0.03) -> None:
     """Hold exposed communication and idle time, as shares of the step, against the changed job's;
     with what is left, which is work, they are the step."""
-    job = build(open_trace(str(changed)).tables)
+    job = build_graph(open_trace(str(changed)).tables)
     truth = job.period_ns
-    answer = predict(start, [edit])
+    answer = predict_answer(start, [edit])
     assert answer.step_ns is not None
     waiting, nothing = answer.exposed_ns or 0, answer.idle_ns or 0
     times = BusyDevices.of(job, job.time)
@@ -218,7 +218,7 @@ def test_parts_of_steps_that_start_otherwise(
     off: float,
 ) -> None:
     recorded = SLOW | base
-    start = baseline(open_trace(str(written(tmp_path / "base", **recorded))).tables)
+    start = build_baseline(open_trace(str(written(tmp_path / "base", **recorded))).tables)
     check_parts(start, written(tmp_path / "changed", **(recorded | change)), edit, off)
 
 
@@ -238,13 +238,13 @@ def test_steps_that_the_host_bounds_too(
 ) -> None:
     """One sample at a time on a fast GPU: FSDP's hooks, and small kernels, are what it takes."""
     small = {"micro_batch": 1, "gpu": "h100", "nodes": 1, "gpus_per_node": 2} | base
-    start = baseline(open_trace(str(written(tmp_path / "base", **small))).tables)
+    start = build_baseline(open_trace(str(written(tmp_path / "base", **small))).tables)
     truth = step_ns(written(tmp_path / "changed", **(small | change)))
     # A recording of kernels that leave the GPU partly empty shows neither that these run faster
     # than those that fill it, nor the cache that eight times the rows outgrow, nor the clock that
     # full load lowers: each makes the prediction about 1 % too short.
     off = 0.07 if edit[0] == "batch" else 0.05
-    answer = predict(start, [edit])
+    answer = predict_answer(start, [edit])
     assert answer.step_ns == pytest.approx(truth, rel=off)
     low, high = answer.interval(1.0)
     assert low is not None and high is not None and low < truth < high
@@ -272,7 +272,7 @@ def test_halved_compute_wins_what_the_critical_path_says(start: Baseline, tmp_pa
     compute = start.model.is_compute
     names = {start.graph.activities.names[n] for n in start.graph.activities.name[compute]}
     pattern = "^(" + "|".join(map(re.escape, sorted(names))) + ")$"
-    found = predict(start, [("replace", f"{pattern}=2x")])
+    found = predict_answer(start, [("replace", f"{pattern}=2x")])
     assert truth < 0.75 * found.measured_ns
     assert found.step_ns == pytest.approx(truth, rel=0.03)
 
@@ -294,13 +294,13 @@ def test_of_some_ranks_of_a_job_that_waits_for_the_others(
     truth = step_ns(written(tmp_path, **(MANY | {"ranks_only": (0, 1)} | change)))
     # Of two GPUs whose speed nobody recorded the slower one is 3.5 % off its mean, one sigma.
     off = 0.09 if edit == ("world", "2") else 0.05
-    assert predict(some_of_many, [edit]).step_ns == pytest.approx(truth, rel=off)
+    assert predict_answer(some_of_many, [edit]).step_ns == pytest.approx(truth, rel=off)
 
 
 def test_modules_of_a_simulated_job_are_replaced_by_name(tmp_path: Path) -> None:
     job = {"model": "llama2-7b", "layers": 2, "nodes": 1, "seq": 512, "steps": 3}
-    start = baseline(open_trace(str(written(tmp_path, **job))).tables)
-    found = predict(start, [("replace", "RMSNorm=2x,claimed=1.594x")])
+    start = build_baseline(open_trace(str(written(tmp_path, **job))).tables)
+    found = predict_answer(start, [("replace", "RMSNorm=2x,claimed=1.594x")])
     assert found.step_ns is not None and found.step_ns < found.measured_ns
     assert any("not plausible" in words for words in found.assumptions)
 
@@ -317,9 +317,9 @@ def test_batch_and_length_are_one_change_of_tokens(
 ) -> None:
     truth = step_ns(written(tmp_path, **change))
     asked = [("batch", samples), ("seq", length)]
-    answer = predict(start, asked)
+    answer = predict_answer(start, asked)
     assert answer.step_ns == pytest.approx(truth, rel=0.03)
-    assert answer == predict(start, asked[::-1])
+    assert answer == predict_answer(start, asked[::-1])
     low, high = answer.interval(1.0)
     assert low is not None and high is not None and low < truth < high
 
@@ -335,10 +335,10 @@ def test_half_of_the_batch_twice_as_long_changes_attention_alone(start: Baseline
 
 
 def test_batch_and_length_are_as_uncertain_as_their_one_change(start: Baseline) -> None:
-    half = predict(start, [("batch", "4")])
-    both = predict(start, [("batch", "4"), ("seq", "2048")])
+    half = predict_answer(start, [("batch", "4")])
+    both = predict_answer(start, [("batch", "4"), ("seq", "2048")])
     assert both.names == ("batch", "seq")
     assert both.sigma < half.sigma  # the same tokens; kernels but attention run as recorded
     assert both.sigma_by_cause["distance"] == pytest.approx(DISTANCE * math.log(2))
-    same = predict(start, [("batch", "4"), ("seq", "1024")])
+    same = predict_answer(start, [("batch", "4"), ("seq", "1024")])
     assert (same.names, same.sigma_by_cause) == (("batch",), half.sigma_by_cause)

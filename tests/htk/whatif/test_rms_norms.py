@@ -8,7 +8,7 @@ import pytest
 
 from htk.base.schema import DERIVED
 from htk.traces.trace.opening import open_trace
-from htk.whatif.baseline import baseline
+from htk.whatif.baseline import build_baseline
 from htk.whatif.edits import replace
 from htk.whatif.rms_norms import rms_norms
 from tests.htk.whatif.small_step_model import Act, KnownFacts, period, small_model
@@ -80,7 +80,7 @@ def test_replace_finds_them_where_nothing_bears_the_name() -> None:
 
 def test_operators_find_the_same_kernels_as_recorded_modules(shared: Path) -> None:
     trace = shared / "traces/tracelens/h100/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz"
-    model = baseline(open_trace(str(trace)).tables).model
+    model = build_baseline(open_trace(str(trace)).tables).model
     chosen, count = rms_norms(model)
     assert count == 49  # two of each of 24 layers, and the last
     modules = np.array(["RMSNorm" in (module or "") for module in model.facts.module])

@@ -14,7 +14,7 @@ from htk.whatif.served_iteration import (
     Bounds,
     ServedIteration,
     of_server,
-    recorded,
+    read_served_iteration,
     recorded_formats,
     served_format,
 )
@@ -38,7 +38,7 @@ def mixed(requests: int, keys: int, padded: int, prompts: int) -> str:
 
 
 def test_prompts_and_answers_are_told_apart() -> None:
-    iteration = recorded(tables(mixed(8, 8000, 40, 30)))
+    iteration = read_served_iteration(tables(mixed(8, 8000, 40, 30)))
     assert (iteration.requests, iteration.context, iteration.prompt_tokens) == (8, 1000, 30)
     assert iteration.prompt_pairs == 700 - (500 - 30) // 2
     assert (iteration.captured, iteration.tokens) == (10, 40)  # padded to 40, of which 30 prompts
@@ -46,7 +46,9 @@ def test_prompts_and_answers_are_told_apart() -> None:
 
 def test_tokens_of_several_iterations_add_up() -> None:
     names = [mixed(8, 8000, 40, 30), mixed(10, 9000, 40, 30), mixed(12, 24000, 42, 30)]
-    iteration = recorded(tables(*names, ranks=2))  # ranks of one replica repeat each other
+    iteration = read_served_iteration(
+        tables(*names, ranks=2)
+    )  # ranks of one replica repeat each other
     assert (iteration.count, iteration.answering, iteration.generated) == (3, 3, 30)
     assert (iteration.requests, iteration.context) == (10, 1000), "of 1000, 900, 2000"
     assert iteration.tpot_ns(3e6) == 1e6
@@ -63,15 +65,18 @@ def test_ranks_that_exchange_tokens_have_requests_of_their_own() -> None:
         for rank in range(4)
     ]
     recorded_tables = tables(name, ranks=4)
-    assert recorded(recorded_tables).generated == 8
+    assert read_served_iteration(recorded_tables).generated == 8
     shared = recorded_tables | {"collectives": make("collectives", exchanges)}
-    assert recorded(shared).generated == 2 * 8
+    assert read_served_iteration(shared).generated == 2 * 8
     unknown = [{**row, "group_ranks": None} for row in exchanges]
-    assert recorded(shared | {"collectives": make("collectives", unknown)}).generated == 4 * 8
+    assert (
+        read_served_iteration(shared | {"collectives": make("collectives", unknown)}).generated
+        == 4 * 8
+    )
 
 
 def test_an_iteration_that_answers_nobody_has_no_time_for_a_token() -> None:
-    iteration = recorded(tables("execute_context_1(9_81)_generation_0(0)"))
+    iteration = read_served_iteration(tables("execute_context_1(9_81)_generation_0(0)"))
     assert iteration.prompt_tokens == 9 and iteration.prompt_pairs == 45
     assert iteration.tpot_ns(1e6) is None and iteration.generated_per_s(1e6) is None
     assert iteration.tokens_per_s(1e6) == pytest.approx(9000), "tokens of prompts"
@@ -81,9 +86,9 @@ def test_other_recordings_are_of_no_server() -> None:
     assert of_server(tables("ProfilerStep#3", "decode image")) is None
     assert of_server({}) is None
     with pytest.raises(UsageError, match="no iterations of a server"):
-        recorded(tables("a range"))
+        read_served_iteration(tables("a range"))
     with pytest.raises(UsageError, match=r"captures its graphs \(capture_32_DECODE\)"):
-        recorded(tables("capture_32_DECODE"))
+        read_served_iteration(tables("capture_32_DECODE"))
 
 
 def test_products_wait_for_weights_or_for_matrix_units() -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import UsageError
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import open_trace
 from htk.whatif.api import WhatIf
-from htk.whatif.text import show
+from htk.whatif.text import show_whatif
 
 DECODE = Path(__file__).parents[2] / "recordings/decode"
 SIZES = ((16, 4096), (64, 1024), (64, 4096), (128, 4096))
@@ -102,7 +102,7 @@ def test_a_step_that_a_profiler_marks_counts_its_own_iterations(tmp_path: Path) 
         model="llama2-7b", layers=2, nodes=1, gpus_per_node=2, tensor_parallel=2, steps=3,
         strategy="ddp", decode_requests=16,
     )  # fmt: skip
-    simulate(checked(server), tmp_path)
+    simulate_job(check_config(server), tmp_path)
     start = WhatIf(open_trace(tmp_path))
     assert start.stage.served is not None and start.stage.served.count == 1
     row = start.change("serving", "requests=2x").run().to_pylist()[0]
@@ -120,14 +120,14 @@ def test_a_capture_alone_has_no_advice(shared: Path) -> None:
     folder = shared / "traces/tracelens/inference"
     for name in ("vllm_prefilldecode_piecewise", "sglang_decode"):
         capture = open_trace(folder / name / "capture_traces")
-        assert not ask(capture, "recommendations").to_pylist()
+        assert not ask_trace(capture, "recommendations").to_pylist()
         with pytest.raises(UsageError, match="captures its graphs"):
             WhatIf(capture).recommend().answers()
 
 
 def test_what_is_recommended_is_of_servers(capsys: pytest.CaptureFixture[str]) -> None:
     advice = recorded(16, 4096).recommend()
-    show(advice.run(), "table", None)
+    show_whatif(advice.run(), "table", None)
     headings = next(t for t in capsys.readouterr().out.splitlines() if t.startswith("what if"))
     assert "time/token" in headings and "tokens/s" in headings
     answers = advice.answers()

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.answers.output.result import Result
 from htk.base.errors import HtkError
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
-from htk.verdicts.overview.summary import verdict
+from htk.verdicts.overview.summary import reach_verdict
 from htk.whatif.api import WhatIf
 from tests.thinned import thinned
 
@@ -54,7 +54,7 @@ def _requests(name: str) -> tuple[int, int]:
 @pytest.mark.parametrize("name", NAMES)
 def test_counts_are_those_of_the_names(folders: dict[str, Path], name: str) -> None:
     trace = open_trace(folders[name])
-    rows = ask(trace, "serving_iterations").to_pylist()
+    rows = ask_trace(trace, "serving_iterations").to_pylist()
     columns = ("prefill_requests", "prefill_tokens", "decode_requests", "decode_tokens")
     assert [tuple(row[c] for c in columns) for row in rows] == counted(trace) != []
     for row in rows:
@@ -91,8 +91,8 @@ def test_every_part_of_a_folder_is_answered_or_refused(folders: dict[str, Path],
     files = sorted(folder.rglob("*.json.gz"))
     for part in [[folder], [folder / "capture_traces"], *([file] for file in files)]:
         trace = open_trace(part, OpenOptions(cache=False))
-        assert verdict(trace).headline
-        asked = [partial(ask, trace, question) for question in QUESTIONS]
+        assert reach_verdict(trace).headline
+        asked = [partial(ask_trace, trace, question) for question in QUESTIONS]
         for question in (*asked, partial(_bounds, trace), partial(_advice, trace)):
             try:
                 assert isinstance(question().to_pylist(), list)
@@ -123,7 +123,7 @@ def test_no_step_of_a_capture_is_replayed(folders: dict[str, Path]) -> None:
     both = open_trace(folders["sglang_decode"]).sel(from_ns=0)
     with pytest.raises(HtkError, match="none of a server's iterations"):
         WhatIf(both).run()
-    assert "cannot be told: the step that would be replayed" in verdict(both).headline
+    assert "cannot be told: the step that would be replayed" in reach_verdict(both).headline
 
 
 def test_two_servers_whose_names_tell_nothing_are_named_by_process(

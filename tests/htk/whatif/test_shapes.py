@@ -2,7 +2,7 @@
 
 import pytest
 
-from htk.whatif.shapes import inputs, sums_over_tokens
+from htk.whatif.shapes import read_inputs, sums_over_tokens
 from tests.htk.whatif.small_step_model import Act, small_model
 
 
@@ -40,7 +40,7 @@ CONVOLUTION = op("aten::conv2d", "[[32, 3, 224, 224], [64, 3, 7, 7]]")
     ],
 )  # fmt: skip
 def test_what_it_works_on(acts: list[Act], batch: int | None, tokens: int | None) -> None:
-    assert tuple(inputs(small_model(acts))) == (batch, tokens)
+    assert tuple(read_inputs(small_model(acts))) == (batch, tokens)
 
 
 def test_gradients_of_weights_sum_over_tokens() -> None:

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from htk.whatif.splits import Pieces, blocking, cut_into, hidden
+from htk.whatif.splits import Pieces, cut_into, hide_blocking, list_blocking
 from tests.htk.whatif.small_step_model import Act, comm, period, small_model
 from tests.thinned import thinned
 
@@ -64,26 +64,26 @@ def test_pieces_take_as_long_as_if_each_were_run(pieces: int, ranks: int, own_la
         transfers = [pieces * draw.randint(1, 150) for _ in range(LAYERS)]
         model = small_model(_step(segments, transfers, own_lane=own_lane))
         every = np.ones(len(model.facts.op), bool)
-        blocked = blocking(model, model.is_comm, every, whole_runs=True)
+        blocked = list_blocking(model, model.is_comm, every, whole_runs=True)
         assert len(blocked) == LAYERS * ranks
         lengths = model.lengths().astype(np.float64)
         changed = cut_into(model, blocked, Pieces(pieces, lengths, lengths / pieces))
         assert period(changed) == _taken_in_turn(segments, transfers, pieces)
-        assert period(hidden(model, blocked)) <= period(model)
+        assert period(hide_blocking(model, blocked)) <= period(model)
         if ranks == 1:
-            assert period(hidden(model, blocked)) <= period(changed) <= period(model)
+            assert period(hide_blocking(model, blocked)) <= period(changed) <= period(model)
 
 
 def test_more_pieces_come_nearer_to_no_waiting() -> None:
     segments, transfers = [[[960]] * (LAYERS + 1)], [1440] * LAYERS
     model = small_model(_step(segments, transfers, own_lane=True))
     every = np.ones(len(model.facts.op), bool)
-    blocked = blocking(model, model.is_comm, every, whole_runs=True)
+    blocked = list_blocking(model, model.is_comm, every, whole_runs=True)
     lengths = model.lengths().astype(np.float64)
     steps = [period(cut_into(model, blocked, Pieces(n, lengths, lengths / n))) for n in (2, 4, 16)]
     assert period(model) == 5 * 960 + 4 * 1440
     assert steps == [4 * 1440 + 2 * 960 // n for n in (2, 4, 16)]
-    assert period(hidden(model, blocked)) == 5 * 960
+    assert period(hide_blocking(model, blocked)) == 5 * 960
 
 
 def test_what_has_compute_beside_it_or_blocks_one_rank_alone_stays() -> None:
@@ -92,13 +92,13 @@ def test_what_has_compute_beside_it_or_blocks_one_rank_alone_stays() -> None:
         comm("t", 80, "all_reduce", waits=("a",)),
     ])  # fmt: skip
     every = np.ones(4, bool)
-    assert not blocking(beside, beside.is_comm, every, whole_runs=True)
+    assert not list_blocking(beside, beside.is_comm, every, whole_runs=True)
     waits = [Act("a", 100), comm("t", 80, "all_reduce", waits=("a",), joined="t"),
              Act("c", 100, waits=("t",))]  # fmt: skip
     goes_on = [Act("a", 100, rank=1), Act("b", 150, rank=1), Act("c", 100, rank=1, waits=("t",)),
                comm("t", 80, "all_reduce", rank=1, waits=("a",), joined="t")]  # fmt: skip
     model = small_model([*waits, *goes_on])
-    assert not blocking(model, model.is_comm, np.ones(7, bool), whole_runs=True)
+    assert not list_blocking(model, model.is_comm, np.ones(7, bool), whole_runs=True)
 
 
 def test_only_what_may_be_cut_is() -> None:
@@ -113,8 +113,8 @@ def test_only_what_may_be_cut_is() -> None:
     cut = np.array([f != "optimizer" for f in model.facts.family])
     runs = [
         ([names[k] for k in b.before], [names[k] for k in b.after])
-        for b in blocking(model, model.is_comm, cut, whole_runs=True)
+        for b in list_blocking(model, model.is_comm, cut, whole_runs=True)
     ]
     assert runs == [(["a"], ["b"]), (["c"], ["d"])]
-    nearest = blocking(model, model.is_comm, cut, whole_runs=False)
+    nearest = list_blocking(model, model.is_comm, cut, whole_runs=False)
     assert [len(b.before) + len(b.after) for b in nearest] == [2, 2]

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from htk.physics.detected import detected
+from htk.physics.detected import detect_gpu
 from htk.physics.site_rates import SiteRates
-from htk.quantities.graph.replay import replay
+from htk.quantities.graph.replay import replay_graph
 from htk.whatif.step_model import StepFacts, StepModel, _per_node, _taken
 from tests.htk.whatif.small_step_model import Act, comm, length, period, small_model
 from tests.tables import make
@@ -107,7 +107,7 @@ def test_the_gpu_is_the_recorded_one_until_an_edit_asks_for_another() -> None:
     assert model.device is not None and model.device.name == "a100-80gb"
     assert model.site_rates(model.device) == model.site_rates(None) == SiteRates()
     other = replace(model, gpu="NVIDIA H100 80GB HBM3")
-    assert other.device == detected("NVIDIA H100 80GB HBM3")
+    assert other.device == detect_gpu("NVIDIA H100 80GB HBM3")
     assert other.site_rates(other.device) == rates["h100"]
 
 
@@ -116,7 +116,9 @@ def test_kinds_of_activities() -> None:
     assert model.is_compute.tolist() == of(model, "a", "b").tolist()
     assert model.is_comm.tolist() == of(model, "g", "r").tolist()
     assert model.is_collective("all_gather", "all_reduce").tolist() == of(model, "g").tolist()
-    assert replay(model.graph, model.weight, model.wrap_weight).period_ns == pytest.approx(250)
+    assert replay_graph(model.graph, model.weight, model.wrap_weight).period_ns == pytest.approx(
+        250
+    )
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from htk.base.errors import UsageError
 from htk.traces.trace.opening import open_trace
 from htk.whatif import sweep
 from htk.whatif.answer import Answer
-from htk.whatif.baseline import baseline
-from htk.whatif.predict import predict as answered
+from htk.whatif.baseline import build_baseline
+from htk.whatif.predict import predict_answer as answered
 from htk.whatif.recorded_step import Baseline
 from htk.whatif.sweep import (
     LAST_LAUNCH_BOUND,
@@ -17,13 +17,13 @@ from htk.whatif.sweep import (
     MAY_NOT_FIT,
     OUT_OF_MEMORY,
     UNDER_A_WAVE,
-    bounds,
+    list_bounds,
     marked,
     memory_edge,
-    recommended,
-    swept,
+    recommend_edits,
+    sweep_edits,
 )
-from htk.whatif.uncertainty import PROFILER, by_source, narrowing
+from htk.whatif.uncertainty import PROFILER, by_source, suggest_recording
 from tests.htk.quantities.graph.small_step import step_tables
 from tests.htk.whatif.answers import answer, peak
 
@@ -61,12 +61,16 @@ def test_causes_add_up_by_source_as_independent_ones_do() -> None:
 
 def test_the_recording_that_narrows_most_is_of_what_is_least_known() -> None:
     asked = [("batch", "64")]
-    assert "at batch 64" in narrowing(asked, {"compute": 0.05, "site": 0.003})
-    assert "nccl-tests" in narrowing([("world", "32")], {"communication": 0.05, "site": 0.003})
-    assert "every rank" in narrowing([("world", "32")], {"skew": 0.05, "site": 0.003})
-    assert narrowing([], {"site": 0.003}) == ""
-    assert narrowing([("host", "2x")], {"site": 0.003}) == ""  # no recording helps
-    structure = narrowing([("sharding", "ddp")], {"structure": 0.03, "replay": 0.01, "site": 0.003})
+    assert "at batch 64" in suggest_recording(asked, {"compute": 0.05, "site": 0.003})
+    assert "nccl-tests" in suggest_recording(
+        [("world", "32")], {"communication": 0.05, "site": 0.003}
+    )
+    assert "every rank" in suggest_recording([("world", "32")], {"skew": 0.05, "site": 0.003})
+    assert suggest_recording([], {"site": 0.003}) == ""
+    assert suggest_recording([("host", "2x")], {"site": 0.003}) == ""  # no recording helps
+    structure = suggest_recording(
+        [("sharding", "ddp")], {"structure": 0.03, "replay": 0.01, "site": 0.003}
+    )
     assert structure.startswith("run some steps with sharding ddp")
 
 
@@ -77,40 +81,42 @@ def test_bands_nest_and_hold_the_answer() -> None:
 
 
 def test_a_step_that_its_host_bounds_is_doubted_for_the_profiler() -> None:
-    start = baseline(step_tables(4))  # 150 of 200 on the GPU
+    start = build_baseline(step_tables(4))  # 150 of 200 on the GPU
     faster_kernel = [("replace", "^a$=2x")]
     assert answered(start, faster_kernel).sources["profiler"] == pytest.approx(PROFILER)
     assert "profiler" not in answered(start, faster_kernel, 190).sources
     bound_by_the_gpu = answered(start, [("host", "2x")])
     assert bound_by_the_gpu.step_ns == 150
     assert "profiler" not in bound_by_the_gpu.sources
-    assert "--measured-step-ms" in narrowing([("graphs", "on")], {"profiler": 0.05, "site": 0.003})
+    assert "--measured-step-ms" in suggest_recording(
+        [("graphs", "on")], {"profiler": 0.05, "site": 0.003}
+    )
 
 
 def test_bounds_leave_out_what_the_step_has_no_cause_for() -> None:
-    found = bounds(baseline(step_tables(4)))
+    found = list_bounds(build_baseline(step_tables(4)))
     assert {a.edits[0][0] for a in found} == {"remove_syncs", "graphs", "host"}
 
 
 def test_every_combination_is_answered_once() -> None:
-    start = baseline(step_tables(4))
+    start = build_baseline(step_tables(4))
     over = [("replace", ("^a$=2x", "^a$=4x")), ("graphs", ("on",))]
-    answers = swept(start, [("host", "2x")], over)
+    answers = sweep_edits(start, [("host", "2x")], over)
     assert [dict(a.edits) for a in answers] == [
         {"host": "2x", "replace": value, "graphs": "on"} for value in ("^a$=2x", "^a$=4x")
     ]
-    (alone,) = swept(start, [("host", "2x")], [])
+    (alone,) = sweep_edits(start, [("host", "2x")], [])
     assert (alone.step_ns, alone.mark) == (answered(start, [("host", "2x")]).step_ns, "")
     with pytest.raises(UsageError, match="replace"):
-        swept(start, [("replace", "nonsense")], [])
-    refused, other = swept(start, [], [("replace", ("nonsense", "^a$=2x"))])
+        sweep_edits(start, [("replace", "nonsense")], [])
+    refused, other = sweep_edits(start, [], [("replace", ("nonsense", "^a$=2x"))])
     assert refused.verdict.startswith("refused") and refused.step_ns is None
     assert other.step_ns is not None
     assert refused.measured_ns == start.step_ns
-    (given, _) = swept(start, [], [("replace", ("nonsense", "^a$=2x"))], 321)
+    (given, _) = sweep_edits(start, [], [("replace", ("nonsense", "^a$=2x"))], 321)
     assert given.measured_ns == 321
     with pytest.raises(UsageError, match="host is given 2 times"):
-        swept(start, [("host", "2x")], [("host", ("3x",))])
+        sweep_edits(start, [("host", "2x")], [("host", ("3x",))])
 
 
 def test_the_next_larger_batch_is_of_a_gpu_and_of_the_same_edits() -> None:
@@ -128,8 +134,8 @@ def test_the_next_larger_batch_is_of_a_gpu_and_of_the_same_edits() -> None:
 
 
 def test_bounds_are_in_order_of_what_they_save() -> None:
-    start = baseline(step_tables(4))
-    found = bounds(start)
+    start = build_baseline(step_tables(4))
+    found = list_bounds(start)
     steps = [a.step_ns for a in found]
     assert None not in steps and steps == sorted(steps)  # type: ignore[type-var]
     assert all(a.step_ns == answered(start, a.edits).step_ns for a in found)
@@ -138,7 +144,7 @@ def test_bounds_are_in_order_of_what_they_save() -> None:
 def test_advice_wins_fits_and_comes_surest_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 200: 100 and 150 win, 1999 of 2000 hardly, 300 loses, 90 does not fit; 180 with twice the
     samples is 90 each, less sure."""
-    start = baseline(step_tables(4))
+    start = build_baseline(step_tables(4))
     answers = {
         "quarter": Answer((("a", ""),), 200, "trusted", 150, {"compute": 0.01}),
         "half": Answer((("b", ""),), 200, "trusted", 100, {"compute": 0.1}, peak=peak(0.05)),
@@ -155,14 +161,14 @@ def test_advice_wins_fits_and_comes_surest_first(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(sweep, "tried", of)
     monkeypatch.setattr(sweep, "ACTIONS", tuple((name, "") for name in answers))
-    assert [a.edits[0][0] for a in recommended(start)] == ["a", "b", "f"]
+    assert [a.edits[0][0] for a in recommend_edits(start)] == ["a", "b", "f"]
 
 
 def test_without_recorded_memory_no_batch_is_the_largest() -> None:
-    start = baseline(step_tables(4))
+    start = build_baseline(step_tables(4))
     assert start.memory is None or memory_edge(start, ()) is None
 
 
 def test_bounds_of_a_step_that_communicates_have_its_communication() -> None:
-    start = baseline(open_trace("sample").tables)
-    assert {"no_skew", "overlap"} <= {a.edits[0][0] for a in bounds(start)}
+    start = build_baseline(open_trace("sample").tables)
+    assert {"no_skew", "overlap"} <= {a.edits[0][0] for a in list_bounds(start)}

@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from htk.base.errors import UsageError
-from htk.quantities.graph.replay import replay
+from htk.quantities.graph.replay import replay_graph
 from htk.whatif.synthetic_ops import (
     COMM,
     COMPUTE,
     Work,
     _merged,
-    followed,
-    inserted,
-    linked,
-    parted,
+    insert_works,
+    link_nodes,
+    link_to_step_before,
+    part_collectives,
 )
 from tests.htk.whatif.small_step_model import Act, comm, period, small_model
 
@@ -36,18 +36,20 @@ def test_the_step_is_as_drawn() -> None:
 
 def test_what_fits_beside_the_compute_costs_nothing() -> None:
     model = small_model(STEP)
-    found = inserted(model, [Work(like=3, length=140.0, after=(3,), before=(2,))])
+    found = insert_works(model, [Work(like=3, length=140.0, after=(3,), before=(2,))])
     assert period(found) == 190  # 20 + 140 on that side, then c
 
-    alone = inserted(model, [Work(like=3, length=130.0, after=(3,), before=(2,))])
+    alone = insert_works(model, [Work(like=3, length=130.0, after=(3,), before=(2,))])
     assert period(alone) == 180
 
 
 def test_what_stands_between_two_kernels_adds_its_length() -> None:
     model = small_model(STEP)
-    found = inserted(model, [Work(0, 40.0, (0,), (1,), kind=COMPUTE)])
+    found = insert_works(model, [Work(0, 40.0, (0,), (1,), kind=COMPUTE)])
     assert period(found) == 220
-    assert replay(found.graph).period_ns == 180  # its own weights are those of the untouched step
+    assert (
+        replay_graph(found.graph).period_ns == 180
+    )  # its own weights are those of the untouched step
 
 
 def test_ranks_wait_for_each_other_in_a_new_collective() -> None:
@@ -56,23 +58,23 @@ def test_ranks_wait_for_each_other_in_a_new_collective() -> None:
     model = small_model([*fast, *slow])
     works = [Work(k, 10.0, (k,), (k + 1,), joined=(0,)) for k in (0, 2)]
     assert period(model) == 150
-    assert period(inserted(model, works)) == 160  # 100, 10, 50 on both
+    assert period(insert_works(model, works)) == 160  # 100, 10, 50 on both
 
 
 def test_new_ones_may_follow_each_other() -> None:
     model = small_model(STEP)
     n = len(STEP)
     works = [Work(3, 70.0, (0,), (n + 1,)), Work(3, 70.0, (0,), (2,))]
-    assert period(inserted(model, works)) == 100 + 70 + 70 + 30
+    assert period(insert_works(model, works)) == 100 + 70 + 70 + 30
 
 
 def test_a_circle_is_refused() -> None:
     with pytest.raises(UsageError, match="circle"):
-        inserted(small_model(STEP), [Work(0, 1.0, after=(1,), before=(0,))])
+        insert_works(small_model(STEP), [Work(0, 1.0, after=(1,), before=(0,))])
 
 
 def test_edges_lead_upwards() -> None:
-    graph = inserted(small_model(STEP), [Work(0, 40.0, (0,), (1,))]).graph
+    graph = insert_works(small_model(STEP), [Work(0, 40.0, (0,), (1,))]).graph
     assert (graph.src < graph.dst).all()
     assert (np.diff(graph.dst) >= 0).all()
 
@@ -91,7 +93,7 @@ def test_facts_of_new_ones_are_given_or_those_of_their_like() -> None:
         Work(2, 7.0, (0,), (1,), COMM, "all_reduce", 16, 32, 4, 2),
         Work(2, 8.0, (0,), (1,), COMM, "broadcast", joined=(3,)),
     ]
-    more = inserted(model, works)
+    more = insert_works(model, works)
     facts, acts_ = more.facts, more.graph.activities
     assert facts.family[3:] == ["gemm", "gemm", "communication", "communication"]
     assert facts.op[3:] == ["aten::mm", "aten::copy", None, None]
@@ -122,12 +124,12 @@ def test_new_ones_stand_where_what_they_wait_for_is_over() -> None:
         Work(3, 70.0, (n + 1, 1), (), joined=(0,)),
         Work(3, -70.0, (), ()),
     ]
-    graph = inserted(model, works).graph
+    graph = insert_works(model, works).graph
     assert graph.time[graph.start[n:]].tolist() == [20, 100, 150, 0]
     assert graph.time[graph.end[n:]].tolist() == [20, 100, 150, 0]
     assert graph.activities.start[n:].tolist() == [20, 100, 150, 0]
     assert graph.time[graph.start[:n]].tolist() == model.graph.time[model.graph.start].tolist()
-    assert inserted(model, works).lengths()[n:].tolist() == [70, 70, 70, 0]
+    assert insert_works(model, works).lengths()[n:].tolist() == [70, 70, 70, 0]
 
 
 @pytest.mark.parametrize("number", [0, 2])
@@ -138,7 +140,7 @@ def test_a_new_one_starts_no_sooner_than_its_call_and_its_lag(number: int) -> No
     third = graph.edges("host_gap") & (graph.dst == graph.call_start[2])
     late = replace(model, weight=np.where(third, 500, model.weight))
     assert period(late) == 550, "c waits for the gather, which is launched behind it"
-    new = inserted(late, [Work(3, 700.0, (), (2,), call=number, lag=40.4)])
+    new = insert_works(late, [Work(3, 700.0, (), (2,), call=number, lag=40.4)])
     assert period(new) == (500 if number == 2 else 0) + 40 + 700 + 30, "then c"
 
 
@@ -146,18 +148,18 @@ def test_a_dependency_is_none_of_the_recorded_step() -> None:
     model = small_model(STEP)
     graph = model.graph
     with pytest.raises(UsageError, match="circle"):
-        linked(model, graph.end[[2]], graph.start[[3]])  # c waits for the gather already
-    behind = linked(model, graph.end[[1]], graph.start[[3]])
+        link_nodes(model, graph.end[[2]], graph.start[[3]])  # c waits for the gather already
+    behind = link_nodes(model, graph.end[[1]], graph.start[[3]])
     assert period(behind) == 100 + 50 + 20 + 30
-    assert replay(behind.graph).period_ns == 180
-    apart = linked(model, graph.end[[1]], graph.start[[3]], weights=np.array([7]))
+    assert replay_graph(behind.graph).period_ns == 180
+    apart = link_nodes(model, graph.end[[1]], graph.start[[3]], weights=np.array([7]))
     assert period(apart) == 100 + 50 + 7 + 20 + 30
 
 
 def test_what_follows_waits_for_the_step_before() -> None:
     """g of the next step waits for c, as all does here: a step still takes its 180."""
-    both = followed(small_model(STEP), np.array([2]), np.array([3]))
-    assert period(both) == replay(both.graph).period_ns == 180
+    both = link_to_step_before(small_model(STEP), np.array([2]), np.array([3]))
+    assert period(both) == replay_graph(both.graph).period_ns == 180
 
 
 def test_parts_of_a_collective_that_wait_for_nobody() -> None:
@@ -172,8 +174,8 @@ def test_parts_of_a_collective_that_wait_for_nobody() -> None:
     model = small_model(acts)
     assert period(model) == 160
     chosen = model.is_comm & (model.graph.activities.rank == 0)
-    alone = parted(model, chosen)
-    ends = replay(alone.graph, alone.weight, alone.wrap_weight).time[alone.graph.end]
+    alone = part_collectives(model, chosen)
+    ends = replay_graph(alone.graph, alone.weight, alone.wrap_weight).time[alone.graph.end]
     names = [alone.graph.activities.names[n] for n in alone.graph.activities.name]
     by_name = dict(zip(zip(names, alone.graph.activities.rank.tolist(), strict=True),
                        ends.tolist(), strict=True))  # fmt: skip
@@ -199,7 +201,7 @@ def test_new_ones_have_the_facts_of_their_like_or_their_own() -> None:
         Work(0, 5.0, (0,), (1,), kind=COMPUTE, op="aten::copy_"),
         Work(0, 5.0, (0,), (1,), op="no matter", collective="all_reduce", in_bytes=8),
     ]
-    facts, two = inserted(model, works).facts, len(model.facts.op)
+    facts, two = insert_works(model, works).facts, len(model.facts.op)
     assert facts.op[:] == [*model.facts.op, "aten::add", "aten::copy_", None]
     assert facts.collective[two:] == [None, None, "all_reduce"]
     assert facts.family[two + 1] == model.facts.family[0]

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from htk.answers.output.result import Result
 from htk.faces.cli.main import htk as main
-from htk.whatif.table import rows
+from htk.whatif.table import build_answer_rows
 from htk.whatif.text import (
     _alone,
     _assumed,
@@ -21,9 +21,9 @@ from htk.whatif.text import (
     _short,
     _signed,
     _within,
-    error,
+    format_error,
     in_words,
-    show,
+    show_whatif,
 )
 from tests.htk.whatif.answers import answer
 
@@ -40,9 +40,11 @@ FACTS = {
 
 
 def shown(*batches: float, **facts: str) -> str:
-    answers = Result("whatif", rows([answer(batch) for batch in batches]), FACTS | facts)
+    answers = Result(
+        "whatif", build_answer_rows([answer(batch) for batch in batches]), FACTS | facts
+    )
     with redirect_stdout(io.StringIO()) as out:
-        show(answers, "table", None)
+        show_whatif(answers, "table", None)
     return out.getvalue()
 
 
@@ -78,7 +80,7 @@ def test_a_remedy_has_words_and_other_edits_stay_as_they_are() -> None:
     ("value", "text"), [(0.0, "0 %"), (4e-7, "< 0.1 %"), (0.3, "0.3 %"), (12.34, "12.3 %")]
 )
 def test_how_far_off_a_replay_is_reads_well(value: float, text: str) -> None:
-    assert error(value) == text
+    assert format_error(value) == text
 
 
 @pytest.mark.parametrize(
@@ -118,7 +120,7 @@ def test_a_column_that_repeats_another_is_left_out() -> None:
 
 
 def row(**more: Any) -> dict[str, Any]:
-    (known,) = rows([answer(2)]).to_pylist()
+    (known,) = build_answer_rows([answer(2)]).to_pylist()
     return known | more
 
 

@@ -7,9 +7,9 @@ import pytest
 
 from htk.base.columns.coded_texts import CodedTexts
 from htk.traces.trace.opening import OpenOptions, open_trace
-from htk.whatif.baseline import baseline
+from htk.whatif.baseline import build_baseline
 from htk.whatif.edits import batch
-from htk.whatif.tiles import rounds
+from htk.whatif.tiles import count_waves
 from tests.htk.whatif.small_step_model import Act, length, small_model
 
 SM90 = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_5x_cublas"
@@ -36,21 +36,21 @@ KERNELS = (
 def test_tiles_of_a_block_by_hand() -> None:
     names, dims, grids, blocks, each, persistent = zip(*KERNELS, strict=True)
     columns = (CodedTexts.of(texts) for texts in (names, dims, grids))
-    found, is_persistent = rounds(*columns, np.array(blocks))
+    found, is_persistent = count_waves(*columns, np.array(blocks))
     assert found.tolist() == pytest.approx(list(each), nan_ok=True)
     assert is_persistent.tolist() == list(persistent)
 
 
 def test_no_kernels() -> None:
     empty = CodedTexts.of([])
-    found, persistent = rounds(empty, empty, empty, np.empty(0))
+    found, persistent = count_waves(empty, empty, empty, np.empty(0))
     assert len(found) == len(persistent) == 0
 
 
 @pytest.mark.parametrize("grid", [None, "", "[0,1,1]", "[99999999999999999999,1,1]"])
 def test_grids_that_tell_nothing(grid: str | None) -> None:
     one = [CodedTexts.of([text]) for text in (SM90, "[[8944,1024],[1024,1024]]", grid)]
-    found, persistent = rounds(*one, np.array([0.9]))
+    found, persistent = count_waves(*one, np.array([0.9]))
     assert (found.tolist(), persistent.tolist()) == ([0.9], [False])
 
 
@@ -71,7 +71,7 @@ def test_blocks_that_share_tiles_evenly_take_no_whole_waves() -> None:
 def test_a_recorded_h100_step_of_half_more_tokens_is_not_doubled(shared: Path) -> None:
     """Each of its products launches one block for each multiprocessor, for 4.7 or 11.7 tiles."""
     path = shared / "traces/tracelens/h100/Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz"
-    model = baseline(open_trace(path, OpenOptions(cache=False)).tables).model
+    model = build_baseline(open_trace(path, OpenOptions(cache=False)).tables).model
     assert model.facts.persistent.sum() > 150
     chosen = model.facts.persistent
     before, after = (m.lengths()[chosen].sum() for m in (model, batch.apply(model, "1.5x")))

@@ -7,7 +7,7 @@ import pytest
 from htk.physics.training_job import TrainingJob
 from htk.whatif.edited_job import edited_job
 from htk.whatif.step_model import StepModel
-from htk.whatif.traffic import traffic
+from htk.whatif.traffic import build_traffic_table
 from tests.htk.whatif.sharded_step import MIB, fsdp
 from tests.htk.whatif.small_step_model import Act, comm, small_model
 
@@ -19,7 +19,7 @@ def rows(model: StepModel, **asked: str) -> dict[tuple[Any, ...], tuple[float, .
     """Calls, MiB of messages and MiB on the wire, by kind, ranks and scope."""
     edited = model if asked else None
     job = edited_job(JOB, list(asked.items())) if asked else None
-    listed = traffic(model, edited, job).to_pylist()
+    listed = build_traffic_table(model, edited, job).to_pylist()
     variant = "predicted" if asked else "recorded"
     found = [list(row.values()) for row in listed if row["variant"] == variant]
     assert [row[-1] for row in found] == sorted((row[-1] for row in found), reverse=True)
@@ -71,13 +71,13 @@ def test_after_an_edit(
 
 
 def test_other_edits_send_what_the_edited_step_has() -> None:
-    again = traffic(MODEL, MODEL, JOB).to_pylist()
+    again = build_traffic_table(MODEL, MODEL, JOB).to_pylist()
     half = len(again) // 2
     assert [{**row, "variant": ""} for row in again[:half]] == [
         {**row, "variant": ""} for row in again[half:]
     ]
     gone = MODEL.with_lengths(MODEL.is_collective("all_gather"), 0)
-    kinds = {row["type"] for row in traffic(MODEL, gone, JOB).to_pylist()
+    kinds = {row["type"] for row in build_traffic_table(MODEL, gone, JOB).to_pylist()
              if row["variant"] == "predicted"}  # fmt: skip
     assert kinds == {"reduce_scatter", "all_to_all"}
 

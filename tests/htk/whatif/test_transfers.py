@@ -5,7 +5,13 @@ import pytest
 
 from htk.physics.network import LATENCY_NS
 from htk.whatif.step_model import StepModel
-from htk.whatif.transfers import gpus_of_a_node, latency, part, rescaled, wire
+from htk.whatif.transfers import (
+    compute_wire_bytes,
+    find_latencies,
+    gpus_of_a_node,
+    rescale_transfers,
+    share_adapters,
+)
 from tests.htk.whatif.small_step_model import Act, comm, small_model
 
 MB = 10**6
@@ -32,7 +38,7 @@ def by_name(model: StepModel, values: np.ndarray) -> dict[str, float]:
 
 
 def test_a_kind_s_latency_is_no_more_than_its_shortest_call() -> None:
-    found = by_name(step(), latency(step()))
+    found = by_name(step(), find_latencies(step()))
     assert found["quick"] == found["r"] == 12_000
     assert found["g"] == found["odd"] == found["a"] == LATENCY_NS == 20_000
     assert found["never"] == LATENCY_NS, "what takes no time tells no latency"
@@ -41,7 +47,7 @@ def test_a_kind_s_latency_is_no_more_than_its_shortest_call() -> None:
 def test_only_what_is_beyond_the_latency_is_rescaled() -> None:
     model = step()
     chosen = model.is_collective("all_reduce", "all_gather")
-    found = by_name(model, rescaled(model, chosen, 0.5))
+    found = by_name(model, rescale_transfers(model, chosen, 0.5))
     assert found["r"] == 12_000 + 428_000 / 2
     assert found["g"] == 20_000 + 280_000 / 2
     assert found["quick"] == 12_000 and found["never"] == 0
@@ -49,7 +55,7 @@ def test_only_what_is_beyond_the_latency_is_rescaled() -> None:
 
 
 def test_what_a_rank_sends() -> None:
-    found = by_name(step(), wire(step()))
+    found = by_name(step(), compute_wire_bytes(step()))
     assert found["r"] == pytest.approx(2 * 2 / 3 * 6 * MB)
     assert found["g"] == found["never"] == pytest.approx(3 / 4 * 4 * MB)
     assert found["quick"] == pytest.approx(2 * 7 / 8 * 8)
@@ -58,8 +64,8 @@ def test_what_a_rank_sends() -> None:
 
 def test_a_group_has_the_adapters_of_its_members() -> None:
     model = step()
-    assert set(by_name(model, part(model, False)).values()) == {1.0}
-    found = by_name(model, part(model, True))
+    assert set(by_name(model, share_adapters(model, False)).values()) == {1.0}
+    found = by_name(model, share_adapters(model, True))
     assert found == {"a": 0.25, "quick": 1.0, "r": 0.75, "g": 0.5, "never": 2.25, "odd": 0.25}
 
 
@@ -73,12 +79,12 @@ def test_all_to_alls_leave_the_node_through_each_member_s_own_adapter() -> None:
         [Act("a", 1), comm("x", 9, "all_to_all", in_bytes=8, out_bytes=8, group=8, per_node=4)],
         gpus_per_node=4,
     )
-    assert by_name(model, part(model, True))["x"] == pytest.approx(1 / 4 / (4 / 7))
+    assert by_name(model, share_adapters(model, True))["x"] == pytest.approx(1 / 4 / (4 / 7))
 
 
 def test_without_the_size_of_a_group_nothing_is_known_of_what_is_sent() -> None:
     sizes = {"in_bytes": MB, "out_bytes": MB}
     acts = [comm(f"c{n}", 9, "all_reduce", group=n, **sizes) for n in (-1, 0, 1, 2)]
-    sent = by_name(model := small_model(acts), wire(model))
+    sent = by_name(model := small_model(acts), compute_wire_bytes(model))
     assert np.isnan(sent["c-1"]) and np.isnan(sent["c0"])
     assert (sent["c1"], sent["c2"]) == (0, MB)

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 import htk
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import open_trace
 from htk.whatif.answer import Answer
-from htk.whatif.baseline import baseline
-from htk.whatif.edited_step import apply_edits, ordered
-from htk.whatif.predict import predict
+from htk.whatif.baseline import build_baseline
+from htk.whatif.edited_step import apply_edits, order_edits
+from htk.whatif.predict import predict_answer
 from htk.whatif.recorded_step import Baseline
 from htk.whatif.step_model import StepModel
 from htk.whatif.uncertainty import at_least
@@ -37,11 +37,11 @@ NOTHING = (("batch", "1x"), ("network", "bandwidth=1x"), ("host", "1x"), ("hardw
 @pytest.fixture(scope="module", params=["sample", "simulated"])
 def start(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Baseline:
     if request.param == "sample":
-        return baseline(open_trace(str(Path(htk.__file__).parent / "traces/sample")).tables)
+        return build_baseline(open_trace(str(Path(htk.__file__).parent / "traces/sample")).tables)
     job = Config(model="gpt3-126m", layers=4, nodes=2, gpus_per_node=2, micro_batch=8, steps=4)
     folder = tmp_path_factory.mktemp("job")
-    simulate(checked(job), folder)
-    return baseline(open_trace(str(folder)).tables)
+    simulate_job(check_config(job), folder)
+    return build_baseline(open_trace(str(folder)).tables)
 
 
 def variance(found: Answer) -> float:
@@ -54,7 +54,7 @@ def known(start: Baseline) -> list[tuple[str, str]]:
     edits = []
     for one in EDITS:
         try:
-            predict(start, [one])
+            predict_answer(start, [one])
         except htk.base.errors.UsageError:
             continue
         edits.append(one)
@@ -66,25 +66,25 @@ def test_disjoint_edits_together_are_no_surer_than_either(start: Baseline) -> No
     for one, other in combinations(known(start), 2):
         if one[0] == other[0]:
             continue
-        edited = apply_edits(start, ordered([one, other]))[0]
+        edited = apply_edits(start, order_edits([one, other]))[0]
         masks = list(edited.touched.values())
         if len(masks) < 2 or (masks[0] & masks[1]).any():
             continue
         pairs += 1
-        both = variance(predict(start, [one, other]))
+        both = variance(predict_answer(start, [one, other]))
         for single in (one, other):
-            assert both >= 0.999 * variance(predict(start, [single])), (one, other)
+            assert both >= 0.999 * variance(predict_answer(start, [single])), (one, other)
     assert pairs > 10
 
 
 def test_an_edit_that_changes_nothing_changes_nothing(start: Baseline) -> None:
     for one in ((), ("batch", "4x"), ("network", "bandwidth=0.1x"), ("replace", "gemm=2x")):
         edits = [one] if one else []
-        alone = predict(start, edits)
+        alone = predict_answer(start, edits)
         for nothing in NOTHING:
             if nothing[0] in dict(edits):
                 continue
-            both = predict(start, [*edits, nothing])
+            both = predict_answer(start, [*edits, nothing])
             assert (both.step_ns, both.intervals) == (alone.step_ns, alone.intervals), (
                 one,
                 nothing,
@@ -98,24 +98,24 @@ def test_uncertainty_grows_with_the_distance(start: Baseline) -> None:
         ("network", ("bandwidth=0.8x", "bandwidth=0.5x", "bandwidth=0.2x", "bandwidth=0.02x")),
         ("hardware", ("h100",)),
     ):
-        sigmas = [predict(start, [(name, value)]).sigma for value in values]
+        sigmas = [predict_answer(start, [(name, value)]).sigma for value in values]
         assert sigmas == sorted(sigmas), (name, sigmas)
-        assert sigmas[0] > predict(start, []).sigma
-    assert predict(start, [("world", "1048576")]).sigma > 0.3
+        assert sigmas[0] > predict_answer(start, []).sigma
+    assert predict_answer(start, [("world", "1048576")]).sigma > 0.3
 
 
 def test_opposite_edits_leave_both_uncertainties(start: Baseline) -> None:
-    alone = predict(start, [("hardware", "h100")]).sigma
+    alone = predict_answer(start, [("hardware", "h100")]).sigma
     for batch in ("1.5x", "2x", "3x", "5x"):
-        assert predict(start, [("hardware", "h100"), ("batch", batch)]).sigma > 0.9 * alone
+        assert predict_answer(start, [("hardware", "h100"), ("batch", batch)]).sigma > 0.9 * alone
 
 
 def test_a_trifle_beside_another_edit_adds_a_trifle(start: Baseline) -> None:
     """A doubtful edit of a small kernel says nothing about what the other edit changes."""
     for pattern in ("embedding", "loss|softmax"):
         small = ("replace", f"{pattern}=fused")
-        one = predict(start, [("batch", "8x")])
-        both = predict(start, [("batch", "8x"), small])
+        one = predict_answer(start, [("batch", "8x")])
+        both = predict_answer(start, [("batch", "8x"), small])
         assert both.sigma < 1.2 * one.sigma
 
 
@@ -126,15 +126,17 @@ def one_sigma(model: StepModel, cause: str) -> float:
 
 
 def test_edits_of_one_kernel_add_as_variances_of_one_link_in_a_line() -> None:
-    from htk.whatif.edit_uncertainty import accumulated
-    from htk.whatif.edits import edit
+    from htk.whatif.edit_uncertainty import accumulate_uncertainty
+    from htk.whatif.edits import find_edit
 
     size = {"group": 8, "per_node": 8, "in_bytes": 64 << 20, "out_bytes": 64 << 20}
     acts = [Act("a", 1_000_000), comm("c", 1_000_000, "all_reduce", waits=("a",), **size)]
     model = small_model(acts)
 
     def applied(before: StepModel, name: str, value: str) -> StepModel:
-        return accumulated(before, edit(name).apply(before.fresh(), value), name, 0.0)
+        return accumulate_uncertainty(
+            before, find_edit(name).apply(before.fresh(), value), name, 0.0
+        )
 
     # 10 % of what each displaces: 500 us of a, then as much again of what is left of it
     halved = applied(model, "replace", "a=2x")

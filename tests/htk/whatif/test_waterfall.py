@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from htk.whatif.step_model import StepModel
-from htk.whatif.waterfall import waterfall
+from htk.whatif.waterfall import split_change
 from tests.htk.whatif.small_step_model import Act, comm, period, small_model
 
 
@@ -29,7 +29,7 @@ def changed(compute: int, communication: int, memory: int) -> StepModel:
 
 def by_cause(edited: StepModel, scale: float = 1.0) -> dict[str, int]:
     before = period(step())
-    return waterfall(edited, before, period(edited) - before, scale)
+    return split_change(edited, before, period(edited) - before, scale)
 
 
 def test_by_hand() -> None:
@@ -43,13 +43,13 @@ def test_by_hand() -> None:
 def test_time_that_is_added_to_the_step_and_what_nothing_explains() -> None:
     edited = replace(changed(700, 600, 400), added={"pipeline": 90, "compute": 10})
     before, change = period(step()), -250
-    found = waterfall(edited, before, change, 1.0)
+    found = split_change(edited, before, change, 1.0)
     assert found == {"compute": -290, "pipeline": 90, "host": -50}
 
 
 @given(*[st.integers(0, 2000)] * 3, st.sampled_from([0.3, 1.0, 1.7]))
 def test_causes_sum_to_the_change(compute: int, comm_ns: int, memory: int, scale: float) -> None:
     edited, before = changed(compute, comm_ns, memory), period(step())
-    found = waterfall(edited, before, period(edited) - before, scale)
+    found = split_change(edited, before, period(edited) - before, scale)
     assert sum(found.values()) == round((period(edited) - before) * scale)
     assert all(found.values()), "no cause of nothing"

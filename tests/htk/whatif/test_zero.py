@@ -3,7 +3,7 @@
 import pytest
 
 from htk.base.errors import UsageError
-from htk.physics.wire import Sharding, ledger
+from htk.physics.wire import Sharding, build_ledger
 from htk.whatif.edits import sharding
 from tests.htk.whatif.small_step_model import Act, comm, length, period, small_model
 
@@ -44,7 +44,7 @@ def test_half_is_reduced_a_part_updated_and_all_gathered(stage: str) -> None:
 
 def test_what_it_sends() -> None:
     """(N-1)/N of gradients for each synchronisation, and of parameters once."""
-    sent = ledger(1000, Sharding("zero1", 4), micro_batches=3, syncs=2)
+    sent = build_ledger(1000, Sharding("zero1", 4), micro_batches=3, syncs=2)
     assert sent.reduce_wire == 3 / 4 * 2 * 1000 * 2
     assert sent.gather_wire == 3 / 4 * 2 * 1000
     assert sent.all_reduce_wire == 0
@@ -56,7 +56,7 @@ def test_other_stages_have_names_of_their_own() -> None:
 
 
 def test_the_third_stage_is_full_sharding() -> None:
-    assert sharding.strategy("ZeRO3") == sharding.strategy("FULL_SHARD") == "full_shard"
+    assert sharding.parse_strategy("ZeRO3") == sharding.parse_strategy("FULL_SHARD") == "full_shard"
 
 
 def test_a_bucket_slower_than_the_links_saves_what_they_take() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from htk.base.core.parser import Source
 from htk.base.errors import MalformedTrace
-from htk.parsers.common.exposition import read_answer, sample
+from htk.parsers.common.exposition import parse_sample, read_answer
 from htk.parsers.common.log_records import Issues
 
 NAMES = st.from_regex(r"[a-zA-Z_:][a-zA-Z0-9_:]{0,30}", fullmatch=True)
@@ -44,7 +44,7 @@ def test_what_is_written_is_read(
             f"{name}{{{written(labels)}}} {value!r}{text}",
             f"{{{written({'__name__': name} | labels)}}} {value!r}{text}",
         ):
-            read = sample(line)
+            read = parse_sample(line)
             assert read is not None
             assert (read.name, read.labels, read.time_ns) == (name, labels, expected)
             assert read.value == (value if math.isfinite(value) else None)
@@ -52,26 +52,26 @@ def test_what_is_written_is_read(
 
 @given(st.text(max_size=80))
 def test_any_line_is_a_sample_or_none(line: str) -> None:
-    sample(line)
-    sample("a{" + line + "} 1")
-    sample("a 1 " + line)
+    parse_sample(line)
+    parse_sample("a{" + line + "} 1")
+    parse_sample("a 1 " + line)
 
 
 @pytest.mark.parametrize("line", ["", "# HELP a b", "a", "a{} x", "{} 1", 'a{b="c} 1 2 3'])
 def test_what_is_no_sample(line: str) -> None:
-    assert sample(line) is None
+    assert parse_sample(line) is None
 
 
 def test_exemplars_and_times_out_of_range() -> None:
-    bucket = sample('a_bucket{le="1"} 3 1700000000.5 # {trace_id="x"} 0.6')
+    bucket = parse_sample('a_bucket{le="1"} 3 1700000000.5 # {trace_id="x"} 0.6')
     assert bucket is not None and bucket.time_ns == 1_700_000_000_500_000_000
-    late = sample("a 1 99999999999999999")
+    late = parse_sample("a 1 99999999999999999")
     assert late is not None and late.time_ns is None
 
 
 def samples(answer: Any) -> list[Any]:
     source = Source("answer.json", lambda: io.BytesIO(json.dumps(answer).encode()))
-    return [sample(line.text) for line in read_answer(source, Issues(), None)]
+    return [parse_sample(line.text) for line in read_answer(source, Issues(), None)]
 
 
 def test_one_moment_and_many_are_samples() -> None:

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import MalformedTrace
 from htk.parsers.common.host_order import are_inner_steps
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
-from htk.verdicts.overview.summary import verdict
+from htk.verdicts.overview.summary import reach_verdict
 from tests.kineto_file import Event, kernel, launch, of_rank, op, step, write
 from tests.thinned import thinned
 
@@ -110,7 +110,7 @@ def test_a_file_merged_with_itself_counts_once(tmp_path: Path) -> None:
     twice = of_events(tmp_path, work() + work(), "twice.json")
     assert issues(twice) == {"repeated_activity": 8, "repeated_call": 8}
     for question in QUESTIONS:
-        assert ask(twice, question).to_pylist() == ask(sane, question).to_pylist()
+        assert ask_trace(twice, question).to_pylist() == ask_trace(sane, question).to_pylist()
 
 
 def test_two_equal_activities_of_two_launches_are_two(tmp_path: Path) -> None:
@@ -144,8 +144,10 @@ def test_events_without_a_time_are_left_out_and_said_first(tmp_path: Path) -> No
     trace = opened(write(tmp_path / "t.json", *events, **of_rank(0, base=base)))
     assert issues(trace) == {"stray_time": len(events) - 10}
     for question in QUESTIONS:
-        ask(trace, question)
-    assert verdict(trace).headline.endswith(f"damaged: {len(events) - 10} stray times left out")
+        ask_trace(trace, question)
+    assert reach_verdict(trace).headline.endswith(
+        f"damaged: {len(events) - 10} stray times left out"
+    )
 
 
 def test_a_host_that_is_recorded_twice_counts_once(tmp_path: Path) -> None:
@@ -154,7 +156,7 @@ def test_a_host_that_is_recorded_twice_counts_once(tmp_path: Path) -> None:
     twice = of_events(tmp_path, work() + host, "twice.json")
     assert issues(twice) == {"repeated_call": 8}
     for question in QUESTIONS:
-        assert ask(twice, question).to_pylist() == ask(sane, question).to_pylist()
+        assert ask_trace(twice, question).to_pylist() == ask_trace(sane, question).to_pylist()
 
 
 def many() -> list[Event]:
@@ -183,7 +185,9 @@ def test_a_long_last_kernel_is_kept_unless_a_call_saw_its_end(tmp_path: Path) ->
     trace = of_events(tmp_path, [*many(), *long], "true.json")
     assert issues(trace) == {"outlasting": 1}
     assert max(trace.tables["kernels"]["end_ns"].to_pylist()) == 5_004_000_000
-    assert ask(trace, "time_breakdown").to_pylist()[0]["busy_ns"] == 5_000_000_000 + 40 * 30_000
+    assert (
+        ask_trace(trace, "time_breakdown").to_pylist()[0]["busy_ns"] == 5_000_000_000 + 40 * 30_000
+    )
     trace = of_events(tmp_path, [*many(), *long, wait], "cut.json")
     assert issues(trace) == {"endless": 1}
     assert max(trace.tables["kernels"]["end_ns"].to_pylist()) == 4_100_000
@@ -199,10 +203,10 @@ def test_overruns_are_kept_if_asked_and_both_ways_are_told(tmp_path: Path) -> No
     ):
         for options in ({"cache": False}, {"cache": False, "confined": True}, {}):
             trace = open_trace(path, OpenOptions(keep_overruns=keeps, **options))
-            answer = ask(trace, "time_breakdown")
+            answer = ask_trace(trace, "time_breakdown")
             assert answer.to_pylist()[0]["busy_ns"] == busy_ns
             assert answer.coverage["issues"] == {kind: 1}
-        assert verdict(trace).headline.endswith(f"damaged: 1 overlong GPU event {fate}")
+        assert reach_verdict(trace).headline.endswith(f"damaged: 1 overlong GPU event {fate}")
 
 
 def test_a_step_that_goes_on_in_the_next_is_cut(tmp_path: Path) -> None:
@@ -549,16 +553,16 @@ def test_gpus_that_are_mixed_up_wait_for_each_other(shared: Path, tmp_path: Path
 
 def figures(trace: Trace) -> tuple[dict[str, int], int, list[int]]:
     """Return how often each kernel ran, for how long the GPU was busy, and the steps."""
-    counts = {row["name"]: row["count"] for row in ask(trace, "kernel_top", n=0).to_pylist()}
-    busy_ns = ask(trace, "time_breakdown").to_pylist()[0]["busy_ns"]
-    return counts, busy_ns, ask(trace, "step_times").to_pylist()[0]["step"]
+    counts = {row["name"]: row["count"] for row in ask_trace(trace, "kernel_top", n=0).to_pylist()}
+    busy_ns = ask_trace(trace, "time_breakdown").to_pylist()[0]["busy_ns"]
+    return counts, busy_ns, ask_trace(trace, "step_times").to_pylist()[0]["step"]
 
 
 def test_steps_inside_steps_of_other_numbers_are_ranges(tmp_path: Path) -> None:
     marked = [(1, 0, 400), (101, 10, 380), (2, 400, 600), (102, 410, 580)]
     trace = of_events(tmp_path, [*work()[1:], *(step(*at) for at in marked)])
     assert issues(trace) == {"inner_step": 2}
-    steps = ask(trace, "step_times").to_pylist()
+    steps = ask_trace(trace, "step_times").to_pylist()
     assert [(s["cycle"], s["step"], s["cpu_ns"]) for s in steps] == [
         (0, 1, 400_000),
         (0, 2, 600_000),
@@ -571,7 +575,7 @@ def test_one_step_that_two_profilers_mark_is_no_inner_one(tmp_path: Path) -> Non
     marked = [(1, 0, 400), (1, 10, 380), (2, 400, 600)]
     trace = of_events(tmp_path, [*work()[1:], *(step(*at) for at in marked)])
     assert issues(trace) == {}
-    assert {s["step"] for s in ask(trace, "step_times").to_pylist()} == {1, 2}
+    assert {s["step"] for s in ask_trace(trace, "step_times").to_pylist()} == {1, 2}
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 12), st.integers(0, 9)), max_size=7))

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from htk.base.core.parser import ParseOptions, Parser
-from htk.base.io.sources import head, resolve
-from htk.parsers import parsers
+from htk.base.io.sources import read_head, resolve_inputs
+from htk.parsers import list_parsers
 from htk.parsers.common import log_records
 
 SAMPLES = Path(__file__).parents[3] / "sample_traces"
@@ -33,7 +33,7 @@ def test_every_key_of_a_row_is_a_column(name: str, monkeypatch: pytest.MonkeyPat
         return table(rows, schema)
 
     monkeypatch.setattr(log_records, "_table", watched)
-    parser = {each.NAME: each for each in parsers()}[name]
+    parser = {each.NAME: each for each in list_parsers()}[name]
     for path in sorted((SAMPLES / name).rglob("*")):
         if path.is_file() and path.name != "README.md" and path.stat().st_size:
             _parse(parser, path)
@@ -53,6 +53,6 @@ def test_a_table_of_one_rank_has_no_column_of_ranks() -> None:
 
 
 def _parse(parser: Parser, path: Path) -> None:
-    for source in resolve(path):
-        if parser.sniff(head(source)):
+    for source in resolve_inputs(path):
+        if parser.sniff(read_head(source)):
             parser.parse(source, ParseOptions())

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from htk.base.core.parser import ParseOptions
-from htk.base.io.sources import resolve
+from htk.base.io.sources import resolve_inputs
 from htk.parsers import nccl_debug, watchdog
 from htk.parsers.common.log_lines import unprefixed
 from htk.parsers.common.log_times import YearHint, time_ns
@@ -86,7 +86,7 @@ WATCHDOG = (
 
 
 def rows_of(path: Path) -> list[tuple[int, int | None, int | None]]:
-    (source,) = resolve(path)
+    (source,) = resolve_inputs(path)
     table = watchdog.parse(source, ParseOptions()).tables["collectives"]
     return [(r["rank"], r["enqueue_ns"], r["end_ns"]) for r in table.to_pylist()]
 
@@ -114,7 +114,7 @@ def test_a_warning_behind_a_stamp_has_its_time(tmp_path: Path) -> None:
         "2025-11-22T12:03:05.250Z h:1:2 [0] x.cc:9 NCCL WARN Connection refused\n"
         "2025-11-22T12:03:06Z [2025-11-22 11:00:00] h:1:2 [0] x.cc:9 NCCL WARN Broken pipe\n"
     )
-    (source,) = resolve(path)
+    (source,) = resolve_inputs(path)
     notes = nccl_debug.parse(source, ParseOptions()).tables["comm_notes"].to_pylist()
     assert [n["time_ns"] for n in notes] == [
         exact(datetime(2025, 11, 22, 12, 3, 5), "25"),

@@ -3,7 +3,12 @@
 import pytest
 
 from htk.base.names.collectives import NCCL_DTYPES
-from htk.parsers.common.nccl_calls import bytes_of_rank, dtype_of, ends, sizes
+from htk.parsers.common.nccl_calls import (
+    bytes_of_rank,
+    compute_call_sizes,
+    dtype_of,
+    find_call_ends,
+)
 
 RANKS, COUNT = 6, 1000
 # count is of: (elements that a rank hands in, elements that it gets); None: it has no such buffer.
@@ -24,22 +29,22 @@ BUFFERS = {
 @pytest.mark.parametrize("kind", BUFFERS)
 def test_elements_and_bytes_of_each_call(kind: str) -> None:
     into, out = BUFFERS[kind]
-    row = sizes(kind, COUNT, "ncclBfloat16", RANKS)
+    row = compute_call_sizes(kind, COUNT, "ncclBfloat16", RANKS)
     assert (row["in_elements"], row["out_elements"]) == (into, out)
     assert row["in_bytes"] == (None if into is None else 2 * into)
     assert row["out_bytes"] == (None if out is None else 2 * out)
 
 
 def test_what_is_not_recorded_is_null() -> None:
-    assert sizes("all_reduce", None, "ncclInt8", RANKS) == {"dtype": "ncclInt8"}
-    assert sizes("all_gather", COUNT, "ncclInt8", None)["out_bytes"] is None
-    assert sizes("all_reduce", COUNT, None, RANKS)["in_bytes"] is None
+    assert compute_call_sizes("all_reduce", None, "ncclInt8", RANKS) == {"dtype": "ncclInt8"}
+    assert compute_call_sizes("all_gather", COUNT, "ncclInt8", None)["out_bytes"] is None
+    assert compute_call_sizes("all_reduce", COUNT, None, RANKS)["in_bytes"] is None
 
 
 def test_roots_and_peers() -> None:
-    assert ends("broadcast", 3) == {"root": 3, "peer": None}
-    assert ends("recv", 3) == {"root": None, "peer": 3}
-    assert ends("all_reduce", 0) == {"root": None, "peer": None}
+    assert find_call_ends("broadcast", 3) == {"root": 3, "peer": None}
+    assert find_call_ends("recv", 3) == {"root": None, "peer": 3}
+    assert find_call_ends("all_reduce", 0) == {"root": None, "peer": None}
 
 
 def test_element_types_by_their_numbers() -> None:

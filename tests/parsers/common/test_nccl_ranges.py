@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from htk.parsers.common.nccl_ranges import FACTS, collectives
+from htk.parsers.common.nccl_ranges import FACTS, build_collectives
 from tests.tables import make
 
 COMM, OTHER = 0xF00D_0000_0000_0001, 5  # the first is more than a signed number holds
@@ -45,7 +45,7 @@ def read(
         for k, (moment, thread) in enumerate(launched)
     ]  # fmt: skip
     ranges = [{"process": "9", "on_gpu": False, **row} for row in annotations]
-    return collectives(
+    return build_collectives(
         "made up",
         make("kernels", [*kernels, {"name": "gemm", "kind": "compute", "correlation": 1}]),
         make("launches", launches),

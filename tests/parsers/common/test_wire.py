@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from htk.parsers.common.wire import Cut, fields, signed, varint
+from htk.parsers.common.wire import Cut, read_fields, read_signed, varint
 from sample_traces.xplane_export import message
 
 
@@ -12,9 +12,9 @@ def test_the_wire_format_is_read_within_its_bounds() -> None:
     with pytest.raises(Cut):
         varint(b"\xff" * 11, 0, 11)
     with pytest.raises(Cut):
-        list(fields(message(2, "abc")[:-1], 0, 4))
+        list(read_fields(message(2, "abc")[:-1], 0, 4))
     with pytest.raises(Cut):
-        list(fields(b"\x0b", 0, 1))  # a group, which nobody writes
-    assert signed((1 << 64) - 5) == -5
-    (double,) = fields(b"\x11" + struct.pack("<d", 1.5), 0, 9)
+        list(read_fields(b"\x0b", 0, 1))  # a group, which nobody writes
+    assert read_signed((1 << 64) - 5) == -5
+    (double,) = read_fields(b"\x11" + struct.pack("<d", 1.5), 0, 9)
     assert (double.number, double.end - double.start) == (2, 8)

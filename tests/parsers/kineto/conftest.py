@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from htk.base.core.engine import core
+from htk.base.core.engine import load_core
 from htk.parsers.kineto.columns import COLUMNS, REST, SPELLED, EventColumn
 from htk.parsers.kineto.raw import RawEvents
 
@@ -241,7 +241,7 @@ def truth() -> SimpleNamespace:
 
 
 def reader(engine: str) -> Callable[..., RawEvents]:
-    if engine == "compiled" and core() is None:
+    if engine == "compiled" and load_core() is None:
         pytest.skip("the compiled core is not built here")
     from htk.parsers.kineto import pure
 
@@ -251,6 +251,6 @@ def reader(engine: str) -> Callable[..., RawEvents]:
 
     def read(text: bytes | io.RawIOBase, **options: Any) -> RawEvents:
         stream = Pieces(text) if isinstance(text, bytes) else text
-        return module.read(stream, **options)
+        return module.parse_events(stream, **options)
 
     return read

@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.parsers.kineto.cycles import _borders
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
-from htk.verdicts.verify.outcome import DIFFERS, outcomes
+from htk.verdicts.verify.outcome import DIFFERS, list_outcomes
 from htk.verdicts.verify.subject import Subject
 from tests.kineto_file import Event, kernel, launch, of_rank, op, step, write
 
@@ -120,7 +120,7 @@ def test_a_cycle_ends_with_its_own_last_event(trace: Trace) -> None:
 
 
 def test_steps_of_two_cycles_are_not_added_up(trace: Trace) -> None:
-    rows = ask(trace, "step_times").to_pylist()
+    rows = ask_trace(trace, "step_times").to_pylist()
     lengths = [(r["rank"], r["step"], r["gpu_period_ns"], r["cpu_ns"], r["skew_ns"]) for r in rows]
     # In the second cycle the GPU began 70 us after the host: that wait of step 1 has no beginning.
     assert lengths == [
@@ -136,24 +136,24 @@ def test_steps_of_two_cycles_are_not_added_up(trace: Trace) -> None:
 
 
 def test_a_breakdown_by_step_has_a_row_for_each(trace: Trace) -> None:
-    rows = ask(trace, "time_breakdown", per="step").to_pylist()
+    rows = ask_trace(trace, "time_breakdown", per="step").to_pylist()
     assert [(r["rank"], r["step"], r["total_ns"], r["busy_ns"]) for r in rows][:4] == [
         (0, 1, 40 * US, 40 * US),
         (0, 2, 200 * US, 70 * US),
         (0, 1, 20 * US, 20 * US),
         (0, 2, 100 * US, 70 * US),
     ]
-    idle = ask(trace, "idle_breakdown", per="step").to_pylist()
+    idle = ask_trace(trace, "idle_breakdown", per="step").to_pylist()
     by_step = [(r["step"], r["idle_ns"]) for r in idle if r["rank"] == 0]
     assert sum(ns for step, ns in by_step if step == 2) == (130 + 30) * US
     assert list(dict.fromkeys(step for step, _ in by_step)) == [2]
     assert len(by_step) >= 2
-    kinds = ask(trace, "kernel_kinds", per="step").to_pylist()
+    kinds = ask_trace(trace, "kernel_kinds", per="step").to_pylist()
     assert [r["step"] for r in kinds if r["rank"] is None] == [1, 2, 1, 2]
 
 
 def test_phases_by_step_are_told_apart(trace: Trace) -> None:
-    rows = ask(trace, "phase_breakdown", per="step").to_pylist()
+    rows = ask_trace(trace, "phase_breakdown", per="step").to_pylist()
     busy = [(r["step"], r["device_busy_ns"]) for r in rows if r["rank"] == 0 and r["kernels"]]
     assert busy == [(1, 40 * US), (2, 70 * US), (1, 20 * US), (2, 70 * US)]
 
@@ -176,7 +176,7 @@ def test_a_time_that_was_not_recorded_between_steps_parts_cycles(
         events.append(kernel("gemm", at + 5, 85, k + 1))
     opened = open_trace(write(tmp_path / "t.json", *events, **of_rank(0)), OpenOptions(cache=False))
     assert _rows(opened, "ranks", "cycle") == [(0,), (1,)]
-    (row,) = ask(opened, "time_breakdown").to_pylist()
+    (row,) = ask_trace(opened, "time_breakdown").to_pylist()
     # From the first kernel to the second's end, twice: 85 + 15 + 85.
     assert (row["busy_ns"], row["idle_ns"]) == (4 * 85 * US, 2 * 15 * US)
 
@@ -213,7 +213,7 @@ def test_numbers_that_begin_anew_without_end_are_said(tmp_path: Path) -> None:
 def test_a_second_reading_says_that_it_cuts_no_cycles(tmp_path: Path) -> None:
     for rank in (0, 1):
         write(tmp_path / f"rank{rank}.json", *_events(rank), **of_rank(rank, 2, base=7_000_000))
-    states = {o.check.name: (o.state, o.finding) for o in outcomes(Subject(str(tmp_path)))}
+    states = {o.check.name: (o.state, o.finding) for o in list_outcomes(Subject(str(tmp_path)))}
     assert not [name for name, (state, _) in states.items() if state == DIFFERS]
     assert states["steps fill the window"][0] == "ok"
     assert states["kernels"][1].count("holds several cycles") == 2  # once a file

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from htk.parsers.kineto.facts import base_ns, facts, integer, rank
+from htk.parsers.kineto.facts import base_ns, read_facts, read_integer, read_rank
 
 
 @pytest.mark.parametrize(
@@ -17,8 +17,8 @@ from htk.parsers.kineto.facts import base_ns, facts, integer, rank
     ],
 )  # fmt: skip
 def test_whole_numbers_also_as_text(value: object, number: int | None) -> None:
-    assert integer(value) == number
-    assert rank({"distributedInfo": {"rank": value}}) == number
+    assert read_integer(value) == number
+    assert read_rank({"distributedInfo": {"rank": value}}) == number
     assert base_ns({"baseTimeNanoseconds": value}) == (number or 0)
 
 
@@ -38,7 +38,7 @@ def test_facts_of_a_job() -> None:
         "with_flops": "1",
         "baseTimeNanoseconds": 10**18,
     }  # fmt: skip
-    told = facts(header)
+    told = read_facts(header)
     assert (told["host"], told["world_size"], told["backend"]) == ("node3", 16, "nccl")
     assert (told["device_name"], told["device_count"]) == ("NVIDIA H100 80GB HBM3", 2)
     assert json.loads(str(told["versions"])) == {
@@ -51,6 +51,6 @@ def test_facts_of_a_job() -> None:
 @pytest.mark.parametrize("value", [None, 1.5, [], ["text"], {}])
 def test_values_of_other_types_tell_nothing(value: object) -> None:
     keys = ("host_name", "distributedInfo", "deviceProperties", "cuda_runtime_version")
-    told = facts(dict.fromkeys(keys, value))
+    told = read_facts(dict.fromkeys(keys, value))
     assert (told.pop("recorded"), told.pop("base_time_ns")) == ("", 0)
     assert {v for v in told.values() if v} == set()

@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from htk.base.core.engine import core
+from htk.base.core.engine import load_core
 
 SOURCES = sorted((Path(__file__).parents[3] / "native/kineto").glob("*.cpp"))
 EVENT = (
@@ -30,7 +30,7 @@ NAMES = ["a", "aten::" + "x" * 40, 'say \\"}],[{\\" now', "é😀", "back\\\\sla
 @pytest.fixture(scope="module")
 def scalar(tmp_path_factory):
     compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
-    if compiler is None or core() is None:
+    if compiler is None or load_core() is None:
         pytest.skip("no C++ compiler here to build the core without SSE2")
     built = tmp_path_factory.mktemp("scalar") / "_kineto.abi3.so"
     include = sysconfig.get_paths()["include"]
@@ -67,8 +67,8 @@ def test_the_same_cells(scalar, truth):
         text = document(dice, 30)
         text = text[: dice.choice([len(text), dice.randrange(len(text))])]
         sizes = Random(2)
-        wide = native.read(truth.Pieces(text), rest=True)
-        narrow = native.read(
+        wide = native.parse_events(truth.Pieces(text), rest=True)
+        narrow = native.parse_events(
             truth.Pieces(text, lambda dice=sizes: dice.randrange(1, 99)), rest=True, core=scalar
         )
         assert truth.cells(wide) == truth.cells(narrow)
@@ -83,7 +83,7 @@ def test_public_traces(scalar, truth, shared):
     for name in ("hta/mtia_inference_trace/mtia_inference_rank_0", "tracelens/b200/eager_trace"):
         path = shared / "traces" / f"{name}.json.gz"
         with open_stream(path) as one, open_stream(path) as other:
-            wide, narrow = native.read(one), native.read(other, core=scalar)
+            wide, narrow = native.parse_events(one), native.parse_events(other, core=scalar)
         assert wide.rows > 1000
         assert truth.cells(wide) == truth.cells(narrow)
 
@@ -108,7 +108,7 @@ MISUSES = [
 
 def test_misuse_is_an_exception() -> None:
     """In one process: a crash would end it before it tells of the rest."""
-    if core() is None:
+    if load_core() is None:
         pytest.skip("the compiled core is not built here")
     told = (
         f"try: {code}\nexcept Exception as e: print(type(e).__name__)\nelse: print('nothing')\n"

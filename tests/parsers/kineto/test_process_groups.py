@@ -7,8 +7,8 @@ import pytest
 from htk.parsers.kineto.process_groups import (
     comm_groups,
     listed_ranks,
+    parse_split_sizes,
     seq_of,
-    split,
     value_at,
 )
 
@@ -30,7 +30,7 @@ def test_ranks_as_text(text: str, ranks: str | None) -> None:
      ("[-1]", None)],
 )  # fmt: skip
 def test_splits_are_whole_or_none(text: str, elements: str | None) -> None:
-    assert split(text) == elements
+    assert parse_split_sizes(text) == elements
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.answers.export.merged import write_merged
 from htk.answers.export.rewrite import sources_of
 from htk.traces.trace.opening import OpenOptions, open_trace
@@ -33,7 +33,7 @@ def of_process(number: int, late: float, lengths: list[float]) -> list[Event]:
 
 
 def gpu_time(trace: Trace) -> dict[Any, int]:
-    rows = ask(trace, "op_breakdown", n=0).to_pylist()
+    rows = ask_trace(trace, "op_breakdown", n=0).to_pylist()
     return {row["op"]: row["device_self_ns"] for row in rows}
 
 
@@ -42,7 +42,7 @@ def test_equal_ids_of_two_processes_are_told_apart(tmp_path: Path) -> None:
     trace = opened(write(tmp_path / "two.json", *events))
     assert trace.ranks == [0, 1]
     assert gpu_time(trace) == {"aten::op0": 50_000, "aten::op1": 90_000}
-    busy = {r["rank"]: r["busy_ns"] for r in ask(trace, "time_breakdown").to_pylist()}
+    busy = {r["rank"]: r["busy_ns"] for r in ask_trace(trace, "time_breakdown").to_pylist()}
     assert busy == {0: 50_000, 1: 90_000}
 
 
@@ -64,7 +64,7 @@ def test_a_reused_id_is_the_latest_call_before_the_activity(tmp_path: Path) -> N
     ]
     trace = opened(write(tmp_path / "reused.json", *events, **of_rank(0)))
     assert gpu_time(trace) == {"aten::early": 12_000, "aten::late": 6_000}
-    assert ask(trace, "kernel_top").coverage["ambiguous_activities"] == 3
+    assert ask_trace(trace, "kernel_top").coverage["ambiguous_activities"] == 3
 
 
 def test_a_call_after_the_activity_did_not_launch_it(tmp_path: Path) -> None:
@@ -92,6 +92,6 @@ def _reads_back(inputs: Path | str, folder: Path) -> None:
         "time_breakdown": ("rank", "busy_ns", "compute_ns", "comm_ns", "idle_ns"),
     }.items():
         options = {} if name == "time_breakdown" else {"n": 0}
-        answers = [ask(t, name, **options).to_pylist() for t in (trace, again)]
+        answers = [ask_trace(t, name, **options).to_pylist() for t in (trace, again)]
         before, after = ([tuple(r[c] for c in columns) for r in rows] for rows in answers)
         assert sorted(after, key=str) == sorted(before, key=str)

@@ -48,10 +48,10 @@ def test_garbage_is_collected_afterwards_if_it_was_before(truth, collecting):
     before = gc.isenabled()
     try:
         (gc.enable if collecting else gc.disable)()
-        pure.read(truth.Pieces(trace(event(1))))
+        pure.parse_events(truth.Pieces(trace(event(1))))
         assert gc.isenabled() == collecting
         with pytest.raises(OSError, match="the disk is gone"):
-            pure.read(Torn(trace(event(1))))
+            pure.parse_events(Torn(trace(event(1))))
         assert gc.isenabled() == collecting
     finally:
         (gc.enable if before else gc.disable)()

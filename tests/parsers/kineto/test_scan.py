@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.parsers.kineto.scan import Mistyped, convert_number, lacks_quote, scaled
+from htk.parsers.kineto.scan import Mistyped, convert_number, lacks_quote, scale_decimal
 
 INTEGERS = st.integers(0, 10**24).map(str)
 FRACTIONS = st.sampled_from(["", ".0", ".5", ".25", ".5000000", ".4999999", ".50000001", ".125"])
@@ -27,9 +27,9 @@ def test_as_exact_decimals_rounded_half_to_even(literal: str, places: int) -> No
         value = Decimal(literal).scaleb(places)
         rounded = int(value.to_integral_value(ROUND_HALF_EVEN))
         lossless = value == value.to_integral_value()
-    found = scaled(literal, places)
+    found = scale_decimal(literal, places)
     assert found == rounded if abs(value) < 10**19 else found is None
-    exact = scaled(literal, places, exact=True)
+    exact = scale_decimal(literal, places, exact=True)
     assert exact == (rounded if lossless and abs(value) < 10**19 else None)
 
 
@@ -40,7 +40,7 @@ def test_as_exact_decimals_rounded_half_to_even(literal: str, places: int) -> No
      ("", None), ("1e", None), ("0x1f", None), ("9999999999999999999", 9999999999999999999)],
 )  # fmt: skip
 def test_by_hand(literal: str, value: int | None) -> None:
-    assert scaled(literal, 0) == value
+    assert scale_decimal(literal, 0) == value
 
 
 def test_kinds_of_numbers() -> None:

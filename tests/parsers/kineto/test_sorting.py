@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from htk.base.core.engine import core
+from htk.base.core.engine import load_core
 from htk.parsers.kineto import native, pure
 from htk.parsers.kineto.raw import RawEvents
 from htk.parsers.kineto.sorting import Columns
@@ -43,7 +43,7 @@ def _wrapped(value: int | None) -> int | None:
 @pytest.mark.parametrize("engine", [native, pure], ids=["compiled", "pure"])
 @pytest.mark.parametrize("share", [0, 0.01, 0.5, 1])
 def test_each_row_has_its_own_value(engine, share: float) -> None:
-    if engine is native and core() is None:
+    if engine is native and load_core() is None:
         pytest.skip("the compiled core is not built here")
     dice = random.Random(f"{share}")
     raw: RawEvents = engine.read(io.BytesIO(_document(dice)))

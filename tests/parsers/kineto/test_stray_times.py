@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 from tests.kineto_file import Event, kernel, launch, of_rank, op, write
@@ -50,8 +50,8 @@ def work() -> list[Event]:
 def test_a_stray_moves_no_number(tmp_path: Path, question: str, stray: Event) -> None:
     sane = opened(write(tmp_path / "sane.json", *work(), **of_rank(0, base=NOW)))
     other = opened(write(tmp_path / "stray.json", *work(), stray, **of_rank(0, base=NOW)))
-    answer = ask(other, question)
-    assert rows(answer) == rows(ask(sane, question))
+    answer = ask_trace(other, question)
+    assert rows(answer) == rows(ask_trace(sane, question))
     assert answer.coverage["issues"] == {"stray_time": 1}
 
 
@@ -72,7 +72,7 @@ def test_an_event_without_duration_is_counted(tmp_path: Path) -> None:
     bare = op("aten::cut", 700, 0)
     del bare["dur"]
     trace = opened(write(tmp_path / "bare.json", *work(), bare, **of_rank(0, base=NOW)))
-    assert ask(trace, "op_breakdown").coverage["issues"] == {"no_duration": 1}
+    assert ask_trace(trace, "op_breakdown").coverage["issues"] == {"no_duration": 1}
 
 
 def rows(answer: Any) -> list[dict[str, Any]]:

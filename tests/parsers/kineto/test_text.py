@@ -9,7 +9,7 @@ import pytest
 
 from htk.base.io.decompress import open_stream
 from htk.parsers.kineto.read import read_events
-from htk.parsers.kineto.text import Copied, copy
+from htk.parsers.kineto.text import Copied, copy_changed
 from tests.thinned import thinned
 
 SAMPLES = Path(__file__).parents[3] / "sample_traces"
@@ -26,7 +26,7 @@ def _copied(data: bytes) -> tuple[bytes, Copied, list[bytes]]:
         return text
 
     with open_stream(io.BytesIO(data)) as stream:
-        made = copy(stream, out.write, lambda _, value: value, event)
+        made = copy_changed(stream, out.write, lambda _, value: value, event)
     return out.getvalue(), made, events
 
 

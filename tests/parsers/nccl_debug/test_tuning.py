@@ -3,13 +3,20 @@
 import pytest
 
 from htk.parsers.nccl_debug.message import Message
-from htk.parsers.nccl_debug.tuning import CHOICE, SPECIAL, TuningTables, choice, is_for, special
+from htk.parsers.nccl_debug.tuning import (
+    CHOICE,
+    SPECIAL,
+    TuningTables,
+    is_for,
+    parse_choice,
+    parse_special,
+)
 
 
 def chosen(text: str) -> dict[str, object]:
     match = CHOICE.search(text)
     assert match is not None
-    return choice(text, match)
+    return parse_choice(text, match)
 
 
 def test_a_choice_by_names() -> None:
@@ -45,7 +52,7 @@ def test_calls_without_rings_and_trees() -> None:
         "AllReduce [Symmetric]: 1024 Bytes -> Kernel AllReduce_RSxLD nchannels 4"
     )
     assert match is not None
-    assert special(match) == {
+    assert parse_special(match) == {
         "type": "all_reduce", "size_bytes": 1024, "algorithm": "AllReduce_RSxLD", "channels": 4,
     }  # fmt: skip
 

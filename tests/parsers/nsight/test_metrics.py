@@ -4,7 +4,7 @@ import sqlite3
 from pathlib import Path
 from shutil import copyfile
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.traces.trace.opening import OpenOptions, open_trace
 from sample_traces.nsight_export import SESSION_NS
 
@@ -32,7 +32,7 @@ def test_each_process_has_the_samples_of_its_gpu(tmp_path: Path) -> None:
     assert [(r["rank"], r["name"], r["time_ns"] - SESSION_NS, r["value"]) for r in rows] == [
         (gpu, name, 7, 10 * metric + gpu) for gpu in range(2) for metric, name in NAMES.items()
     ]
-    top = ask(trace, "kernel_top", per="rank").to_pylist()
+    top = ask_trace(trace, "kernel_top", per="rank").to_pylist()
     assert {(r["rank"], r["clock_mhz"], r["memory_busy_pct"]) for r in top} == {
         (0, 30, 50),
         (1, 31, 51),

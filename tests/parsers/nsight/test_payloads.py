@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 from htk.base.core.parser import Source
 from htk.parsers.common.log_records import Issues
 from htk.parsers.common.nccl_ranges import FACTS
 from htk.parsers.common.sqlite_file import open_database
-from htk.parsers.nsight.payloads import payloads
+from htk.parsers.nsight.payloads import read_payloads
 from htk.parsers.nsight.report import NsightReport
 from sample_traces.nsight_export import Export, Process
 
@@ -51,8 +51,8 @@ def read(
     with open_database(source, Issues(), None) as database:
         report = NsightReport.of(database, Issues())
     spans = report.spans["nvtx"]
-    assert (numbers(spans.table["start"]) == [10 * k for k in range(len(rows))]).all()
-    columns = payloads(report, spans)
+    assert (read_numbers(spans.table["start"]) == [10 * k for k in range(len(rows))]).all()
+    columns = read_payloads(report, spans)
     return list(zip(*(columns[name].to_pylist() for name in FACTS), strict=True))
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.traces.trace.trace import Trace
 from sample_traces.nsight_export import SESSION_NS, Export, Process
 from tests.parsers.opened_files import opened, rows
@@ -47,19 +47,19 @@ def test_the_launching_thread_waits_in_them(tmp_path: Path) -> None:
     (read,) = (c for c in rows(trace, "launches") if c["name"] == "read")
     assert read["start_ns"] - SESSION_NS == 200 * US
 
-    idle = {row["cause"]: row["idle_ns"] for row in ask(trace, "idle_breakdown").to_pylist()}
+    idle = {row["cause"]: row["idle_ns"] for row in ask_trace(trace, "idle_breakdown").to_pylist()}
     assert idle["host_system_call"] == 700 * US
     assert sum(idle.values()) == 850 * US
 
-    (stall,) = ask(trace, "host_stalls").to_pylist()
+    (stall,) = ask_trace(trace, "host_stalls").to_pylist()
     assert (stall["cause"], stall["name"], stall["host_ns"]) == ("system call", "read", 700 * US)
     assert stall["gpu_idle_caused_ns"] == 700 * US
 
 
 def test_they_are_no_work_of_the_gpu(tmp_path: Path) -> None:
     trace = recording(tmp_path / "t.sqlite")
-    assert [row["launched_by"] for row in ask(trace, "launch_stats").to_pylist()] == [
+    assert [row["launched_by"] for row in ask_trace(trace, "launch_stats").to_pylist()] == [
         "cudaLaunchKernel"
     ]
-    (times,) = ask(trace, "time_breakdown").to_pylist()
+    (times,) = ask_trace(trace, "time_breakdown").to_pylist()
     assert times["busy_ns"] == 200 * US

@@ -5,7 +5,7 @@ from pathlib import Path
 from shutil import copyfile
 
 from htk.traces.trace.opening import OpenOptions, open_trace
-from htk.verdicts.overview.doctor import doctor
+from htk.verdicts.overview.doctor import check_recording
 
 SAMPLE = Path(__file__).parents[3] / "sample_traces/nsight/two_ranks.sqlite"
 
@@ -21,7 +21,7 @@ def test_samples_of_cpus(tmp_path: Path) -> None:
         database.execute("insert into CPU_NAMES values (1, 'no event')")
     database.close()
     trace = open_trace(path, OpenOptions(cache=False))
-    rows = [r for r in doctor(trace).to_pylist() if r["item"] == "tables not read"]
+    rows = [r for r in check_recording(trace).to_pylist() if r["item"] == "tables not read"]
     assert [row["finding"] for row in rows] == ["rows of report.sqlite: SCHED_EVENTS 3"]
     kinds = {row["kind"] for row in trace.tables["parse_issues"].to_pylist()}
     assert "unread_events" not in kinds

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.parsers.xplane.launching import with_operators
 from htk.parsers.xplane.space import PlaneEvent
 from tests.parsers.opened_files import kept, rows
@@ -11,7 +11,7 @@ from tests.parsers.opened_files import kept, rows
 def test_hlo_operators_own_what_they_launched(shared: Path) -> None:
     """Five runs on eight devices; their ranges and the calls inside them lie on two lines."""
     trace = kept(shared / "traces/jax/conv_minimal_08/tw003.xplane.pb")
-    found = {r["op"]: r for r in ask(trace, "op_breakdown", n=0).to_pylist()}
+    found = {r["op"]: r for r in ask_trace(trace, "op_breakdown", n=0).to_pylist()}
     called = {c["correlation"] for c in rows(trace, "launches") if "Launch" in c["name"]}
     for name, kernels in (
         ("cudnn-conv.1", ("Cijk", "Im3d2Col")),

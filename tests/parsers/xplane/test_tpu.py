@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.traces.trace.trace import Trace
 from htk.verdicts.verify import other_formats
-from htk.verdicts.verify.outcome import DIFFERS, OK, Outcome, outcomes
+from htk.verdicts.verify.outcome import DIFFERS, OK, Outcome, list_outcomes
 from htk.verdicts.verify.subject import Subject
 from htk.verdicts.verify.tpu_cores import sum_profile
 from sample_traces.xplane_export import Plane, Row
@@ -47,7 +47,7 @@ def moments(spans: list[tuple[int, int]]) -> set[int]:
 
 def test_each_nanosecond_counts_once(trace: Trace) -> None:
     compute, comm, copies = map(moments, (COMPUTE, COMM, COPIES))
-    for row in ask(trace, "time_breakdown").to_pylist():
+    for row in ask_trace(trace, "time_breakdown").to_pylist():
         assert row["compute_ns"] == STEPS * len(compute)
         assert row["comm_ns"] == STEPS * len(comm)
         assert row["exposed_comm_ns"] == STEPS * len(comm - compute)
@@ -78,7 +78,7 @@ def test_operators_are_kernels_where_they_ran(trace: Trace) -> None:
 
 
 def test_kinds_are_those_of_categories(trace: Trace) -> None:
-    kinds = {row["name"]: row for row in ask(trace, "kernel_top", n=0).to_pylist()}
+    kinds = {row["name"]: row for row in ask_trace(trace, "kernel_top", n=0).to_pylist()}
     assert {name: (row["kind"], row["family"]) for name, row in kinds.items()} == {
         "fusion.1": ("compute", "elementwise"),
         "fusion.2": ("compute", "gemm"),
@@ -90,7 +90,7 @@ def test_kinds_are_those_of_categories(trace: Trace) -> None:
         "copy-start.6 (DtoH)": ("memory", "copy"),
         "outfeed.2 (DtoH)": ("memory", "copy"),
     }
-    copies = ask(trace, "memory_bandwidth").to_pylist()
+    copies = ask_trace(trace, "memory_bandwidth").to_pylist()
     assert [(c["direction"], c["size_bytes"]) for c in copies] == [
         ("DtoH", 2 * STEPS * CORES * BYTES)
     ]
@@ -112,7 +112,7 @@ def test_programs_are_launched_in_steps(trace: Trace) -> None:
     assert counted == {("graph", FIRST_STEP + step): of_step for step in range(STEPS)}
     calls = rows(trace, "launches")
     assert [(c["name"], c["api"]) for c in calls] == [("DoEnqueueProgram", "tpu_runtime")] * STEPS
-    periods = [row["gpu_period_ns"] for row in ask(trace, "step_times").to_pylist()]
+    periods = [row["gpu_period_ns"] for row in ask_trace(trace, "step_times").to_pylist()]
     assert periods.count(STEP_NS) == CORES * (STEPS - 1)
 
 
@@ -127,7 +127,7 @@ def test_hosts_that_mark_steps_stand_beside_those_that_do_not(tmp_path: Path) ->
 
 
 def test_between_programs_a_core_waits_for_its_own(trace: Trace) -> None:
-    for row in ask(trace, "idle_breakdown").to_pylist():
+    for row in ask_trace(trace, "idle_breakdown").to_pylist():
         if row["cause"] == "inside_cuda_graph":
             assert row["idle_ns"] == STEPS * (50 + 100 + 40)  # none of the other core's begin
 
@@ -192,7 +192,7 @@ def test_a_loop_whose_body_was_not_recorded_counts(tmp_path: Path) -> None:
 
 
 def held(path: Path) -> Outcome:
-    (outcome,) = (o for o in outcomes(Subject(str(path))) if o.check.name == "other formats")
+    (outcome,) = (o for o in list_outcomes(Subject(str(path))) if o.check.name == "other formats")
     return outcome
 
 

@@ -6,7 +6,7 @@ import click
 
 from htk.base.core.whole_file import write_whole
 from htk.base.errors import MissingTable
-from htk.faces.cli.commands.common import opening_options, say
+from htk.faces.cli.commands.common import opening_options, print_line
 from htk.faces.cli.commands.options import ranks_option, steps_option
 
 
@@ -23,11 +23,11 @@ from htk.faces.cli.commands.options import ranks_option, steps_option
 )
 def command(paths: tuple[str, ...], output: str, **arguments: Any) -> None:
     """Write what the steps of a recording cost: a small file, the BASE of a later `htk diff`."""
-    from htk.base.core.humanize import pluralize
-    from htk.faces.cli.commands.common import opened
-    from htk.traces.compare.baseline import LEAST_STEPS, baseline, to_json
+    from htk.base.core.humanize import pluralize_count
+    from htk.faces.cli.commands.common import open_narrowed
+    from htk.traces.compare.baseline import LEAST_STEPS, build_cost_baseline, to_json
 
-    costs = baseline(opened(paths, arguments).tables)
+    costs = build_cost_baseline(open_narrowed(paths, arguments).tables)
     if not costs.steps:
         raise MissingTable(
             f"{paths[0]}: no complete step to make a baseline of; call prof.step() in the loop"
@@ -35,7 +35,7 @@ def command(paths: tuple[str, ...], output: str, **arguments: Any) -> None:
     text = to_json(costs)
     write_whole(output, text)
     few = "" if costs.steps >= LEAST_STEPS else f"; a gate needs {LEAST_STEPS} steps at least"
-    say(
-        f"{output}: {pluralize(costs.steps, 'step')}, {pluralize(len(costs.ranks), 'rank')}, "
-        f"{len(text) // 1024} KiB{few}"
+    print_line(
+        f"{output}: {pluralize_count(costs.steps, 'step')}, "
+        f"{pluralize_count(len(costs.ranks), 'rank')}, {len(text) // 1024} KiB{few}"
     )

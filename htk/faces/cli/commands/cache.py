@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import click
 
-from htk.base.core.humanize import format_bytes, visible
+from htk.base.core.humanize import format_bytes, make_visible
 from htk.base.errors import GateFailed, TraceError
 from htk.faces.cli.commands.common import store_key_option
 from htk.faces.cli.commands.options import list_format_option
@@ -40,9 +40,9 @@ def ls(form: str) -> None:
     for entry in entries:
         used = datetime.fromtimestamp(entry.last_used, UTC).strftime("%Y-%m-%d %H:%M")
         size = format_bytes(entry.size_bytes)
-        click.echo(visible(f"{size:>10}  {used}  {entry.source}"))
+        click.echo(make_visible(f"{size:>10}  {used}  {entry.source}"))
     total = format_bytes(sum(e.size_bytes for e in entries))
-    click.echo(visible(f"{len(entries)} traces, {total}, in {store.root}"))
+    click.echo(make_visible(f"{len(entries)} traces, {total}, in {store.root}"))
 
 
 @command.command("need")
@@ -55,15 +55,15 @@ def need(ctx: click.Context, paths: tuple[str, ...], form: str) -> None:
     Exit code 4 if they do not fit: each question would then parse the files again. HTK_CACHE_LIMIT
     sets the limit, in bytes.
     """
-    from htk.faces.cli.commands.common import named
+    from htk.faces.cli.commands.common import split_inputs
     from htk.traces.trace.cache_need import cache_need
 
-    needed = cache_need(named(paths))
+    needed = cache_need(split_inputs(paths))
     if form == "json":
         facts = asdict(needed) | {"total_bytes": needed.total_bytes, "fits": needed.fits}
         click.echo(json.dumps(facts))
     else:
-        click.echo(visible(needed.text))
+        click.echo(make_visible(needed.text))
     if not needed.fits:
         ctx.exit(GateFailed.exit_code)
 
@@ -83,7 +83,7 @@ def verify(ctx: click.Context, stores: tuple[str, ...]) -> None:
 
     intact, damaged = Store().verify()
     for source in damaged:
-        click.echo(visible(f"damaged, removed: {source}"))
+        click.echo(make_visible(f"damaged, removed: {source}"))
     click.echo(f"{intact} parsed traces are as they were written, {len(damaged)} were not")
     for address in stores:
         shared = SharedStore.at(address)
@@ -92,9 +92,11 @@ def verify(ctx: click.Context, stores: tuple[str, ...]) -> None:
         seals = shared.seals(Store()).values()
         altered = [why for why in seals if why]
         for why in altered:
-            click.echo(visible(why))
+            click.echo(make_visible(why))
         sealed = len(seals) - len(altered)
-        click.echo(visible(f"{address}: {sealed} entries are as sealed, {len(altered)} are not"))
+        click.echo(
+            make_visible(f"{address}: {sealed} entries are as sealed, {len(altered)} are not")
+        )
         damaged = [*damaged, *altered]
     if damaged:
         ctx.exit(GateFailed.exit_code)
@@ -106,6 +108,6 @@ def clear() -> None:
     from htk.base.io.store import Store
     from htk.faces.cli import kept_answers
 
-    kept_answers.clear()
+    kept_answers.clear_kept_answers()
     removed = Store().clear()
     click.echo(f"{removed} parsed traces removed", err=True)

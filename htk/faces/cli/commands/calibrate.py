@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from htk.base.core.humanize import pluralize, visible
+from htk.base.core.humanize import make_visible, pluralize_count
 from htk.base.errors import HtkError, UsageError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def command(folder: str, output: str, no_cache: bool) -> None:
     """
     from htk.base.core.defer_imports import spare_pandas
     from htk.planning.sites.site_file import write_site
-    from htk.verdicts.sites.learning import learned
+    from htk.verdicts.sites.learning import learn_site
 
     spare_pandas()
     recordings = list(_recordings(Path(folder), no_cache))
@@ -53,7 +53,7 @@ def command(folder: str, output: str, no_cache: bool) -> None:
         raise UsageError(
             f"{folder}: neither a recording on a GPU of the catalogue nor a CSV of measured steps"
         )
-    site = learned(recordings, steps)
+    site = learn_site(recordings, steps)
     write_site(site, Path(output))
     _print(site, len(recordings), len(steps), output)
 
@@ -73,10 +73,14 @@ def _recordings(folder: Path, no_cache: bool) -> Iterator["RecordedRates"]:
         try:
             rates = recorded_rates(open_trace(str(path), OpenOptions(cache=not no_cache)))
         except HtkError as error:
-            click.echo(f"htk: left out {visible(str(path))}: {visible(str(error))}", err=True)
+            click.echo(
+                f"htk: left out {make_visible(str(path))}: {make_visible(str(error))}", err=True
+            )
             continue
         if rates is None:
-            click.echo(f"htk: left out {visible(str(path))}: no GPU of the catalogue", err=True)
+            click.echo(
+                f"htk: left out {make_visible(str(path))}: no GPU of the catalogue", err=True
+            )
         else:
             yield rates
 
@@ -101,7 +105,7 @@ def measured_steps(path: Path) -> Iterator["MeasuredStep"]:
 
 def _measured(row: dict[str | None, Any], unit: str, where: str) -> "MeasuredStep":
     from htk.faces.cli.commands.plan import command as plan_command
-    from htk.faces.cli.commands.plan_options import described
+    from htk.faces.cli.commands.plan_options import build_planned_job
     from htk.verdicts.sites.learning import MeasuredStep
 
     words: list[str] = []
@@ -119,7 +123,7 @@ def _measured(row: dict[str | None, Any], unit: str, where: str) -> "MeasuredSte
         arguments = dict(context.params)
         for name in _NO_JOB:
             del arguments[name]
-        job = described(arguments)
+        job = build_planned_job(arguments)
     except click.ClickException as error:
         raise UsageError(f"{where}: {error.format_message()}") from error
     except UsageError as error:
@@ -132,19 +136,21 @@ def _measured(row: dict[str | None, Any], unit: str, where: str) -> "MeasuredSte
 def _print(site: "Site", recordings: int, steps: int, output: str) -> None:
     from htk.physics.hardware import gpu
     from htk.planning.sites.own_site import own_site_file
-    from htk.planning.sites.site import posterior
+    from htk.planning.sites.site import compute_posterior
 
     write = sys.stdout.write
-    write(f"{pluralize(recordings, 'recording')}, {pluralize(steps, 'measured step')}\n")
+    write(
+        f"{pluralize_count(recordings, 'recording')}, {pluralize_count(steps, 'measured step')}\n"
+    )
     for name, figures in sorted(site.gpus.items()):
         write(f"\n{gpu(name).device_name}\n")
         for key in ("products", "memory", "links", "adapters"):
             rate = getattr(figures, key)
             if rate is not None:
-                from_ = pluralize(rate.recordings, "recording")
+                from_ = pluralize_count(rate.recordings, "recording")
                 write(f"  {key:<9} {rate.ratio:.2f} of what a plan expects ({from_})\n")
         if figures.steps is not None:
-            moved, sigma = posterior(figures.steps, _PRIOR)
+            moved, sigma = compute_posterior(figures.steps, _PRIOR)
             write(
                 f"  steps     plans move by {100 * (math.exp(moved) - 1):+.0f} %; one sigma "
                 f"of {100 * _PRIOR:.0f} % becomes {100 * sigma:.0f} %\n"

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from htk.base.core.ranges import exact, parse_seconds, parse_value
+from htk.base.core.ranges import parse_seconds, parse_value, take_exact_value
 from htk.base.errors import UsageError
 from htk.base.mappings import Fields
-from htk.faces.cli.commands.common import opened, parsing_options, writing_options
+from htk.faces.cli.commands.common import open_narrowed, parsing_options, writing_options
 from htk.faces.cli.commands.model_options import SIZES, size_options
 from htk.faces.cli.commands.options import refuse_unused
 
@@ -123,14 +123,14 @@ def command(
     too. A described job and a number (--model llama2-13b --gpus 64xA100 --mfu 70.5) are checked
     against the GPU's peak, the fastest matrix products, memory, links and what such jobs reach.
     """
-    from htk.answers.output.render import write
-    from htk.verdicts.claims.answer import judge
+    from htk.answers.output.render import write_result
+    from htk.verdicts.claims.answer import judge_claim
     from htk.whatif.api import WhatIf
 
     refuse_unused(_NEEDS)
-    asked = WhatIf(opened(traces, arguments)) if traces else None
-    answer = judge(_described(arguments), text, asked)
-    write(answer, form, output, limit=limit, printer=lambda file: _print(answer, file))
+    asked = WhatIf(open_narrowed(traces, arguments)) if traces else None
+    answer = judge_claim(_described(arguments), text, asked)
+    write_result(answer, form, output, limit=limit, printer=lambda file: _print(answer, file))
 
 
 def _described(arguments: Fields) -> "ClaimedJob | None":
@@ -158,7 +158,9 @@ def _described(arguments: Fields) -> "ClaimedJob | None":
         *("context_parallel", "expert_parallel", "strategy", "kernels", "attention"),
     )
     active_parameters = (
-        None if parameters is None else exact(parse_value(parameters), "--parameters", parameters)
+        None
+        if parameters is None
+        else take_exact_value(parse_value(parameters), "--parameters", parameters)
     )
     return ClaimedJob(
         gpu,
@@ -172,9 +174,9 @@ def _described(arguments: Fields) -> "ClaimedJob | None":
 
 def _number(name: str, text: str) -> float:
     if name == "step_s":
-        return exact(parse_seconds(text), _FLAGS[name], text)
+        return take_exact_value(parse_seconds(text), _FLAGS[name], text)
     written = text.rstrip(" %")
-    return exact(parse_value(written), _FLAGS[name], written)
+    return take_exact_value(parse_value(written), _FLAGS[name], written)
 
 
 def cluster_of(text: str) -> "tuple[int, Gpu]":

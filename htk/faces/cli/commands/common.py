@@ -10,11 +10,11 @@ from typing import Any
 
 import click
 
-from htk.answers.ask import ask
-from htk.answers.output.render import FORMATS, RAW_CSV, form_by_name, write
+from htk.answers.ask import ask_trace
+from htk.answers.output.render import FORMATS, RAW_CSV, form_by_name, write_result
 from htk.base.core.analysis import Analysis
 from htk.base.core.defer_imports import spare_pandas
-from htk.base.core.humanize import parse_duration, parse_int_ranges, visible
+from htk.base.core.humanize import make_visible, parse_duration, parse_int_ranges
 from htk.base.core.whole_file import write_whole
 from htk.base.errors import UsageError
 from htk.base.io.spill import why_arrays_stay
@@ -30,9 +30,9 @@ def _use_gpus(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
     """Add a file of GPUs to the catalogue while the command runs, in its worker processes too."""
     if path is None:
         return
-    from htk.physics.hardware import OWN_FILE, catalogue
+    from htk.physics.hardware import OWN_FILE, load_catalogue
 
-    catalogue(path)  # a file that cannot be read is an error now
+    load_catalogue(path)  # a file that cannot be read is an error now
     _set_variable(ctx, OWN_FILE, path)
 
 
@@ -211,9 +211,9 @@ _WRITING = (
 )
 
 
-def say(line: str, *, err: bool = True) -> None:
+def print_line(line: str, *, err: bool = True) -> None:
     """Print one line about names of files or from files: nothing in them steers a terminal."""
-    click.echo(visible(line), err=err)
+    click.echo(make_visible(line), err=err)
 
 
 def opening_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -277,7 +277,7 @@ def write_text(text: str, output: str | None) -> None:
         write_whole(output, text)
 
 
-def named(paths: Sequence[str]) -> Inputs:
+def split_inputs(paths: Sequence[str]) -> Inputs:
     """Return what a command was given: one name may be `sample`, several are files and folders."""
     return paths[0] if len(paths) == 1 else list(paths)
 
@@ -300,17 +300,17 @@ def open_options(arguments: Facts) -> OpenOptions:
     )
 
 
-def opened(paths: Sequence[str], arguments: Facts) -> Trace:
+def open_narrowed(paths: Sequence[str], arguments: Facts) -> Trace:
     """Open and narrow the trace that a command was given."""
     spare_pandas()
     no_folder = "--no-cache leaves no folder for the rest" if arguments["no_cache"] else None
     if arguments.get("memory_bytes") and (why := no_folder or why_arrays_stay()):
-        say(f"htk: --memory bounds questions by rank and the critical path alone: {why}")
+        print_line(f"htk: --memory bounds questions by rank and the critical path alone: {why}")
     progress = _Bar() if sys.stderr.isatty() else Progress()
-    trace = open_trace(named(paths), replace(open_options(arguments), progress=progress))
+    trace = open_trace(split_inputs(paths), replace(open_options(arguments), progress=progress))
     for name, why in trace.failed:
         line = f"htk: left out {name}: {why.removeprefix(f'{name}: ')}"
-        say(line)
+        print_line(line)
     ranks = None if (text := arguments.get("ranks")) is None else parse_int_ranges(text)
     cycles = None if (text := arguments.get("cycles")) is None else parse_int_ranges(text)
     streams = None if (text := arguments.get("streams")) is None else parse_int_ranges(text)
@@ -338,20 +338,20 @@ def run_analysis(analysis: Analysis[...], paths: Sequence[str], arguments: Field
     output = arguments.pop("output")
     limit = arguments.pop("limit")
     against = arguments.pop("against", None)
-    trace = opened(paths, arguments)
+    trace = open_narrowed(paths, arguments)
     options = {k: v for k, v in arguments.items() if k in analysis.options}
-    with working():
+    with show_progress():
         if against is None:
-            answer = ask(trace, analysis.name, **options)
+            answer = ask_trace(trace, analysis.name, **options)
         else:
             from htk.verdicts.comparison.against import recommendations_against
 
-            answer = recommendations_against(trace, opened((against,), arguments), **options)
-    write(answer, form, output, limit=limit)
+            answer = recommendations_against(trace, open_narrowed((against,), arguments), **options)
+    write_result(answer, form, output, limit=limit)
 
 
 @contextmanager
-def working(what: str = "working it out") -> Iterator[None]:
+def show_progress(what: str = "working it out") -> Iterator[None]:
     """A sign of life on a terminal, while an answer is made."""
     if not sys.stderr.isatty():
         yield

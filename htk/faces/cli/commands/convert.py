@@ -7,7 +7,7 @@ import click
 
 from htk.base.errors import UsageError
 from htk.base.mappings import Fields
-from htk.faces.cli.commands.common import is_raw, opening_options, raw_option, say
+from htk.faces.cli.commands.common import is_raw, opening_options, print_line, raw_option
 from htk.faces.cli.commands.options import folder_option
 
 TABLES_AS = ("parquet", "arrow", "csv")
@@ -66,56 +66,56 @@ def command(
         return
     from htk.answers.export.dataset import write_dataset
     from htk.base.schema import DERIVED, TABLES
-    from htk.faces.cli.commands.common import opened
+    from htk.faces.cli.commands.common import open_narrowed
 
     vocabulary = {**TABLES, **DERIVED}
     for name in tables:
         if name not in vocabulary:
             raise UsageError(f"no table {name!r}; there are {', '.join(vocabulary)}")
-    trace = opened(paths, arguments)
+    trace = open_narrowed(paths, arguments)
     names = tables or (tuple(vocabulary) if links else tuple(TABLES))
     for name, rows in write_dataset(trace, names, Path(output), form, raw=raw).items():
-        say(f"{rows:>12,}  {name}")
+        print_line(f"{rows:>12,}  {name}")
 
 
 def _write_perfetto(paths: tuple[str, ...], folder: Path, arguments: Fields) -> None:
     from htk.answers.export.perfetto_trace import write_perfetto
-    from htk.faces.cli.commands.common import opened
+    from htk.faces.cli.commands.common import open_narrowed
 
-    file, slices = write_perfetto(opened(paths, arguments), folder)
-    say(f"{slices:>12,} slices  {file}")
+    file, slices = write_perfetto(open_narrowed(paths, arguments), folder)
+    print_line(f"{slices:>12,} slices  {file}")
 
 
 def _write_operations(paths: tuple[str, ...], folder: Path, arguments: Fields) -> None:
     from htk.answers.export.operation_rows import write_operations
-    from htk.faces.cli.commands.common import opened
+    from htk.faces.cli.commands.common import open_narrowed
 
-    path, rows = write_operations(opened(paths, arguments), folder)
-    say(f"{rows:>12,}  {path}")
+    path, rows = write_operations(open_narrowed(paths, arguments), folder)
+    print_line(f"{rows:>12,}  {path}")
 
 
 def _write_stacks(paths: tuple[str, ...], form: str, folder: Path, arguments: Fields) -> None:
     from htk.answers.export.stacks import write_folded, write_speedscope
-    from htk.faces.cli.commands.common import opened
+    from htk.faces.cli.commands.common import open_narrowed
 
     write = write_folded if form == "folded" else write_speedscope
-    for file, stacks in write(opened(paths, arguments), folder):
-        say(f"{stacks:>12,} stacks  {file}")
+    for file, stacks in write(open_narrowed(paths, arguments), folder):
+        print_line(f"{stacks:>12,} stacks  {file}")
 
 
 def _write_traces(paths: tuple[str, ...], form: str, folder: Path, arguments: Fields) -> None:
     from htk.answers.export.merged import write_merged
     from htk.answers.export.retold import as_kineto
     from htk.answers.export.rewrite import write_for_hta
-    from htk.faces.cli.commands.common import named, opened
+    from htk.faces.cli.commands.common import open_narrowed, split_inputs
 
-    with as_kineto(opened(paths, arguments), named(paths)) as (trace, sources):
+    with as_kineto(open_narrowed(paths, arguments), split_inputs(paths)) as (trace, sources):
         if form == "hta":
             for written in write_for_hta(trace, sources, folder):
-                say(f"{written.copied.kept:>12,} events  {written.file}")
+                print_line(f"{written.copied.kept:>12,} events  {written.file}")
             return
         merged = write_merged(trace, sources, folder)
     clock = "clocks aligned" if merged.aligned else "clocks as recorded"
-    say(f"{merged.events:>12,} events  {merged.file}, {clock}")
+    print_line(f"{merged.events:>12,} events  {merged.file}, {clock}")
     for why in merged.without:
-        say(f"{'':>12}  without {why}")
+        print_line(f"{'':>12}  without {why}")

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from htk.base.core.extras import require
+from htk.base.core.extras import require_extra
 from htk.base.errors import HtkError, UnknownRank
 from htk.base.mappings import Fields
-from htk.faces.cli.commands.common import open_options, opened, parsing_options, say
+from htk.faces.cli.commands.common import open_narrowed, open_options, parsing_options, print_line
 from htk.faces.cli.commands.options import port_option, store_of_history_option
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def command(
     named here can be opened. It listens on this machine alone, and asks for the token that is in
     the printed link: a login node has many users.
     """
-    require("dashboard", "the dashboard")
+    require_extra("dashboard", "the dashboard")
     from htk.dashboard.app import create_app
     from htk.dashboard.guard import is_loopback
     from htk.traces.trace.confined import SERVED, held_ready
@@ -98,7 +98,7 @@ def _history(store: str | None) -> str:
         history = History()
         return history.address if history.is_kept else ""
     except HtkError as error:
-        say(f"htk: no page of runs over time: {error}")
+        print_line(f"htk: no page of runs over time: {error}")
         return ""
 
 
@@ -119,11 +119,11 @@ def _runs(paths: tuple[str, ...], upload_bytes: int, history: str, arguments: Fi
         return Runs(folders, **many)
     followed = Followed(paths)  # before they are read: what comes meanwhile is seen
     try:
-        trace = opened(paths, {**arguments, "confined": True})
+        trace = open_narrowed(paths, {**arguments, "confined": True})
     except UnknownRank as error:
         if len(folders) != len(paths) or arguments.get("rank_pattern"):
             raise
-        say(f"htk: {error}; each file is listed as a run of its own")
+        print_line(f"htk: {error}; each file is listed as a run of its own")
         return Runs(folders, separate=folders, **many)
     return Runs(folders, trace=trace, followed=followed, **many)
 
@@ -169,6 +169,6 @@ def _draw_first() -> None:
     """Draw an empty chart, so that the first that is asked for waits for no imports and checks."""
     import plotly.graph_objects as go
 
-    from htk.answers.output.figure_frame import framed
+    from htk.answers.output.figure_frame import frame_figure
 
-    framed([go.Bar(), go.Scatter()], dark=False)
+    frame_figure([go.Bar(), go.Scatter()], dark=False)

@@ -9,7 +9,7 @@ from htk.base.core.whole_file import write_whole
 from htk.base.errors import GateFailed
 from htk.base.mappings import Facts, Fields
 from htk.base.names.rows_by import WORDS
-from htk.faces.cli.commands.common import say, trace_options
+from htk.faces.cli.commands.common import print_line, trace_options
 from htk.faces.cli.commands.options import store_of_history_option, tags_option
 
 if TYPE_CHECKING:
@@ -99,16 +99,17 @@ def command(
     if rules or gate["md"] or gate["junit"] or is_baseline(base_path) or is_baseline(new_path):
         _by_baselines(sides, rules, gate, (by, n), (form, output, limit), arguments)
         return
-    from htk.answers.output.render import write
-    from htk.faces.cli.commands.common import opened
+    from htk.answers.output.render import write_result
+    from htk.faces.cli.commands.common import open_narrowed
     from htk.traces.compare.items import kinds_called
-    from htk.verdicts.comparison.differences import differences
+    from htk.verdicts.comparison.differences import list_differences
 
     base, new = (
-        opened((path,), arguments | {"ranks": ranks or arguments["ranks"]}) for path, ranks in sides
+        open_narrowed((path,), arguments | {"ranks": ranks or arguments["ranks"]})
+        for path, ranks in sides
     )
-    answer = differences(base, new, kinds_called(by), n, (base_path, new_path))
-    write(answer, form, output, limit=limit)
+    answer = list_differences(base, new, kinds_called(by), n, (base_path, new_path))
+    write_result(answer, form, output, limit=limit)
     _say(answer.coverage)
 
 
@@ -121,36 +122,42 @@ def _by_baselines(
     arguments: Fields,
 ) -> None:
     """Compare by what each recording's steps cost; judge where there are rules."""
-    from htk.answers.output.render import write
+    from htk.answers.output.render import write_result
     from htk.answers.output.result import Result
     from htk.base.core.analysis import coverage_of
     from htk.base.core.humanize import parse_duration
     from htk.traces.compare import regression
-    from htk.traces.compare.gate_junit import junit
-    from htk.traces.compare.gate_markdown import markdown
+    from htk.traces.compare.gate_junit import render_junit
+    from htk.traces.compare.gate_markdown import render_gate_markdown
     from htk.traces.compare.items import kinds_called
-    from htk.traces.compare.rules import rule
-    from htk.traces.compare.runs import DIFF, changes
+    from htk.traces.compare.rules import parse_rule
+    from htk.traces.compare.runs import DIFF, list_cost_changes
     from htk.verdicts.comparison.differences import by_kind, said_of, total_row
 
     _check_judged(texts, gate)
-    rules = [rule(text) for text in texts]
+    rules = [parse_rule(text) for text in texts]
     shown = kinds_called(chosen[0])
     kinds = tuple(dict.fromkeys(("time", *shown, *(r.kind for r in rules))))
     base, new = (_side(side, kinds, dict(arguments)) for side in sides)
-    changed = changes(base.costs, new.costs, tuple(dict.fromkeys(("time", *shown))), chosen[1])
+    changed = list_cost_changes(
+        base.costs, new.costs, tuple(dict.fromkeys(("time", *shown))), chosen[1]
+    )
     facts = dict(coverage_of(changed))
     facts |= said_of(facts, total_row(changed), _told(base, new), (base.path, new.path))
     limits = {"min_abs_ns": parse_duration(gate["min_abs"]), "run_noise_pct": gate["run_noise"]}
-    judged = regression.judge(base.costs, new.costs, rules, **limits)
+    judged = regression.judge_rules(base.costs, new.costs, rules, **limits)
     rows = changed if "time" in shown else by_kind(changed, chosen[0])
-    table, label = (regression.answer(judged), regression.GATE) if rules else (rows, DIFF)
+    table, label = (
+        (regression.build_judgement_table(judged), regression.GATE) if rules else (rows, DIFF)
+    )
     form, output, limit = writing
-    write(Result(label, table, facts), form, output, limit=limit)
+    write_result(Result(label, table, facts), form, output, limit=limit)
     if gate["md"]:
-        _write_markdown(gate["md"], markdown(judged, changed, facts, base.costs, new.costs))
+        _write_markdown(
+            gate["md"], render_gate_markdown(judged, changed, facts, base.costs, new.costs)
+        )
     if gate["junit"]:
-        write_whole(gate["junit"], junit(judged, gate["fail_unjudged"]))
+        write_whole(gate["junit"], render_junit(judged, gate["fail_unjudged"]))
     _say(facts)
     _enforce(judged, gate["fail_unjudged"])
 
@@ -164,17 +171,17 @@ def _check_judged(rules: tuple[str, ...], gate: Fields) -> None:
 
 def _told(base: "_Side", new: "_Side") -> "ComparedWork":
     """Return the causes of the change; none where a side is known by its costs alone."""
-    from htk.verdicts.comparison.compared import NOTHING_TOLD, compared
+    from htk.verdicts.comparison.compared import NOTHING_TOLD, compare_work
 
     if base.trace is None or new.trace is None:
         return NOTHING_TOLD
-    return compared(base.trace.tables, new.trace.tables)
+    return compare_work(base.trace.tables, new.trace.tables)
 
 
 def _say(facts: Facts) -> None:
     """Print the notes that a reader must know, e.g. that a recording changed midway."""
     for note in facts.get("notes", []):
-        say(f"htk: diff: {note}")
+        print_line(f"htk: diff: {note}")
 
 
 class _Side(NamedTuple):
@@ -191,16 +198,21 @@ def _side(
     arguments: Fields,
 ) -> _Side:
     """Return what one recording's steps cost, read from its file or its baseline's."""
-    from htk.faces.cli.commands.common import opened
-    from htk.traces.compare.baseline import RecordedBaseline, baseline, is_baseline, read
+    from htk.faces.cli.commands.common import open_narrowed
+    from htk.traces.compare.baseline import (
+        RecordedBaseline,
+        build_cost_baseline,
+        is_baseline,
+        read_baseline,
+    )
 
     if isinstance(side, RecordedBaseline):
         return _Side("BASE", side)
     path, ranks = side
     if is_baseline(path):
-        return _Side(path, read(path))
-    trace = opened((path,), arguments | {"ranks": ranks or arguments["ranks"]})
-    return _Side(path, baseline(trace.tables, kinds), trace)
+        return _Side(path, read_baseline(path))
+    trace = open_narrowed((path,), arguments | {"ranks": ranks or arguments["ranks"]})
+    return _Side(path, build_cost_baseline(trace.tables, kinds), trace)
 
 
 def _good_runs(store: str | None, last_good: int, tags: tuple[str, ...]) -> "RecordedBaseline":
@@ -212,7 +224,7 @@ def _good_runs(store: str | None, last_good: int, tags: tuple[str, ...]) -> "Rec
     good = of_history(opened_history(store), last_good, parse_tags(tags))
     names = ", ".join(f"{run.run[:8]} ({run.row['name']})" for run in good.runs)
     for line in (f"base: {names}", *good.notes):
-        say(f"htk: diff: {line}")
+        print_line(f"htk: diff: {line}")
     return good.base
 
 
@@ -236,7 +248,7 @@ def _enforce(judged: "list[Judgement]", strictly: bool) -> None:
         raise GateFailed("gate: " + "; ".join(f"{j.rule.text}: {j.reason}" for j in bad))
     for j in judged:
         if j.verdict != "passed":
-            say(f"htk: gate: {j.rule.text}: {j.verdict}: {j.reason}")
+            print_line(f"htk: gate: {j.rule.text}: {j.verdict}: {j.reason}")
 
 
 def two_recordings(command: str, paths: tuple[str, ...], ranks_differ: bool) -> tuple[str, str]:

@@ -31,12 +31,12 @@ def command(
     and operators, matched by name and order. A row is a place that differs, or that both trees
     have and that launches GPU work: the rows add up to the GPU time that the step launched.
     """
-    from htk.answers.output.render import write
-    from htk.faces.cli.commands.common import opened
+    from htk.answers.output.render import write_result
+    from htk.faces.cli.commands.common import open_narrowed
     from htk.verdicts.comparison.differences import tree_differences
 
     ranks_differ = base_ranks is not None and new_ranks is not None
     base_path, new_path = two_recordings("diff-tree", paths, ranks_differ)
-    base = opened((base_path,), arguments | {"ranks": base_ranks or arguments["ranks"]})
-    new = opened((new_path,), arguments | {"ranks": new_ranks or arguments["ranks"]})
-    write(tree_differences(base, new, n), form, output, limit=limit)
+    base = open_narrowed((base_path,), arguments | {"ranks": base_ranks or arguments["ranks"]})
+    new = open_narrowed((new_path,), arguments | {"ranks": new_ranks or arguments["ranks"]})
+    write_result(tree_differences(base, new, n), form, output, limit=limit)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from htk.base.core.humanize import visible
+from htk.base.core.humanize import make_visible
 from htk.base.core.whole_file import write_whole
 from htk.base.mappings import Facts
 from htk.faces.cli.commands.common import opening_options, writing_options
@@ -29,17 +29,17 @@ def command(
     paths: tuple[str, ...], form: str, output: str | None, limit: int, **arguments: Any
 ) -> None:
     """What was recorded, what is missing for which question, and what is damaged?"""
-    from htk.answers.output.render import write
-    from htk.faces.cli.commands.common import opened, working
-    from htk.verdicts.overview.doctor import doctor
+    from htk.answers.output.render import write_result
+    from htk.faces.cli.commands.common import open_narrowed, show_progress
+    from htk.verdicts.overview.doctor import check_recording
 
     if _are_small(paths):  # else the option asks for it
         arguments |= {"keep_unknown_arguments": True, "no_cache": True}
-    trace = opened(paths, arguments)
-    with working():
-        diagnosis = doctor(trace)
+    trace = open_narrowed(paths, arguments)
+    with show_progress():
+        diagnosis = check_recording(trace)
     if form != "table":
-        write(diagnosis, form, output, limit=limit)
+        write_result(diagnosis, form, output, limit=limit)
     elif output is not None:
         write_whole(output, _text(diagnosis, limit, _ENDLESS))
     else:
@@ -66,7 +66,8 @@ def _text(diagnosis: "Result", limit: int, wide: int) -> str:
     from htk.answers.output.render import left_out
 
     rows = [
-        {**row, "item": visible(row["item"])} for row in diagnosis.table.slice(0, limit).to_pylist()
+        {**row, "item": make_visible(row["item"])}
+        for row in diagnosis.table.slice(0, limit).to_pylist()
     ]
     lines: list[str] = []
     for section, of_section in groupby(rows, lambda row: row["section"]):
@@ -80,9 +81,9 @@ def _section(rows: list[Facts], wide: int) -> Iterable[str]:
     item = min(max(len(row["item"]) for row in rows), max(wide // 3, 12))
     for row in rows:
         start = f"  {row['state']:<{state}}  {row['item']:<{item}}  "
-        text = visible(row["finding"])
+        text = make_visible(row["finding"])
         if row["advice"]:
-            text += f" → {visible(row['advice'])}"
+            text += f" → {make_visible(row['advice'])}"
         indent = " " * (state + item + 6)
         yield from textwrap.wrap(
             start + text,

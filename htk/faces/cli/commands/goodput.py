@@ -8,10 +8,10 @@ import click
 from htk.base.core.humanize import format_duration
 from htk.base.core.ranges import (
     ValueRange,
-    exact,
     parse_count_over_time,
     parse_seconds,
     parse_value,
+    take_exact_value,
 )
 from htk.base.errors import UsageError
 from htk.base.mappings import Facts
@@ -100,14 +100,16 @@ def command(form: str, output: str | None, limit: int, **arguments: Any) -> None
     says which input dominates its width. Failures occur at a constant rate, also during recovery
     and checkpoints.
     """
-    from htk.answers.output.render import write
+    from htk.answers.output.render import write_result
     from htk.base.core.defer_imports import spare_pandas
-    from htk.verdicts.economics.goodput import goodput
+    from htk.verdicts.economics.goodput import split_wall_time
 
     spare_pandas()
     refuse_unused(_NEEDS)
-    answer = goodput(_job(arguments))
-    write(answer, form, output, limit=limit, printer=lambda file: _print(answer, limit, file))
+    answer = split_wall_time(_job(arguments))
+    write_result(
+        answer, form, output, limit=limit, printer=lambda file: _print(answer, limit, file)
+    )
 
 
 def _job(arguments: Facts) -> Any:
@@ -121,7 +123,11 @@ def _job(arguments: Facts) -> Any:
 
     def single(name: str, parse: Callable[[str], ValueRange]) -> float | None:
         text = arguments[name]
-        return None if text is None else exact(parse(text), f"--{name.replace('_', '-')}", text)
+        return (
+            None
+            if text is None
+            else take_exact_value(parse(text), f"--{name.replace('_', '-')}", text)
+        )
 
     every = single("every", parse_seconds)
     tokens = single("run_tokens", parse_value)

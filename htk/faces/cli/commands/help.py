@@ -33,13 +33,13 @@ def _commands(word: str) -> list[str]:
 
 def _columns(word: str) -> list[str]:
     """Return the columns of answers that speak of a word."""
-    from htk.analyses import loaded
+    from htk.analyses import load_analyses
     from htk.base.core.humanize import command_name
     from htk.base.schema.columns import doc_of
 
     return [
         f"  {field.name:26} {doc_of(field)} (htk {command_name(name)})"
-        for name, question in loaded()
+        for name, question in load_analyses()
         for field in question.returns
         if _speaks(word, field.name, doc_of(field))
     ]

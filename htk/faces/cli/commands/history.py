@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from htk.base.core.humanize import format_duration, visible
+from htk.base.core.humanize import format_duration, make_visible
 from htk.base.errors import TraceError, UsageError
 from htk.faces.cli.commands.common import (
     OPENMETRICS,
     metered_options,
     opening_options,
-    say,
+    print_line,
     write_text,
     writing_options,
 )
@@ -66,20 +66,20 @@ def add(
 
     A recording that is added again is the same run; new tags are added to the old ones.
     """
-    from htk.faces.cli.commands.common import name_run, opened
+    from htk.faces.cli.commands.common import name_run, open_narrowed
     from htk.verdicts.history.archive import History
     from htk.verdicts.history.notes import parse_tags
     from htk.verdicts.history.run_facts import run_facts
 
     wanted = parse_tags(tags)
-    trace = opened(paths, arguments)
+    trace = open_narrowed(paths, arguments)
     name = name_run(paths)
     facts = run_facts(trace, name)
     history = History(store)
     is_new = history.add(facts, wanted)
     step = format_duration(facts.row["step_time_ns"])
     words = "added" if is_new else "was there, brought up to date"
-    say(f"{facts.run}  {name}: step {step}, {words} ({history.address})", err=False)
+    print_line(f"{facts.run}  {name}: step {step}, {words} ({history.address})", err=False)
     if trace.failed:
         ctx.exit(TraceError.exit_code)
 
@@ -106,9 +106,9 @@ def list_(
     limit: int = 200,
 ) -> None:
     """List runs, with a sparkline of each metric and where it changed."""
-    from htk.answers.output.render import write
+    from htk.answers.output.render import write_result
     from htk.verdicts.history.archive import opened_history
-    from htk.verdicts.history.listing import result
+    from htk.verdicts.history.listing import build_listing_result
 
     history = opened_history(store)
     wanted = _wanted(tags, since, before, marked)
@@ -119,13 +119,13 @@ def list_(
         write_text(write_openmetrics(newest_runs(history, runs)), output)
         _say_unread(history)
         return
-    answer = result(history, runs)
+    answer = build_listing_result(history, runs)
     tried = _tried(runs, series_tags)
 
     def printer(file: Any) -> None:
         _print_runs(answer, tried, limit, file)
 
-    write(answer, form, output, limit=limit, printer=printer)
+    write_result(answer, form, output, limit=limit, printer=printer)
     _say_unread(history)
 
 
@@ -149,21 +149,21 @@ def changes_(
     limit: int,
 ) -> None:
     """Since which run does a step take longer, use less of the GPU, or communicate more?"""
-    from htk.answers.output.render import write
+    from htk.answers.output.render import write_result
     from htk.verdicts.history.archive import opened_history
-    from htk.verdicts.history.changes import changes, result
+    from htk.verdicts.history.changes import build_changes_result, find_changes
     from htk.verdicts.history.wording import change_in_words
 
     history = opened_history(store)
     runs = _wanted(tags, since, before, None).chosen(history.runs)
     tried = _tried(runs, series_tags)
-    changed = changes(tried)
+    changed = find_changes(tried)
 
     def printer(file: Any) -> None:
         lines = [change_in_words(change) for change in changed] or [_nothing(tried)]
-        file.write("\n".join(map(visible, lines)) + "\n")
+        file.write("\n".join(map(make_visible, lines)) + "\n")
 
-    write(result(changed, tried), form, output, limit=limit, printer=printer)
+    write_result(build_changes_result(changed, tried), form, output, limit=limit, printer=printer)
     _say_unread(history)
 
 
@@ -188,7 +188,7 @@ def mark_(run: str, store: str | None, mark: Any, tags: tuple[str, ...]) -> None
     chosen = history.find(run)
     history.mark(chosen.run, mark or "", wanted)
     words = [f"is {mark}"] * bool(mark) + [f"has {k}={v}" for k, v in wanted.items()]
-    say(f"{chosen.run}  {chosen.row['name']}: {', '.join(words)}", err=False)
+    print_line(f"{chosen.run}  {chosen.row['name']}: {', '.join(words)}", err=False)
 
 
 @command.command("compare")
@@ -201,29 +201,29 @@ def compare(
     base: str, new: str, store: str | None, n: int, form: str, output: str | None, limit: int
 ) -> None:
     """What changed between two runs of the history? As `htk diff`, without their recordings."""
-    from htk.answers.output.render import write
+    from htk.answers.output.render import write_result
     from htk.answers.output.result import Result
     from htk.base.core.analysis import coverage_of
     from htk.traces.compare.items import EACH
-    from htk.traces.compare.runs import DIFF, changes
+    from htk.traces.compare.runs import DIFF, list_cost_changes
     from htk.verdicts.history.archive import opened_history
 
     history = opened_history(store)
     sides = [history.costs(history.find(name).run) for name in (base, new)]
     if not all(side.steps for side in sides):
         raise UsageError("only runs with profiled steps can be compared step by step")
-    table = changes(sides[0], sides[1], EACH, n)
-    write(Result(DIFF, table, dict(coverage_of(table))), form, output, limit=limit)
+    table = list_cost_changes(sides[0], sides[1], EACH, n)
+    write_result(Result(DIFF, table, dict(coverage_of(table))), form, output, limit=limit)
 
 
 def _wanted(tags: Sequence[str], since: str | None, before: str | None, mark: Any) -> "Wanted":
-    from htk.verdicts.history.listing import Wanted, moment
+    from htk.verdicts.history.listing import Wanted, parse_moment
     from htk.verdicts.history.notes import parse_tags
 
     return Wanted(
         parse_tags(tags),
-        moment(since) if since else "",
-        moment(before) if before else "",
+        parse_moment(since) if since else "",
+        parse_moment(before) if before else "",
         mark or "",
     )
 
@@ -238,16 +238,16 @@ def _tried(runs: Sequence[Any], series_tags: str) -> "list[RunSeries]":
 def _print_runs(answer: Any, tried: "list[RunSeries]", limit: int, file: Any) -> None:
     from htk.answers.output.render import print_table
     from htk.answers.output.result import Result
-    from htk.verdicts.history.changes import changes
+    from htk.verdicts.history.changes import find_changes
     from htk.verdicts.history.listing import to_the_minute
     from htk.verdicts.history.wording import change_in_words
 
     table = to_the_minute(answer).table.select(_shown(answer))
     print_table(Result(answer.analysis, table, answer.coverage), limit=limit, file=file)
     lines = [_line(series) for series in tried if len(series.runs) > 1]
-    lines += [change_in_words(change) for change in changes(tried)]
+    lines += [change_in_words(change) for change in find_changes(tried)]
     if lines:
-        file.write("\n" + "\n".join(map(visible, lines)) + "\n")
+        file.write("\n" + "\n".join(map(make_visible, lines)) + "\n")
 
 
 _ON_A_SCREEN = (
@@ -263,14 +263,14 @@ def _shown(answer: Any) -> list[str]:
 
 def _line(series: "RunSeries") -> str:
     """Return a metric over the runs of a series, a character each (of the last 60)."""
-    from htk.answers.output.sparkline import sparkline
+    from htk.answers.output.sparkline import draw_sparkline
     from htk.verdicts.history.wording import metric_value
 
     values = series.values[-60:].tolist()
     low = metric_value(series.metric, min(values))
     high = metric_value(series.metric, max(values))
     words = series.metric.replace("_", " ")
-    return f"{words:<13} {sparkline(values)}  {low} … {high}  ({series.name})"
+    return f"{words:<13} {draw_sparkline(values)}  {low} … {high}  ({series.name})"
 
 
 def _nothing(tried: "list[RunSeries]") -> str:
@@ -283,4 +283,4 @@ def _nothing(tried: "list[RunSeries]") -> str:
 
 def _say_unread(history: "History") -> None:
     for name, why in history.unread[:20]:
-        say(f"htk: left out {name}: {why}")
+        print_line(f"htk: left out {name}: {why}")

@@ -85,7 +85,7 @@ def command(
     ranges. With --measured, the time that no part accounts for is shown, and does not change: a
     step that is twice as fast does not make the job twice as fast.
     """
-    from htk.answers.output.render import write
+    from htk.answers.output.render import write_result
     from htk.base.core.defer_imports import spare_pandas
     from htk.verdicts.economics.job_time import job_time
 
@@ -103,7 +103,7 @@ def command(
     answer = job_time(job, other)
     if words:
         answer = replace(answer, coverage={**answer.coverage, "assumes": "; ".join(words)})
-    write(answer, form, output, limit=limit, printer=lambda file: _print(answer, file))
+    write_result(answer, form, output, limit=limit, printer=lambda file: _print(answer, file))
 
 
 def _changed(changes: tuple[str, ...], arguments: Facts) -> dict[str, str | None]:
@@ -226,17 +226,17 @@ def _recorded(path: str) -> ValueRange:
 
 
 def _opened(path: str) -> "Trace":
-    from htk.faces.cli.commands.common import named
+    from htk.faces.cli.commands.common import split_inputs
     from htk.traces.trace.opening import open_trace
 
-    return open_trace(named([path]))
+    return open_trace(split_inputs([path]))
 
 
 def _padding_pct(arguments: Facts) -> float:
     """Return the share of tokens that padding to the longest of a micro-batch adds."""
     if arguments["lengths"] is None:
         return 0.0
-    from htk.whatif.edits.seq import lengths
+    from htk.whatif.edits.seq import compute_lengths
 
     pairs = []
     for part in arguments["lengths"].split(","):
@@ -246,7 +246,7 @@ def _padding_pct(arguments: Facts) -> float:
         pairs.append((int(tokens), parse_value(share).low))
     if abs(sum(share for _, share in pairs) - 1) > 0.01:
         raise UsageError("--lengths: shares that sum to 1 were expected")
-    padded = lengths(sorted(pairs), _count(arguments, "micro_batch") or 1).tokens
+    padded = compute_lengths(sorted(pairs), _count(arguments, "micro_batch") or 1).tokens
     mean = sum(tokens * share for tokens, share in pairs)
     return 100 * (1 - mean / padded)
 

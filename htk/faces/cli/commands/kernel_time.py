@@ -38,11 +38,11 @@ def command(file: str | None, form: str, output: str | None, limit: int, **sizes
     (kv_heads, head_dim). Options stand in for columns that the file does not have. Times are of the
     kernel alone, as a trace shows it.
     """
-    from htk.answers.output.render import write
+    from htk.answers.output.render import write_result
     from htk.verdicts.claims.kernel_question import time_kernel
 
     described = {name: value for name, value in sizes.items() if value is not None}
     answer = time_kernel(file, **described)
     if file is None and answer.coverage["unanswered"]:
         raise UsageError(f"kernel-time: {answer['basis'][0]}")
-    write(answer, form, output, limit=limit)
+    write_result(answer, form, output, limit=limit)

@@ -24,18 +24,18 @@ def command(
     Shares may be run again or at the same time: entries are named by the content of the files. A
     store is opened wherever a PATH is expected, by the version of htk that wrote it.
     """
-    from htk.faces.cli.commands.common import named, say
+    from htk.faces.cli.commands.common import print_line, split_inputs
     from htk.traces.trace.mapping import Shard, map_files
     from htk.traces.trace.opening import OpenOptions
 
-    mapped = map_files(named(paths), store, Shard.parsed(shard), OpenOptions(**arguments))
+    mapped = map_files(split_inputs(paths), store, Shard.parsed(shard), OpenOptions(**arguments))
     click.echo(
         f"{mapped.stored} files stored, {mapped.there_before} were there before, "
         f"{len(mapped.unread)} are no traces, {len(mapped.failed)} failed"
     )
     for name in mapped.unread[:_MOST_NAMED]:
-        say(f"htk: no trace that htk knows: {name}")
+        print_line(f"htk: no trace that htk knows: {name}")
     for _, why in mapped.failed:
-        say(f"htk: {why}")
+        print_line(f"htk: {why}")
     if mapped.failed:
         ctx.exit(TraceError.exit_code)

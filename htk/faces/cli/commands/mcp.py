@@ -15,12 +15,12 @@ def command(roots: tuple[Path, ...], port: int | None) -> None:
     for anyone who has the printed address.
     Agents can read recordings below the roots and nothing else; nothing is written.
     """
-    from htk.faces.mcp.server import server
+    from htk.faces.mcp.server import build_server
     from htk.faces.mcp.traces import Traces
     from htk.traces.trace.confined import SERVED, held_ready
 
     with held_ready(SERVED):
-        served = server(Traces(roots or (Path(),)))
+        served = build_server(Traces(roots or (Path(),)))
         if port is None:
             served.run()
         else:

@@ -68,7 +68,7 @@ class SectionedCommand(click.Command):
                 formatter.write_dl(records)
 
 
-def section(heading: str, *options: Callable[..., Any]) -> Any:
+def group_options(heading: str, *options: Callable[..., Any]) -> Any:
     """Return options that stand together under a heading of `--help`."""
 
     def decorate(decorated: Any) -> Any:

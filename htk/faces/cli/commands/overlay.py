@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from htk.faces.cli.commands.common import opening_options, say
+from htk.faces.cli.commands.common import opening_options, print_line
 from htk.faces.cli.commands.options import folder_option, ranks_option, step_option
 
 
@@ -22,8 +22,8 @@ def command(
     A copy opens in Perfetto or chrome://tracing: the path has tracks of its own, with arrows.
     """
     from htk.answers.export.overlay import write_overlays
-    from htk.faces.cli.commands.common import opened
+    from htk.faces.cli.commands.common import open_narrowed
 
-    trace = opened(paths, arguments | {"ranks": ranks})
+    trace = open_narrowed(paths, arguments | {"ranks": ranks})
     for file, pieces in write_overlays(trace, Path(output), step).items():
-        say(f"{pieces:>8,} pieces  {file}")
+        print_line(f"{pieces:>8,} pieces  {file}")

@@ -11,7 +11,7 @@ from htk.base.mappings import Facts, Fields
 from htk.faces.cli.commands.cells import NONE, Cell, cell_of, interval_of, print_rows
 from htk.faces.cli.commands.common import writing_options
 from htk.faces.cli.commands.options import refuse_unused
-from htk.faces.cli.commands.plan_options import PlanCommand, described, training_options
+from htk.faces.cli.commands.plan_options import PlanCommand, build_planned_job, training_options
 
 if TYPE_CHECKING:
     from htk.answers.output.result import Result
@@ -54,26 +54,26 @@ def command(
     checked. With --search: every layout of these GPUs, the fastest that fit first.
     Inference servers are planned by `htk plan-serving`.
     """
-    from htk.answers.output.render import write
+    from htk.answers.output.render import write_result
     from htk.base.core.defer_imports import spare_pandas
 
     spare_pandas()
     refuse_unused(_NEEDS)
-    from htk.planning.sites.own_site import planner, site_in_use
+    from htk.planning.sites.own_site import choose_planner, site_in_use
 
     here = site_in_use(site)
-    planned = planner(here)
+    planned = choose_planner(here)
     if searching:
         _search(arguments, planned, here, form, output, limit)
         return
     compared = arguments["strategy"] is None
-    job = described(arguments)
+    job = build_planned_job(arguments)
     split = (job.tensor_parallel, job.pipeline_parallel, job.context_parallel, job.expert_parallel)
-    from htk.planning.plan.table import strategies
+    from htk.planning.plan.table import list_strategies
 
-    plans = [planned(j) for j in (strategies(job) if compared and max(split) == 1 else [job])]
+    plans = [planned(j) for j in (list_strategies(job) if compared and max(split) == 1 else [job])]
     answer = _answer(plans, show, here)
-    write(
+    write_result(
         answer, form, output, limit=limit,
         printer=lambda file: _print(answer, plans, show, limit, file),
     )  # fmt: skip
@@ -87,14 +87,14 @@ def _search(
     output: str | None,
     limit: int,
 ) -> None:
-    from htk.answers.output.render import write
+    from htk.answers.output.render import write_result
     from htk.answers.output.result import Result
-    from htk.planning.plan.search import SEARCH_LABEL, search, search_table, usual_batch
+    from htk.planning.plan.search import SEARCH_LABEL, search_plans, search_table, usual_batch
 
     batch = arguments.pop("global_batch")
-    job = described({**arguments, "global_batch": None})
+    job = build_planned_job({**arguments, "global_batch": None})
     sequences = batch or usual_batch(job)
-    layouts = search(job, sequences, planned)
+    layouts = search_plans(job, sequences, planned)
     if not layouts.plans:
         raise UsageError(
             f"none of {layouts.tried} layouts fits {job.ranks} {job.gpu.device_name}:"
@@ -108,7 +108,7 @@ def _search(
     }
     facts.pop("ledger")
     answer = Result(SEARCH_LABEL, search_table(layouts, max(limit, _BEST)), facts)
-    write(
+    write_result(
         answer, form, output, limit=limit, printer=lambda file: _print_search(answer, limit, file)
     )
 

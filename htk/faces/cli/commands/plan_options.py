@@ -12,9 +12,9 @@ from htk.faces.cli.commands.common import gpu_file_option
 from htk.faces.cli.commands.model_options import SIZE_OPTIONS, SIZES
 from htk.faces.cli.commands.options import (
     SectionedCommand,
+    group_options,
     price_option,
     run_tokens_option,
-    section,
     site_option,
 )
 
@@ -183,7 +183,7 @@ class PlanCommand(SectionedCommand):
 
 def model_options(function: Any) -> Any:
     """Return how a model is described: by name, sizes or file."""
-    return section("Model", *_MODEL)(function)
+    return group_options("Model", *_MODEL)(function)
 
 
 def training_options(function: Any) -> Any:
@@ -196,7 +196,7 @@ def training_options(function: Any) -> Any:
         ("GPUs", (_GPU, _NODES, _GPUS_PER_NODE, gpu_file_option, site_option)),
         ("Job", (*_JOB, kernels_option)),
     ):
-        function = section(heading, *options)(function)
+        function = group_options(heading, *options)(function)
     return model_options(function)
 
 
@@ -208,11 +208,11 @@ def replica_options(function: Any) -> Any:
         ("Network", _NETWORK),
         ("GPUs", (_GPU, _GPUS_PER_NODE, gpu_file_option)),
     ):
-        function = section(heading, *options)(function)
+        function = group_options(heading, *options)(function)
     return function
 
 
-def described(arguments: Fields) -> "PlannedJob":
+def build_planned_job(arguments: Fields) -> "PlannedJob":
     """Return the job that the options describe; what is used of `arguments` is taken out."""
     from htk.physics.hardware import gpu as of_catalogue
     from htk.planning.plan.job import PlannedJob
@@ -266,12 +266,12 @@ def _model(name: str, sizes: Facts) -> "Decoder":
     from dataclasses import replace
 
     from htk.physics.config_json import read_config
-    from htk.physics.decoder import checked
+    from htk.physics.decoder import check_decoder
     from htk.physics.presets import decoder
 
     if name.endswith(".json") or "/" in name or Path(name).is_dir():
         model = read_config(name)
-        return checked(replace(model, **sizes)) if sizes else model
+        return check_decoder(replace(model, **sizes)) if sizes else model
     return decoder(name, **sizes)
 
 

@@ -60,7 +60,7 @@ def command(
     check_options(context)
     answer = _answer(show, arguments)
     columns = _LAYOUTS if show == "layouts" else _MAP
-    from htk.answers.output.render import print_table, write
+    from htk.answers.output.render import print_table, write_result
 
     def _print(file: Any) -> None:
         facts = answer.coverage
@@ -76,7 +76,7 @@ def command(
             if facts[heading]:
                 file.write(f"{heading}: {'; '.join(facts[heading])}\n")
 
-    write(answer, form, output, limit=limit, printer=_print)
+    write_result(answer, form, output, limit=limit, printer=_print)
 
 
 def _answer(show: str, arguments: Fields) -> "Result":
@@ -104,7 +104,7 @@ def _map(
     from htk.planning.serving import table
     from htk.planning.serving.description import describe_server
 
-    cells = table.mapped(server, loads, requests)
+    cells = table.map_loads(server, loads, requests)
     facts = describe_server(server)
     if objective is not None:
         facts["goodput"] = [line for load in loads for line in _goodput(server, load, objective)]
@@ -137,7 +137,7 @@ def _goodput(server: "Server", load: "Load", objective: "Objective") -> list[str
     twenty are not."""
     from htk.planning.serving.objectives import most_within
     from htk.planning.serving.steady import SteadyServer
-    from htk.planning.serving.table import slower
+    from htk.planning.serving.table import tighten_objective
 
     steady = SteadyServer(server, load)
     words = " and ".join(
@@ -146,7 +146,7 @@ def _goodput(server: "Server", load: "Load", objective: "Objective") -> list[str
         if math.isfinite(limit)
     )
     expected = most_within(steady, objective)
-    sure = most_within(steady, slower(server, objective))
+    sure = most_within(steady, tighten_objective(server, objective))
     return [
         f"{words}, prompts of {load.prompt:,}: {_rate(server, expected)};"
         f" in nineteen of twenty cases {_rate(server, sure)}"

@@ -7,7 +7,7 @@ import click
 
 from htk.base.core.humanize import format_duration, format_number
 from htk.faces.cli.commands.cells import Cell, cell_of, interval_of, print_rows
-from htk.faces.cli.commands.common import opened, trace_options
+from htk.faces.cli.commands.common import open_narrowed, trace_options
 
 if TYPE_CHECKING:
     from htk.answers.output.result import Result
@@ -53,7 +53,7 @@ def command(
     the prices and powers that are given, and the price at which each breaks even with the
     reference (the recorded GPU, where it has a price). htk has no prices of its own.
     """
-    from htk.answers.output.render import write
+    from htk.answers.output.render import write_result
     from htk.verdicts.economics.price_frontier import price_frontier
     from htk.verdicts.economics.price_list import price_list
     from htk.whatif.api import WhatIf
@@ -61,10 +61,12 @@ def command(
     path = None if price_file is None else Path(price_file)
     listed = price_list(path, prices, watts)
     answer = price_frontier(
-        WhatIf(opened(paths, arguments)), listed,
+        WhatIf(open_narrowed(paths, arguments)), listed,
         names=names, reference=reference, power_cap=power_cap,
     )  # fmt: skip
-    write(answer, form, output, limit=limit, printer=lambda file: _print(answer, limit, file))
+    write_result(
+        answer, form, output, limit=limit, printer=lambda file: _print(answer, limit, file)
+    )
 
 
 def _print(answer: "Result", limit: int, target: Any) -> None:

@@ -7,10 +7,15 @@ from typing import Any
 
 import click
 
-from htk.base.core.extras import require
+from htk.base.core.extras import require_extra
 from htk.base.core.humanize import format_bytes
 from htk.base.names.rows_by import WORDS
-from htk.faces.cli.commands.common import narrowing_options, opening_options, say, working_options
+from htk.faces.cli.commands.common import (
+    narrowing_options,
+    opening_options,
+    print_line,
+    working_options,
+)
 from htk.faces.cli.commands.options import title_option
 
 FORMS = ("html", "md", "json", "pdf", "xlsx")
@@ -56,21 +61,21 @@ def command(
     both go to stdout without -o; a spreadsheet (xlsx) has a sheet for each answer; PDF needs
     Chromium.
     """
-    from htk.faces.cli.commands.common import opened, working
-    from htk.faces.report.content import form_of, gathered
-    from htk.faces.report.write import write
+    from htk.faces.cli.commands.common import open_narrowed, show_progress
+    from htk.faces.report.content import form_of, gather_report
+    from htk.faces.report.write import write_report
 
     chosen = form_of(form, output)
     if chosen in ("html", "pdf"):
-        require("plot", f"a report in {chosen.upper()}")
-    trace = opened(paths, arguments)
+        require_extra("plot", f"a report in {chosen.upper()}")
+    trace = open_narrowed(paths, arguments)
     name = title or _name(paths[0])
     typed = shlex.join(["htk", *sys.argv[1:]])
-    with working("asking every question"):
-        report = gathered(trace, title=name, command=typed, by=by, whatif=whatif)
-        target = write(report, chosen, output)
+    with show_progress("asking every question"):
+        report = gather_report(trace, title=name, command=typed, by=by, whatif=whatif)
+        target = write_report(report, chosen, output)
     if target is not None:
-        say(f"{target}: {format_bytes(target.stat().st_size)}")
+        print_line(f"{target}: {format_bytes(target.stat().st_size)}")
 
 
 def _name(path: str) -> str:

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from htk.faces.cli.commands.common import narrowing_options, opening_options, say, write_text
+from htk.faces.cli.commands.common import narrowing_options, opening_options, print_line, write_text
 
 
 @click.command("repro")
@@ -31,8 +31,8 @@ def command(
     recording names, where it is still there.
     """
     from htk.answers.repro import script_of
-    from htk.faces.cli.commands.common import opened
+    from htk.faces.cli.commands.common import open_narrowed
 
-    write_text(script_of(opened(paths, arguments), op, nth), output)
+    write_text(script_of(open_narrowed(paths, arguments), op, nth), output)
     if output is not None:
-        say(f"{output}: python {output}")
+        print_line(f"{output}: python {output}")

@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from htk.base.core.humanize import format_bytes, pluralize
-from htk.faces.cli.commands.common import opening_options, say
+from htk.base.core.humanize import format_bytes, pluralize_count
+from htk.faces.cli.commands.common import opening_options, print_line
 from htk.faces.cli.commands.options import folder_option
 
 
@@ -27,17 +27,17 @@ def command(paths: tuple[str, ...], output: str, keep: str | None, **arguments: 
     from htk.answers.export.retold import as_kineto
     from htk.answers.export.rewrite import refuse_filled
     from htk.answers.export.scrub_files import scrub_files
-    from htk.faces.cli.commands.common import named, opened
+    from htk.faces.cli.commands.common import open_narrowed, split_inputs
 
     refuse_filled(Path(output))
-    with as_kineto(opened(paths, arguments), named(paths)) as (trace, sources):
+    with as_kineto(open_narrowed(paths, arguments), split_inputs(paths)) as (trace, sources):
         scrubbed = scrub_files(trace, sources, Path(output), keep)
     for written in scrubbed.files:
         stored = format_bytes(written.stored_bytes)
-        say(f"{written.file}: {written.copied.kept:,} events, {stored}")
-    removed = pluralize(scrubbed.removed, "text")
-    say(f"{removed} replaced; none of them is in what was written")
+        print_line(f"{written.file}: {written.copied.kept:,} events, {stored}")
+    removed = pluralize_count(scrubbed.removed, "text")
+    print_line(f"{removed} replaced; none of them is in what was written")
     if keep is not None:
         few = ", ".join(scrubbed.kept[:10]) + (", …" if len(scrubbed.kept) > 10 else "")
-        kept = pluralize(len(scrubbed.kept), "text")
-        say(f"--keep keeps {kept}: {few or 'none'}")
+        kept = pluralize_count(len(scrubbed.kept), "text")
+        print_line(f"--keep keeps {kept}: {few or 'none'}")

@@ -8,7 +8,7 @@ from click.core import ParameterSource
 
 from htk.base.errors import UsageError
 from htk.base.mappings import Fields
-from htk.faces.cli.commands.options import refuse_unused, section
+from htk.faces.cli.commands.options import group_options, refuse_unused
 from htk.faces.cli.commands.plan_options import (
     described_model,
     kernels_option,
@@ -53,10 +53,10 @@ _MOST_LENGTHS = 64
 
 def serving_options(function: Any) -> Any:
     """Return all that describes an inference server and its requests."""
-    function = section("Memory", *_MEMORY)(function)
+    function = group_options("Memory", *_MEMORY)(function)
     function = replica_options(function)
-    function = section("Server", *_ENGINE, kernels_option)(function)
-    return section("Requests", *_LOAD)(model_options(function))
+    function = group_options("Server", *_ENGINE, kernels_option)(function)
+    return group_options("Requests", *_LOAD)(model_options(function))
 
 
 def check_options(context: click.Context) -> None:

@@ -7,10 +7,10 @@ from typing import Any, get_args
 
 import click
 
-from htk.faces.cli.commands.common import gpu_file_option, say
+from htk.faces.cli.commands.common import gpu_file_option, print_line
 from htk.faces.cli.commands.model_options import size_options
 from htk.faces.cli.commands.options import folder_option
-from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.config import Config, check_config
 
 PLANTED = (
     "straggler, slow_link, full_allocator, starved_loader, data_stall, cpu_bound, regressed_kernel,"
@@ -126,12 +126,12 @@ def _config_option(name: str, kind: Any, words: str) -> Callable[..., Any]:
 def command(file: str | None, output: str, **arguments: Any) -> None:
     """Write the traces of a simulated cluster, and their true values in truth.json."""
     from htk.base.core.humanize import parse_int_ranges
-    from htk.recording.simulate.job import simulate
+    from htk.recording.simulate.job import simulate_job
     from htk.recording.simulate.job_file import from_toml
 
     chosen = {k: v for k, v in arguments.items() if v is not None and v != ()}
     if "ranks_only" in chosen:
         chosen["ranks_only"] = tuple(sorted(parse_int_ranges(chosen["ranks_only"])))
-    config = from_toml(Path(file), **chosen) if file else checked(Config(**chosen))
-    for path in simulate(config, Path(output)):
-        say(str(path))
+    config = from_toml(Path(file), **chosen) if file else check_config(Config(**chosen))
+    for path in simulate_job(config, Path(output)):
+        print_line(str(path))

@@ -10,7 +10,7 @@ import click
 
 from htk.base.errors import HtkError, UsageError
 from htk.base.mappings import Fields
-from htk.faces.cli.commands.common import activity_options, say, trace_options
+from htk.faces.cli.commands.common import activity_options, print_line, trace_options
 
 _HELP = """.tables         what can be read
 .columns NAME   its columns and what they mean
@@ -50,7 +50,7 @@ def command(
     kernel_top(n := 3). union_spans, overlap_spans, exposed_spans and busy work on intervals. PATH
     may be a folder that `htk convert --format parquet` wrote.
     """
-    from htk.answers.output.render import write
+    from htk.answers.output.render import write_result
     from htk.verdicts.query.worker import Limits
 
     paths, text = _split(paths, script)
@@ -59,16 +59,16 @@ def command(
         return
     ask = _asker(paths, arguments, Limits(seconds, memory), _values(params))
     if text is not None:
-        write(ask(text), form, output, limit=limit)
+        write_result(ask(text), form, output, limit=limit)
         return
     for statement in _statements():
         try:
             if statement.startswith("."):
                 _meta(statement)
             else:
-                write(ask(statement), form, output, limit=limit)
+                write_result(ask(statement), form, output, limit=limit)
         except HtkError as error:
-            say(f"htk: {error}")
+            print_line(f"htk: {error}")
 
 
 def _split(paths: tuple[str, ...], script: str | None) -> tuple[tuple[str, ...], str | None]:
@@ -122,14 +122,14 @@ def _asker(
 ) -> Callable[[str], Any]:
     """Return a function that runs a query: on a Parquet dataset, which is scanned from disk, or on
     anything else, which is opened as a trace."""
-    from htk.faces.cli.commands.common import opened
+    from htk.faces.cli.commands.common import open_narrowed
     from htk.verdicts.query import sql
 
     folder = Path(paths[0])
     if len(paths) == 1 and sql.dataset_tables(folder):
         return lambda text: sql.query_dataset(folder, text, limits, values)
-    trace = opened(paths, arguments)
-    return lambda text: sql.query(trace, text, limits, values)
+    trace = open_narrowed(paths, arguments)
+    return lambda text: sql.run_query(trace, text, limits, values)
 
 
 def _statements() -> Any:
@@ -160,20 +160,20 @@ def _statements() -> Any:
 def _meta(text: str) -> None:
     from htk.base.schema import doc_of
     from htk.verdicts.query import sql
-    from htk.verdicts.query.worker import macros
+    from htk.verdicts.query.worker import build_macros
 
     word, _, name = text.partition(" ")
     if word == ".tables":
-        for relation, what in sql.relations().items():
+        for relation, what in sql.list_relations().items():
             click.echo(f"  {relation:26} {what}")
     elif word in (".columns", ".schema") and name.strip():
-        if name.strip() not in sql.relations():
+        if name.strip() not in sql.list_relations():
             raise UsageError(f"no table or analysis {name.strip()!r}; .tables lists them")
-        for field in sql.columns(name.strip()):
+        for field in sql.describe_columns(name.strip()):
             kind = "text" if str(field.type).startswith("dictionary") else str(field.type)
             click.echo(f"  {field.name:26} {kind:8} {doc_of(field)}")
     elif word == ".macros":
-        click.echo(macros())
+        click.echo(build_macros())
     else:
         click.echo(_HELP)
 
@@ -187,7 +187,7 @@ def _with_history() -> None:
     from htk.base.io.cache_folder import cache_root
     from htk.verdicts.query import sql
 
-    names = sorted({*sql.relations(), "union_spans", "overlap_spans", "exposed_spans", "busy"})
+    names = sorted({*sql.list_relations(), "union_spans", "overlap_spans", "exposed_spans", "busy"})
 
     def complete(start: str, k: int) -> str | None:
         fitting = [name for name in names if name.startswith(start)]

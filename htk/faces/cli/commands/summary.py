@@ -28,22 +28,22 @@ def command(
     paths: tuple[str, ...], form: str, output: str | None, limit: int, **arguments: Any
 ) -> None:
     """Where did the time go, and what should be looked at first?"""
-    from htk.answers.output.render import write
-    from htk.faces.cli.commands.common import name_run, opened, working
-    from htk.verdicts.overview.summary import result, verdict
+    from htk.answers.output.render import write_result
+    from htk.faces.cli.commands.common import name_run, open_narrowed, show_progress
+    from htk.verdicts.overview.summary import build_summary_result, reach_verdict
 
-    trace = opened(paths, arguments)
+    trace = open_narrowed(paths, arguments)
     if form == OPENMETRICS:
         from htk.verdicts.history.openmetrics import measure_run, write_openmetrics
 
-        with working():
+        with show_progress():
             text = write_openmetrics([measure_run(trace, name_run(paths))])
         write_text(text, output)
         return
-    with working():
-        answer = verdict(trace)
+    with show_progress():
+        answer = reach_verdict(trace)
     if form != "table":
-        write(result(answer), form, output, limit=limit)
+        write_result(build_summary_result(answer), form, output, limit=limit)
         return
     write_text("\n".join(_lines(answer)) + "\n", output)
 
@@ -81,7 +81,7 @@ def _bars(verdict: "Verdict") -> list[str]:
 
 
 def _causes(verdict: "Verdict") -> list[str]:
-    from htk.base.core.humanize import format_duration, visible
+    from htk.base.core.humanize import format_duration, make_visible
     from htk.verdicts.overview.parts import tell_gains_together
 
     if not verdict.causes:
@@ -95,7 +95,7 @@ def _causes(verdict: "Verdict") -> list[str]:
         lines.append(f"     {cause.evidence}")
         if cause.overlaps:
             lines.append(f"     {cause.overlaps}")
-        lines.append(f"     try: {visible(cause.advice)}")  # it may name code of the recording
+        lines.append(f"     try: {make_visible(cause.advice)}")  # it may name code of the recording
     if together := tell_gains_together(verdict.causes):
         lines.append(f"  {together}")
     if verdict.unexplained_pct:

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from htk.base.core.whole_file import write_whole
-from htk.faces.cli.commands.common import opening_options, say
+from htk.faces.cli.commands.common import opening_options, print_line
 from htk.faces.cli.commands.options import align_option, ranks_option, title_option
 
 
@@ -31,13 +31,13 @@ def command(
     All ranks, streams, groups and threads; zoom, search, arrows, statistics as in the dashboard.
     Of a large trace the shortest calls of the host are left out, and the page says so.
     """
-    from htk.faces.cli.commands.common import opened
+    from htk.faces.cli.commands.common import open_narrowed
     from htk.traces.timeline.answers import TraceTimeline
-    from htk.traces.timeline.page import page
+    from htk.traces.timeline.page import render_timeline_page
 
-    trace = opened(paths, arguments)
+    trace = open_narrowed(paths, arguments)
     name = title or Path(paths[0].rstrip("/*")).name or paths[0]
-    text = page(TraceTimeline(trace, aligned=align), name)
+    text = render_timeline_page(TraceTimeline(trace, aligned=align), name)
     target = Path(output)
     write_whole(target, text)
-    say(f"{target}: {target.stat().st_size / 2**20:.1f} MiB")
+    print_line(f"{target}: {target.stat().st_size / 2**20:.1f} MiB")

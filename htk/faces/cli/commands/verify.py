@@ -50,11 +50,11 @@ def command(
     code 4 if one fails.
     """
     from htk.base.core.defer_imports import spare_pandas
-    from htk.faces.cli.commands.common import named, open_options
+    from htk.faces.cli.commands.common import open_options, split_inputs
     from htk.verdicts.verify.subject import Subject
 
     spare_pandas()
-    subject = Subject(named(paths), open_options(opening), largest << 20, quick)
+    subject = Subject(split_inputs(paths), open_options(opening), largest << 20, quick)
     results = _lines(subject, output) if form == "table" else _machine(subject, form, output, limit)
     if any(outcome.tally.different for outcome in results):
         ctx.exit(_FAILED)
@@ -62,19 +62,19 @@ def command(
 
 def _lines(subject: "Subject", output: str | None) -> "list[Outcome]":
     """Print each check when it is done."""
-    from htk.verdicts.verify.outcome import all_checks, outcomes, summary
+    from htk.verdicts.verify.outcome import all_checks, list_outcomes, summarise_outcomes
 
     width = max(len(check.name) for check in all_checks())
     subject.open()  # what cannot be opened fails before anything is printed
     results = []
     lines = []
-    for outcome in outcomes(subject):
+    for outcome in list_outcomes(subject):
         results.append(outcome)
         name = f"{outcome.check.name:<{width}}"
         lines.append(f"{outcome.state:<14}  {name}  {outcome.check.compared}: {outcome.finding}")
         if output is None:
             click.echo(lines[-1])
-    last = summary(results, subject.trace)
+    last = summarise_outcomes(results, subject.trace)
     if output is None:
         click.echo(last)
     else:
@@ -83,12 +83,12 @@ def _lines(subject: "Subject", output: str | None) -> "list[Outcome]":
 
 
 def _machine(subject: "Subject", form: str, output: str | None, limit: int) -> "list[Outcome]":
-    from htk.answers.output.render import write
+    from htk.answers.output.render import write_result
     from htk.answers.output.result import Result
-    from htk.traces.trace.coverage import coverage
-    from htk.verdicts.verify.outcome import as_table, outcomes, verify
+    from htk.traces.trace.coverage import describe_coverage
+    from htk.verdicts.verify.outcome import as_table, list_outcomes, verify
 
-    results = list(outcomes(subject))
-    answer = Result(verify.label, as_table(results), coverage(subject.trace, ()))
-    write(answer, form, output, limit=limit)
+    results = list(list_outcomes(subject))
+    answer = Result(verify.label, as_table(results), describe_coverage(subject.trace, ()))
+    write_result(answer, form, output, limit=limit)
     return results

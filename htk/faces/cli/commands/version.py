@@ -24,15 +24,15 @@ _EXTRAS = {
 }
 
 
-def show(verbose: bool) -> None:
+def show_version(verbose: bool) -> None:
     click.echo(f"htk {VERSION}")
     if not verbose:
         return
-    from htk.base.core.engine import described
+    from htk.base.core.engine import describe_engine
     from htk.base.io.cache_folder import cache_root
 
     click.echo(f"python {platform.python_version()} on {platform.platform()}")
-    click.echo(f"ingest engine: {described()}")
+    click.echo(f"ingest engine: {describe_engine()}")
     click.echo(f"cache folder: {cache_root()}")
     for name in _PACKAGES:
         click.echo(f"{name} {_version(name)}")

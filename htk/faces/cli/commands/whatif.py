@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from htk.base import plugins
-from htk.base.core.ranges import exact, parse_seconds
+from htk.base.core.ranges import parse_seconds, take_exact_value
 from htk.base.errors import UsageError
-from htk.faces.cli.commands.common import say, trace_options
+from htk.faces.cli.commands.common import print_line, trace_options
 from htk.faces.cli.commands.options import price_option, run_tokens_option, site_option
 
 # Kept here in words, so that help prints without importing the edits; a test compares them.
@@ -51,7 +51,7 @@ EDIT_HELP = {
     "accumulation": "Micro-batches per step: 4, 2x, or global=512 samples of all ranks.",
     "pp": "Stages of a pipeline: 4, stages=4,interleave=2, 1: none. Low confidence.",
 }
-for _name, _one in plugins.added("htk.edits").items():
+for _name, _one in plugins.list_added("htk.edits").items():
     EDIT_HELP.setdefault(_name, f"From the package {_one.package}.")
 
 
@@ -132,13 +132,13 @@ def command(
     folders with the same ranks are recordings of one job at several batches; the first is the one
     that is changed.
     """
-    from htk.answers.output.render import write
-    from htk.faces.cli.commands.common import opened
+    from htk.answers.output.render import write_result
+    from htk.faces.cli.commands.common import open_narrowed
     from htk.physics.site_rates import NO_SITE
     from htk.planning.sites.own_site import site_in_use
     from htk.whatif.api import start_whatif
     from htk.whatif.table import Terms
-    from htk.whatif.text import show
+    from htk.whatif.text import show_whatif
 
     values = {name: arguments.pop(f"edit_{name}") for name in EDIT_HELP}
     fixed = tuple((name, value) for name, each in values.items() for value in each)
@@ -148,7 +148,7 @@ def command(
     failures = {"--gpu-mtbf": gpu_mtbf, "--restart": restart, "--checkpoint": checkpoint}
     terms = Terms(price, run_tokens, watts, *(_seconds(f, t) for f, t in failures.items()))
     asked = replace(
-        start_whatif(opened(paths, arguments)),
+        start_whatif(open_narrowed(paths, arguments)),
         edits=fixed, sweeps=over, measured_step_ns=anchor, terms=terms, wants_advice=recommend,
     )  # fmt: skip
     if of_few:
@@ -158,21 +158,21 @@ def command(
     for path, ratio in beside:
         asked = asked.calibrate_with(path, ratio)
     if ledger:
-        write(asked.traffic(), form, output, limit=limit)
+        write_result(asked.traffic(), form, output, limit=limit)
     else:
         answer = asked.run()
         if here is not None:
             answer = replace(answer, coverage={**answer.coverage, "site": str(here.path)})
-        show(answer, form, output, limit=limit, wide=wide)
+        show_whatif(answer, form, output, limit=limit, wide=wide)
     if folder is not None:
         if asked.sweeps or recommend:
             raise UsageError("--write writes one step: give edits and no sweep")
         for file in asked.write(folder):
-            say(str(file))
+            print_line(str(file))
 
 
 def _seconds(flag: str, text: str | None) -> float | None:
-    return None if text is None else exact(parse_seconds(text), flag, text)
+    return None if text is None else take_exact_value(parse_seconds(text), flag, text)
 
 
 def _recordings(

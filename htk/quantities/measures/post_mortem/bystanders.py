@@ -3,13 +3,13 @@
 from collections import defaultdict
 
 from htk.quantities.measures.call_history import CallSite
-from htk.quantities.measures.desync import named
+from htk.quantities.measures.desync import name_ranks
 from htk.quantities.measures.post_mortem.case import Case, frames_at, is_completed
 from htk.quantities.measures.post_mortem.causes import MOST_MISMATCHES
 from htk.quantities.measures.post_mortem.finding import Finding
 
 
-def complete(case: Case) -> list[Finding]:
+def find_stuck_complete(case: Case) -> list[Finding]:
     """Return calls that all members made alike and that do not end. Asked if no cause is known."""
     findings = []
     for site, ranks in case.stuck.items():
@@ -20,9 +20,11 @@ def complete(case: Case) -> list[Finding]:
         is_known = bool(site.group.ranks or site.pair) and site.group not in case.history.inferred
         words = (
             f"All {len(everyone)} ranks of {case.describe(site)} came to it{seen}, made the same "
-            f"call, and it has not ended on {named(ranks)}: the network or a GPU, not the program."
+            f"call, and it has not ended on {name_ranks(ranks)}: the network or a GPU, not the "
+            "program."
             if is_known
-            else f"{case.describe(site)} has not ended on {named(ranks)}; all that used the group "
+            else f"{case.describe(site)} has not ended on {name_ranks(ranks)}; all that used the "
+            "group "
             "came to it, and whether it has other members is not recorded."
         )
         findings.append(
@@ -39,14 +41,14 @@ def complete(case: Case) -> list[Finding]:
     return findings
 
 
-def undecided(case: Case) -> list[Finding]:
+def find_dumpless_ranks(case: Case) -> list[Finding]:
     """Return the ranks without a dump that others wait for."""
     findings = []
     for site, ranks in case.stuck.items():
         lost = case.history.unknown(site)
         if not lost or (site in case.desync and case.desync[site].decided):
             continue
-        waiting = f"{named(ranks)} {'waits' if len(ranks) == 1 else 'wait'}"
+        waiting = f"{name_ranks(ranks)} {'waits' if len(ranks) == 1 else 'wait'}"
         absent = case.history.absent(site)
         others = len(case.history.members(site)) - len(lost)
         is_open = site.group in case.history.open_ended
@@ -79,30 +81,30 @@ _GLOO = "gloo"
 
 def nothing_pending(case: Case) -> Finding:
     dumped = case.history.dumped
-    lost = f"; {named(case.undumped)} {case.silent}" if case.undumped else ""
+    lost = f"; {name_ranks(case.undumped)} {case.silent}" if case.undumped else ""
     unseen = (
         "; gloo's recorder leaves out send and recv, and counts a call that timed out as done"
         if _GLOO in case.history.libraries
         else ""
     )
-    words = f"No collective was left unfinished on {named(dumped)}{lost}{unseen}."
+    words = f"No collective was left unfinished on {name_ranks(dumped)}{lost}{unseen}."
     return Finding("nothing_pending", tuple(dumped), None, None, words, decided=False)
 
 
-def waiting(case: Case) -> list[Finding]:
+def find_waiting_ranks(case: Case) -> list[Finding]:
     """Return who only waits, by the call they wait at."""
     findings = []
     for site, ranks in case.stuck.items():
         others = sorted(set().union(*(case.waits_for[r] for r in ranks)))
         away = f" for {case.name_unheard(site, others)}" if others else ""
         waiting_at = f"{'waits' if len(ranks) == 1 else 'wait'} at {case.describe(site)}"
-        words = f"{named(ranks)} {waiting_at}{away}{_aborted(case, site)}."
+        words = f"{name_ranks(ranks)} {waiting_at}{away}{_aborted(case, site)}."
         frames = frames_at(case, site, tuple(ranks))
         findings.append(Finding("waiting", tuple(ranks), site, case.type_of(site), words, frames))
     return findings
 
 
-def behind(case: Case) -> list[Finding]:
+def find_other_unfinished(case: Case) -> list[Finding]:
     """Return waiting ranks' unfinished calls in other groups too: each group has its own stream."""
     ranks_at: dict[CallSite, list[int]] = defaultdict(list)
     for rank, first in case.waiting.items():
@@ -117,7 +119,7 @@ def behind(case: Case) -> list[Finding]:
             tuple(ranks),
             site,
             case.type_of(site),
-            f"{named(ranks)} {'has' if len(ranks) == 1 else 'have'} not ended "
+            f"{name_ranks(ranks)} {'has' if len(ranks) == 1 else 'have'} not ended "
             f"{case.describe(site)} either, the first such call in its group.",
             frames_at(case, site, tuple(ranks)),
         )
@@ -147,7 +149,7 @@ def _aborted(case: Case, site: CallSite) -> str:
     return f"; ended by its timeout after {max(ages) / 1e9:.0f} s" if ages else ""
 
 
-def notes(case: Case) -> list[Finding]:
+def list_settled_mismatches(case: Case) -> list[Finding]:
     """Return disagreements in calls that all completed: worth knowing, and not what hangs."""
     done = [p for p in case.desync if is_completed(case.history, p)]
     return [
@@ -165,15 +167,15 @@ def notes(case: Case) -> list[Finding]:
     ]
 
 
-def polls(case: Case) -> list[Finding]:
+def find_progress_between_dumps(case: Case) -> list[Finding]:
     """Return who went on between several dumps of one job."""
     moved = [r for r, went_on in case.history.moved.items() if went_on]
     still = [r for r, went_on in case.history.moved.items() if not went_on]
     if not moved and not still:
         return []
-    words = [f"{named(moved)} went on"] if moved else []
-    words += [f"{named(still)} did not move"] if still else []
+    words = [f"{name_ranks(moved)} went on"] if moved else []
+    words += [f"{name_ranks(still)} did not move"] if still else []
     once = set(case.history.dumped) - set(case.history.moved)
-    rest = f"; of {named(sorted(once))} there is one dump, or alike ones" if once else ""
+    rest = f"; of {name_ranks(sorted(once))} there is one dump, or alike ones" if once else ""
     text = f"Between their first and their last dump {' and '.join(words)}{rest}."
     return [Finding("note", tuple(still), None, None, text, decided=False)]

@@ -12,7 +12,7 @@ from htk.quantities.measures.call_history import (
     Histories,
     RecordedCall,
 )
-from htk.quantities.measures.desync import Mismatch, mismatch, named
+from htk.quantities.measures.desync import Mismatch, find_mismatch, name_ranks
 
 
 @dataclass
@@ -65,8 +65,8 @@ class Case:
     def name_unheard(self, site: CallSite, ranks: list[int]) -> str:
         """Return ranks that left nothing behind in words, with those that may lie above them."""
         if site.group not in self.history.open_ended:
-            return named(ranks)
-        return f"{named(ranks)} and any above {max(site.group.ranks)}"
+            return name_ranks(ranks)
+        return f"{name_ranks(ranks)} and any above {max(site.group.ranks)}"
 
     def describe(self, site: CallSite) -> str:
         """Return a call in words."""
@@ -102,7 +102,7 @@ def first_mismatches(history: Histories) -> dict[CallSite, Mismatch]:
         lane = (site.group, site.pair, is_completed(history, site))
         if lane in done or len(history.by_site[site]) < 2:
             continue
-        difference = mismatch(history, site)
+        difference = find_mismatch(history, site)
         if difference is not None:
             done.add(lane)
             by_call[site] = difference

@@ -7,7 +7,7 @@ from collections import defaultdict
 
 from htk.quantities.measures.call_history import CallSite, cycle_among
 from htk.quantities.measures.call_patterns import wrong_turns
-from htk.quantities.measures.desync import named
+from htk.quantities.measures.desync import name_ranks
 from htk.quantities.measures.post_mortem.case import Case, frames_at, is_completed
 from htk.quantities.measures.post_mortem.finding import Finding
 from htk.quantities.measures.post_mortem.next_call import in_order_of_program
@@ -15,7 +15,7 @@ from htk.quantities.measures.post_mortem.next_call import in_order_of_program
 MOST_MISMATCHES = 10  # of completed calls: after the first of a group the pairing is unsure
 
 
-def mismatches(case: Case) -> list[Finding]:
+def find_mismatches(case: Case) -> list[Finding]:
     """Disagreements in calls that have not ended, those that ranks wait at first."""
     stuck = case.stuck
     order = sorted(
@@ -25,12 +25,12 @@ def mismatches(case: Case) -> list[Finding]:
     findings = []
     for site in order[:MOST_MISMATCHES]:
         wrong = case.desync[site]
-        who = named(wrong.culprits)
+        who = name_ranks(wrong.culprits)
         blame = f"{who} at fault" if wrong.decided else f"no majority: cannot say who of {who}"
         guessed = [r for r, c in case.history.by_site[site].items() if c.group_is_guessed]
         doubt = (
-            f" That the call of {named(sorted(guessed))} is of this group is inferred from its "
-            "number; its lines do not name one."
+            f" That the call of {name_ranks(sorted(guessed))} is of this group is inferred from "
+            "its number; its lines do not name one."
             if guessed
             else ""
         )
@@ -64,17 +64,17 @@ def wrong_groups(case: Case) -> list[Finding]:
                 turn.ranks,
                 call.call_site,
                 call.type,
-                f"{named(turn.ranks)} {verb} {case.describe(call.call_site)} where "
-                f"{named(turn.others)}, in like places, made calls like "
+                f"{name_ranks(turn.ranks)} {verb} {case.describe(call.call_site)} where "
+                f"{name_ranks(turn.others)}, in like places, made calls like "
                 f"{case.describe(expected.call_site)} (call {turn.number} of each): "
-                f"{named(turn.ranks)} at fault.",
+                f"{name_ranks(turn.ranks)} at fault.",
                 call.frames,
             )
         )
     return findings
 
 
-def missing(case: Case, astray: set[int]) -> list[Finding]:
+def find_missing_ranks(case: Case, astray: set[int]) -> list[Finding]:
     """Return the ranks that others wait for and that wait nowhere themselves.
 
     Who is waited for only by ranks that went astray is not missing.
@@ -107,7 +107,7 @@ def missing(case: Case, astray: set[int]) -> list[Finding]:
             tuple(ranks),
             site,
             case.type_of(site),
-            f"{named(ranks)} never came to {case.describe(site)}{stood}"
+            f"{name_ranks(ranks)} never came to {case.describe(site)}{stood}"
             f"{_OR_STUCK_THERE if is_open else ''}.",
             frames,
             decided=not is_open,
@@ -127,7 +127,7 @@ def _where(frames: str | None) -> str:
     return f", from {own}" if own else ""
 
 
-def cycles(case: Case) -> list[Finding]:
+def find_wait_cycles(case: Case) -> list[Finding]:
     """Return the ranks that wait for each other in a circle."""
     ends = {r for others in case.waits_for.values() for r in others} - set(case.waiting)
     ends |= {r for r, others in case.waits_for.items() if not others}
@@ -146,7 +146,7 @@ def cycles(case: Case) -> list[Finding]:
             tuple(sorted(ring)),
             first.call_site,
             first.type,
-            f"{named(ring)} wait for each other in a circle: {'; '.join(steps)}.",
+            f"{name_ranks(ring)} wait for each other in a circle: {'; '.join(steps)}.",
             first.frames,
         )
     ]

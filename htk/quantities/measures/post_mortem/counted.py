@@ -3,8 +3,8 @@
 from collections import defaultdict
 from dataclasses import dataclass
 
-from htk.base.core.humanize import pluralize
-from htk.quantities.measures.desync import named
+from htk.base.core.humanize import pluralize_count
+from htk.quantities.measures.desync import name_ranks
 from htk.quantities.measures.post_mortem.counts import RAS, CommMember, Counts
 from htk.quantities.measures.post_mortem.finding import Finding
 from htk.quantities.measures.post_mortem.processes import Processes
@@ -22,7 +22,7 @@ class JobState:
     stopped: bool  # something else shows that it does not go on
 
 
-def counted(counts: Counts, job: JobState) -> list[Finding]:
+def find_behind_by_counts(counts: Counts, job: JobState) -> list[Finding]:
     """Return who is behind or does not answer, as NCCL's log and RAS count."""
     findings = _silent(counts, job)
     silent = {rank for f in findings for rank in f.ranks}
@@ -81,14 +81,15 @@ def _moving_or_few_ahead(counts: Counts, comm: str, behind: list[CommMember]) ->
     if steps := counts.moved_by(comm):
         are = "is" if len(ahead) == 1 else "are"
         words = (
-            f"All ranks{size} went on by {pluralize(steps, 'call')} or more between the reports: "
-            f"it does not hang; {named([m.rank for m in ahead])} {are} {most - least:,} ahead."
+            f"All ranks{size} went on by {pluralize_count(steps, 'call')} or more between the "
+            "reports: "
+            f"it does not hang; {name_ranks([m.rank for m in ahead])} {are} {most - least:,} ahead."
         )
         return Finding(_MOVED, (), None, None, words, decided=False, source=counts.source)
     if 2 * len(behind) <= len(everyone):
         return None
-    leaders = named([m.rank for m in ahead])
-    lead = pluralize(most - least, "collective")
+    leaders = name_ranks([m.rank for m in ahead])
+    lead = pluralize_count(most - least, "collective")
     words = (
         f"{leaders}{size} enqueued {lead} more than the other {len(behind)} ranks, which came to "
         f"{least:,}: {'it' if len(ahead) == 1 else 'they'} made a call too many, or the others "
@@ -143,7 +144,7 @@ def _unlike(counts: Counts, job: JobState) -> list[Finding]:
 def _named(counts: Counts, comm: str, members: list[CommMember]) -> str:
     size = counts.sizes.get(comm)
     width = f" ({size} ranks)" if size else ""
-    return f"{named([m.rank for m in members])} of communicator {comm}{width}"
+    return f"{name_ranks([m.rank for m in members])} of communicator {comm}{width}"
 
 
 def _of_members(

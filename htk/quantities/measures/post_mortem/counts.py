@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, matching, numbers, valid
+from htk.base.columns.arrow import codes_of, mark_valid, match_texts, read_numbers
 from htk.base.columns.groups import Groups
 from htk.base.columns.types import Ints
-from htk.quantities.measures.post_mortem.processes import Process, Processes, communicator
+from htk.quantities.measures.post_mortem.processes import Process, Processes, name_communicator
 
 NCCL_LOG = "nccl_debug"
 RAS = "ras"
@@ -118,7 +118,7 @@ def _usual(members: list[CommMember], kind: str) -> int:
     return int(values[times.argmax()])
 
 
-def logged(collectives: pa.Table, processes: Processes) -> Counts:
+def count_logged_calls(collectives: pa.Table, processes: Processes) -> Counts:
     """Count the calls that NCCL's log holds, by communicator, rank and type."""
     calls = logged_calls(collectives)
     counts = Counts(NCCL_LOG, defaultdict(dict), dict(processes.sizes))
@@ -140,16 +140,18 @@ def logged(collectives: pa.Table, processes: Processes) -> Counts:
 
 def logged_calls(collectives: pa.Table) -> pa.Table:
     """Return the collectives of NCCL's log whose communicator and rank are known, in order."""
-    ours = matching(collectives["source"], NCCL_LOG.__eq__) & valid(collectives["comm_rank"])
-    ours &= ~matching(collectives["type"], _MESSAGES.__contains__)
-    ours &= valid(collectives["comm_hash"]) | valid(collectives["group"])
+    ours = match_texts(collectives["source"], NCCL_LOG.__eq__) & mark_valid(
+        collectives["comm_rank"]
+    )
+    ours &= ~match_texts(collectives["type"], _MESSAGES.__contains__)
+    ours &= mark_valid(collectives["comm_hash"]) | mark_valid(collectives["group"])
     return collectives.filter(pa.array(ours))
 
 
 def member_codes(calls: pa.Table) -> tuple[Ints, list[str]]:
     """Return the communicator of each call as a number, and their names."""
-    hashed = valid(calls["comm_hash"])
-    distinct, hash_code = np.unique(numbers(calls["comm_hash"], 0), return_inverse=True)
+    hashed = mark_valid(calls["comm_hash"])
+    distinct, hash_code = np.unique(read_numbers(calls["comm_hash"], 0), return_inverse=True)
     group_code, names = codes_of(calls["group"])
     keys = np.where(hashed, hash_code.ravel(), -1), np.where(hashed, -1, group_code)
     groups = Groups.by_keys(keys)
@@ -163,7 +165,7 @@ def member_codes(calls: pa.Table) -> tuple[Ints, list[str]]:
 def _tallied(calls: pa.Table) -> Iterable[tuple[tuple[str, int], str, int]]:
     comms, names = member_codes(calls)
     kinds, kind_names = codes_of(calls["type"])
-    rank = numbers(calls["comm_rank"])
+    rank = read_numbers(calls["comm_rank"])
     groups = Groups.by_keys([comms, rank, kinds])
     labels = [str(name) for name in kind_names.to_pylist()]
     for (comm, member, kind), count in zip(
@@ -172,11 +174,11 @@ def _tallied(calls: pa.Table) -> Iterable[tuple[tuple[str, int], str, int]]:
         yield (names[comm], member), labels[kind], count
 
 
-def reported(comm_counts: pa.Table) -> Counts:
+def collect_ras_counts(comm_counts: pa.Table) -> Counts:
     """Collect what RAS counts. Counts only grow: of several reports the largest is the newest."""
     counts = Counts(RAS, defaultdict(dict), {})
     for row in comm_counts.to_pylist():  # a few for each rank
-        comm = communicator(row["comm_hash"], None)
+        comm = name_communicator(row["comm_hash"], None)
         if comm is None or row["comm_rank"] is None:
             continue
         process = (row["host"], row["process"]) if row["host"] and row["process"] else None

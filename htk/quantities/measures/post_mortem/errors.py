@@ -131,7 +131,7 @@ _EXCEPTION = "traceback"
 _CRASHED = Meaning("crashed", "it ended by an exception or a signal")
 
 
-def complaints(
+def list_complaints(
     comm_notes: pa.Table, python_stacks: pa.Table, processes: Processes
 ) -> list[Complaint]:
     """Return warnings and exceptions of known meaning, causes first, each text of a rank once."""

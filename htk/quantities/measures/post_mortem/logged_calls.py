@@ -6,11 +6,11 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import codes_of, numbers
+from htk.base.columns.arrow import codes_of, read_numbers
 from htk.base.columns.groups import Groups
-from htk.base.columns.order import ordered
+from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints
-from htk.quantities.measures.desync import named
+from htk.quantities.measures.desync import name_ranks
 from htk.quantities.measures.post_mortem.counts import NCCL_LOG, Counts, logged_calls, member_codes
 from htk.quantities.measures.post_mortem.finding import Finding
 
@@ -23,10 +23,10 @@ class _Facets:
     def __init__(self, calls: pa.Table) -> None:
         self.types, self._type_names = codes_of(calls["type"])
         self._dtypes, self._dtype_names = codes_of(calls["dtype"])
-        into = numbers(calls["in_elements"], NONE)
-        out = numbers(calls["out_elements"], NONE)
+        into = read_numbers(calls["in_elements"], NONE)
+        out = read_numbers(calls["out_elements"], NONE)
         self._elements = np.where(into >= 0, into, out)
-        self._roots = numbers(calls["root"], NONE)
+        self._roots = read_numbers(calls["root"], NONE)
         columns = (self.types, self._dtypes, self._elements, self._roots)
         self.codes = Groups.by_keys(columns).group_ids
 
@@ -55,7 +55,7 @@ def differing_calls(collectives: pa.Table, counts: Counts) -> list[Finding]:
     comms, names = member_codes(calls)
     facets = _Facets(calls)
     lanes: dict[int, dict[int, Ints]] = defaultdict(dict)
-    for comm, rank, rows in _lanes(comms, numbers(calls["comm_rank"])):
+    for comm, rank, rows in _lanes(comms, read_numbers(calls["comm_rank"])):
         lanes[comm][rank] = rows
     findings = []
     for comm, members in lanes.items():
@@ -67,7 +67,7 @@ def differing_calls(collectives: pa.Table, counts: Counts) -> list[Finding]:
 
 def _lanes(comms: Ints, ranks: Ints) -> Iterator[tuple[int, int, Ints]]:
     """Yield the rows of each member's calls, in the order logged."""
-    order = ordered(comms, ranks)
+    order = order_by(comms, ranks)
     changes = (np.diff(comms[order]) != 0) | (np.diff(ranks[order]) != 0)
     for rows in np.split(order, np.flatnonzero(changes) + 1):
         yield int(comms[rows[0]]), int(ranks[rows[0]]), np.sort(rows)
@@ -100,10 +100,10 @@ def _first_difference(
     if _shifted(codes, members[wrong[0]][index:], members[usual[0]][index:]):
         what = "order"
     calls = "; ".join(
-        f"{named(sorted(side))} {facets.words(int(members[side[0]][index]))}"
+        f"{name_ranks(sorted(side))} {facets.words(int(members[side[0]][index]))}"
         for side in (usual, *others)[:4]
     )
-    blame = f"{named(wrong)} at fault" if sure else "no majority: cannot say who"
+    blame = f"{name_ranks(wrong)} at fault" if sure else "no majority: cannot say who"
     words = f"Collective number {index + 1:,} of communicator {name} differs: {calls}; {blame}."
     ranks = tuple(wrong if sure else sorted([*usual, *wrong]))
     kind = facets.type(right_row)

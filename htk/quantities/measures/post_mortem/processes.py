@@ -16,7 +16,7 @@ class Processes:
         self.sizes: dict[str, int] = {}
         self.ended: dict[tuple[str, int], str] = {}  # by destroy or abort
         for row in comm_inits.to_pylist():  # a few for each communicator
-            comm = communicator(row["comm_hash"], row["group"])
+            comm = name_communicator(row["comm_hash"], row["group"])
             if comm is None or row["comm_rank"] is None or row["process"] is None:
                 continue
             if row["phase"] in ("destroy", "abort"):
@@ -50,6 +50,6 @@ class Processes:
         return rank if rank is not None or host else alike[0] if len(alike) == 1 else None
 
 
-def communicator(comm_hash: int | None, group: str | None) -> str | None:
+def name_communicator(comm_hash: int | None, group: str | None) -> str | None:
     """Name a communicator: by its hash, or by the split that it comes from."""
     return f"{comm_hash:#x}" if comm_hash is not None else group

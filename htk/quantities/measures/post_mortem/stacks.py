@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from htk.base.core.humanize import format_duration
 from htk.base.mappings import Facts
-from htk.quantities.measures.desync import named
+from htk.quantities.measures.desync import name_ranks
 from htk.quantities.measures.post_mortem.finding import Finding
 
 _MOST_PLACES = 8
@@ -44,7 +44,7 @@ def stacks_of(python_stacks: pa.Table, findings: Iterable[Finding]) -> list[Find
 def _finding(where: str, stood: list[tuple[Any, Row]]) -> Finding:
     ranks = sorted({rank for rank, _ in stood if rank is not None})
     some = [f"process {row['process'] or 'of unknown rank'}" for rank, row in stood if rank is None]
-    who = named(ranks) if ranks else ", ".join(some[:4])
+    who = name_ranks(ranks) if ranks else ", ".join(some[:4])
     words = f"{who} {'stands' if len(stood) == 1 else 'stand'} in {where}."
     frames = stood[0][1]["frames"]
     return Finding("evidence", tuple(ranks), None, None, words, frames, False, source=_STACKS)
@@ -67,9 +67,9 @@ def outside_of_collectives(python_stacks: pa.Table) -> Finding | None:
         return None
     verb = "waits" if len(waiting) == 1 else "wait"
     words = (
-        f"{named(elsewhere)} {'stands' if len(elsewhere) == 1 else 'stand'} outside of any "
-        f"collective while {named(waiting)} {verb} in one, by their Python stacks, which do not "
-        "tell in which."
+        f"{name_ranks(elsewhere)} {'stands' if len(elsewhere) == 1 else 'stand'} outside of any "
+        f"collective while {name_ranks(waiting)} {verb} in one, by their Python stacks, which do "
+        "not tell in which."
     )
     words += "" if polled > 1 else " It may only be slower: a second dump a minute later tells."
     ranks = tuple(sorted(elsewhere))

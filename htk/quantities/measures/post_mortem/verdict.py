@@ -7,23 +7,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import matching, numbers, valid
-from htk.base.core.humanize import cut_message, pluralize
+from htk.base.columns.arrow import mark_valid, match_texts, read_numbers
+from htk.base.core.humanize import cut_message, pluralize_count
 from htk.quantities.measures.call_history import Histories
-from htk.quantities.measures.desync import named
-from htk.quantities.measures.flight import histories
+from htk.quantities.measures.desync import name_ranks
+from htk.quantities.measures.flight import collect_histories
 from htk.quantities.measures.post_mortem import bystanders, causes
 from htk.quantities.measures.post_mortem.case import Case
-from htk.quantities.measures.post_mortem.counted import JobState, counted
+from htk.quantities.measures.post_mortem.counted import JobState, find_behind_by_counts
 from htk.quantities.measures.post_mortem.counts import (
     NCCL_LOG,
     RAS,
     Counts,
+    collect_ras_counts,
+    count_logged_calls,
     dead_processes,
-    logged,
-    reported,
 )
-from htk.quantities.measures.post_mortem.errors import Complaint, complaints
+from htk.quantities.measures.post_mortem.errors import Complaint, list_complaints
 from htk.quantities.measures.post_mortem.finding import Finding
 from htk.quantities.measures.post_mortem.logged_calls import differing_calls
 from htk.quantities.measures.post_mortem.processes import Processes
@@ -62,7 +62,7 @@ class Evidence:
         return sorted(names | ({RAS} if self.dead else set()))
 
 
-def gather(
+def gather_evidence(
     collectives: pa.Table,
     comm_groups: pa.Table,
     comm_inits: pa.Table,
@@ -72,20 +72,22 @@ def gather(
 ) -> Evidence:
     """Collect what each source tells."""
     processes = Processes(comm_inits)
-    of_library = valid(comm_groups["comm_hash"]) | matching(comm_groups["source"], RAS.__eq__)
-    sizes = numbers(comm_groups["group_size"], 0)[of_library]
+    of_library = mark_valid(comm_groups["comm_hash"]) | match_texts(
+        comm_groups["source"], RAS.__eq__
+    )
+    sizes = read_numbers(comm_groups["group_size"], 0)[of_library]
     world_size = int(np.max(sizes)) if len(sizes) else None
     dead = [
         f"process {row['process']} on {row['host']} ({row['status']})"
         for row in dead_processes(comm_counts)
     ]
     return Evidence(
-        histories(collectives, comm_groups, world_size),
+        collect_histories(collectives, comm_groups, world_size),
         processes,
-        logged(collectives, processes),
-        reported(comm_counts),
+        count_logged_calls(collectives, processes),
+        collect_ras_counts(comm_counts),
         list(dict.fromkeys(dead)),
-        complaints(comm_notes, python_stacks, processes),
+        list_complaints(comm_notes, python_stacks, processes),
         collectives,
         comm_notes,
         python_stacks,
@@ -117,13 +119,13 @@ class PostMortem:
         return [*self.causes, *self.others]
 
 
-def judge(evidence: Evidence) -> PostMortem:
+def judge_evidence(evidence: Evidence) -> PostMortem:
     """Return the verdict: what recorders tell, else what counts tell, else what errors tell."""
     case = Case(evidence.history)
     recorded = _recorded(case)
     stopped = bool(evidence.history.calls or evidence.complaints)
     job = JobState(evidence.processes, evidence.dead, stopped)
-    behind = [*counted(evidence.log, job), *counted(evidence.ras, job)]
+    behind = [*find_behind_by_counts(evidence.log, job), *find_behind_by_counts(evidence.ras, job)]
     differing = differing_calls(evidence.collectives, evidence.log)
     errors = _errors(evidence.complaints)
     chosen = _chosen(evidence, recorded, behind, differing, errors)
@@ -136,12 +138,21 @@ def judge(evidence: Evidence) -> PostMortem:
     is_decided = any(f.decided for f in chosen)
     is_over = not evidence.history.calls and chosen[0].what == "nothing_pending"
     rest = [
-        *(_described(f, case) for f in (*bystanders.waiting(case), *bystanders.behind(case))),
+        *(
+            _described(f, case)
+            for f in (*bystanders.find_waiting_ranks(case), *bystanders.find_other_unfinished(case))
+        ),
         *(replace(f, what="evidence", decided=False, excluded=()) for f in others),
         *([] if is_decided else _alike(evidence)),
         *stacks_of(evidence.python_stacks, chosen),
         *states_of_workers(evidence.comm_notes),
-        *(_described(f, case) for f in (*bystanders.polls(case), *bystanders.notes(case))),
+        *(
+            _described(f, case)
+            for f in (
+                *bystanders.find_progress_between_dumps(case),
+                *bystanders.list_settled_mismatches(case),
+            )
+        ),
         *([] if is_decided or is_over else _would_decide(case, evidence, chosen)),
     ]
     return PostMortem(chosen, rest, case.undumped)
@@ -170,12 +181,17 @@ def _chosen(
 
 def _recorded(case: Case) -> list[Finding]:
     """Return what recorders and watchdogs show, causes first."""
-    cycles = causes.cycles(case)
+    cycles = causes.find_wait_cycles(case)
     turns = [] if cycles else causes.wrong_groups(case)
     astray = {rank for turn in turns for rank in turn.ranks}
-    findings = [*causes.mismatches(case), *turns, *causes.missing(case, astray), *cycles]
-    findings += bystanders.undecided(case)
-    findings = findings or bystanders.complete(case)
+    findings = [
+        *causes.find_mismatches(case),
+        *turns,
+        *causes.find_missing_ranks(case, astray),
+        *cycles,
+    ]
+    findings += bystanders.find_dumpless_ranks(case)
+    findings = findings or bystanders.find_stuck_complete(case)
     findings += bystanders.lone_messages(case)
     return [_described(f, case) for f in findings]
 
@@ -339,7 +355,9 @@ def _nothing(case: Case, evidence: Evidence) -> Finding:
         return bystanders.nothing_pending(case)
     steps = max(map(evidence.ras.moved_by, evidence.ras.members), default=0)
     if steps:
-        words = f"All ranks went on by {pluralize(steps, 'call')} or more between the reports of "
+        words = (
+            f"All ranks went on by {pluralize_count(steps, 'call')} or more between the reports of "
+        )
         words += "NCCL's RAS: it does not hang."
         return Finding("nothing_pending", (), None, None, words, decided=False, source=RAS)
     if evidence.log.members or evidence.ras.members:
@@ -381,7 +399,7 @@ def _would_decide(case: Case, evidence: Evidence, chosen: Iterable[Finding]) -> 
     sources = set(evidence.sources)
     wanted = []
     if case.undumped:
-        wanted.append(f"the flight recorder dumps and logs of {named(case.undumped)}")
+        wanted.append(f"the flight recorder dumps and logs of {name_ranks(case.undumped)}")
     elif "flight_recorder" not in sources:
         wanted.append(
             "flight recorder dumps of all ranks (TORCH_FR_BUFFER_SIZE=2000 "
@@ -393,6 +411,8 @@ def _would_decide(case: Case, evidence: Evidence, chosen: Iterable[Finding]) -> 
         wanted.append("a second `ncclras` report, a minute after the first")
     if "python_stacks" not in sources:
         ranks = sorted({r for f in chosen for r in f.ranks})
-        wanted.append(f"`py-spy dump` of {named(ranks) if 0 < len(ranks) < 9 else 'every rank'}")
+        wanted.append(
+            f"`py-spy dump` of {name_ranks(ranks) if 0 < len(ranks) < 9 else 'every rank'}"
+        )
     words = f"What would decide it: {'; '.join(wanted)}."
     return [Finding("to_decide", tuple(case.undumped), None, None, words, decided=False)]

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from htk.base.core.humanize import format_duration
 from htk.base.mappings import Fields
-from htk.quantities.measures.desync import named
+from htk.quantities.measures.desync import name_ranks
 from htk.quantities.measures.post_mortem.finding import Finding
 
 _SERVER = "debug_server"
@@ -33,7 +33,7 @@ def states_of_workers(comm_notes: pa.Table) -> list[Finding]:
 
 def _finding(level: str, text: str, ranks: list[int]) -> Finding:
     is_one = len(ranks) == 1
-    facts: Fields = {"who": named(ranks), "text": text, "is": "is" if is_one else "are"}
+    facts: Fields = {"who": name_ranks(ranks), "text": text, "is": "is" if is_one else "are"}
     words = f"{_WORDS[level].format_map(facts)}."
     return Finding("evidence", tuple(ranks), None, None, words, decided=False, source=_SERVER)
 

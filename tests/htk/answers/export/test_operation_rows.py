@@ -14,7 +14,7 @@ from htk.answers.export.operation_rows import cut_operations, write_operations
 from htk.base.errors import MissingTable
 from htk.faces.cli.commands.convert import command
 from htk.recording.simulate.config import Config
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.job import simulate_job
 from tests.kineto_file import Event, kernel, launch, of_rank, span, step, write
 from tests.thinned import thinned
 
@@ -89,7 +89,7 @@ def test_each_pass_from_its_first_kernel_to_its_last(by_hand: htk.Trace) -> None
 def test_a_simulated_job_names_its_straggler_from_profiles_too(tmp_path: Path) -> None:
     size = {"layers": 2, "seq": 256, "micro_batch": 2, "gpus_per_node": 4, "steps": 4}
     config = Config(model="gpt3-126m", strategy="ddp", plants=("straggler",), seed=2, **size)  # type: ignore[arg-type]
-    simulate(config, tmp_path / "job")
+    simulate_job(config, tmp_path / "job")
     (plant,) = json.loads((tmp_path / "job/truth.json").read_text())["planted"]
     outcome = CliRunner().invoke(
         command, [str(tmp_path / "job"), "--format", "operations", "-o", str(tmp_path / "rows")]
@@ -123,7 +123,7 @@ def test_rows_of_sharded_and_tensor_parallel_jobs_say_what_the_straggler_costs(
     size |= STRATEGIES[name]
     rows, recorded = {}, {}
     for kind, plants in (("sick", ("straggler:rank=2,factor=1.4",)), ("well", ())):
-        simulate(Config(model="gpt3-126m", plants=plants, **size), tmp_path / kind)  # type: ignore[arg-type]
+        simulate_job(Config(model="gpt3-126m", plants=plants, **size), tmp_path / kind)  # type: ignore[arg-type]
         write_operations(htk.open(tmp_path / kind), tmp_path / f"{kind}-rows")
         rows[kind] = htk.open(tmp_path / f"{kind}-rows")
         answer = htk.run(rows[kind], "straggler_slowdown")
@@ -154,7 +154,7 @@ def test_pieces_of_a_pass_begin_with_what_they_wait_for(tmp_path: Path) -> None:
     config = Config(
         model="gpt3-126m", layers=4, seq=512, gpus_per_node=2, steps=2, strategy="full_shard"
     )
-    simulate(config, tmp_path)
+    simulate_job(config, tmp_path)
     listed = cut_operations(htk.open(tmp_path)).to_pylist()
     for rank in (0, 1):
         own = [row for row in listed if row["rank"] == rank and row["step"] == 10]
@@ -180,10 +180,10 @@ def test_jobs_of_other_kinds_are_refused(shared: Path, tmp_path: Path) -> None:
         model="gpt3-126m", layers=2, seq=256, nodes=2, gpus_per_node=2, steps=1,
         strategy="hybrid_shard",
     )  # fmt: skip
-    simulate(config, tmp_path / "hybrid")
+    simulate_job(config, tmp_path / "hybrid")
     with pytest.raises(MissingTable, match="among 2 of 4 workers"):
         cut_operations(htk.open(tmp_path / "hybrid"))
-    simulate(replace(config, ranks_only=(0, 1), strategy="ddp"), tmp_path / "half")
+    simulate_job(replace(config, ranks_only=(0, 1), strategy="ddp"), tmp_path / "half")
     with pytest.raises(MissingTable, match="have 4 ranks and 2 recorded"):
         cut_operations(htk.open(tmp_path / "half"))
 

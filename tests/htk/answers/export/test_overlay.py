@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from htk.answers.export.microseconds import as_microseconds, as_nanoseconds
-from htk.answers.export.overlay import drawn
+from htk.answers.export.overlay import draw_path_slices
 from htk.base.core.humanize import format_microseconds
 from htk.quantities.graph.fidelity import draw_path
 from htk.traces.trace.opening import open_trace
@@ -48,7 +48,10 @@ def test_every_piece_is_drawn_with_an_arrow_to_it() -> None:
     )
     path = pa.concat_tables([path.slice(0, 3), still, no_event], promote_options="permissive")
     base = int(path["start_ns"][5].as_py())  # earlier times are negative
-    events = [json.loads(text, parse_float=str, parse_int=str) for text in drawn(path, trace, base)]
+    events = [
+        json.loads(text, parse_float=str, parse_int=str)
+        for text in draw_path_slices(path, trace, base)
+    ]
     events[0]["args"]["sort_index"] = int(events[0]["args"]["sort_index"])
     assert len({event["tid"] for event in events[1:]}) == 3
     assert events == _piece_by_piece(path, trace, base, "critical path")

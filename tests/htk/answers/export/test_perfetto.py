@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from htk.answers.export.perfetto import application, ui_folder
+from htk.answers.export.perfetto import build_perfetto_app, ui_folder
 from htk.base.errors import MissingPackage, UsageError
 
 
@@ -26,7 +26,7 @@ def _get(ui: Path, path: str, **environ: Any) -> tuple[str, dict[str, str], byte
     trace.write_bytes(b"trace")
     said: list[Any] = []
     asked = {"REQUEST_METHOD": "GET", "PATH_INFO": path, "HTTP_HOST": "127.0.0.1:80", **environ}
-    body = application(ui_folder(), trace)(asked, lambda *a: said.extend(a))
+    body = build_perfetto_app(ui_folder(), trace)(asked, lambda *a: said.extend(a))
     return said[0], dict(said[1]), b"".join(body)
 
 

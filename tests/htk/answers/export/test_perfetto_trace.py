@@ -11,8 +11,8 @@ import pytest
 import htk
 from htk.answers.export.perfetto_trace import write_perfetto
 from htk.base.errors import MissingTable
-from htk.faces.cli.main import run
-from htk.parsers.common.wire import BYTES, VARINT, Field, fields
+from htk.faces.cli.main import run_command_line
+from htk.parsers.common.wire import BYTES, VARINT, Field, read_fields
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 from tests.kineto_file import kernel, launch, of_rank, op, write
@@ -40,7 +40,7 @@ class Drawn:
 
 def inner(data: bytes, of: Field) -> dict[int, list[Field]]:
     found: dict[int, list[Field]] = defaultdict(list)
-    for part in fields(data, of.start, of.end):
+    for part in read_fields(data, of.start, of.end):
         found[part.number].append(part)
     return found
 
@@ -53,7 +53,7 @@ def read(path: Path) -> Drawn:
     data, drawn = path.read_bytes(), Drawn()
     names: dict[int, str] = {}
     still_open: dict[int, list[tuple[str, int]]] = defaultdict(list)
-    for packet in fields(data, 0, len(data)):
+    for packet in read_fields(data, 0, len(data)):
         assert (packet.number, packet.kind) == (1, BYTES)
         parts = inner(data, packet)
         assert parts[10][0].value == 1  # one sequence
@@ -157,7 +157,7 @@ def test_tracks_by_hand(tmp_path: Path) -> None:
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     source = str(ROOT / "sample_traces/nsight")
-    assert run(["convert", source, "--format", "perfetto", "-o", str(out)]) == 0
+    assert run_command_line(["convert", source, "--format", "perfetto", "-o", str(out)]) == 0
     assert (out / "trace.pftrace").is_file()
     assert "138 slices" in capsys.readouterr().err
 
@@ -165,7 +165,12 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize("name", ["sample", "kineto/rank*.pt.trace.json"])
 def test_answers_of_the_written_trace_are_those_of_the_recording(tmp_path: Path, name: str) -> None:
     recorded = htk.open(recorded_path(name))
-    assert run(["convert", recorded_path(name), "--format", "perfetto", "-o", str(tmp_path)]) == 0
+    assert (
+        run_command_line(
+            ["convert", recorded_path(name), "--format", "perfetto", "-o", str(tmp_path)]
+        )
+        == 0
+    )
     again = htk.open(tmp_path / "trace.pftrace")
     for question in (
         "annotation_breakdown",
@@ -210,7 +215,7 @@ def test_a_viewer_finds_counters_and_the_critical_path(tmp_path: Path) -> None:
 
 def _descriptions(data: bytes) -> Iterator[Field]:
     """The names of tracks that are no threads."""
-    for packet in fields(data, 0, len(data)):
+    for packet in read_fields(data, 0, len(data)):
         for described in inner(data, packet).get(60, []):
             yield from inner(data, described).get(2, [])
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.answers.export.pieces import EventPieces, cut, spliced
+from htk.answers.export.pieces import EventPieces, cut_pieces, splice_text
 
 _TEXT = st.text('ab "\\{}[],:1é\n', max_size=5)
 _NUMBER = st.integers(-3, 1000) | st.floats(0, 9, allow_nan=False)
@@ -118,11 +118,11 @@ def test_values_of_events_own_keys(events: list[Any], written: dict[str, Any]) -
     plain = [n for n, e in enumerate(events) if "ts" in e and not isinstance(e["ts"], list | dict)]
     chosen = pieces.is_own_key & pieces.equal("ts")
     begin, end = pieces.values(chosen)
-    values = [json.loads(value) for value in cut(text, begin, end).to_pylist()]
+    values = [json.loads(value) for value in cut_pieces(text, begin, end).to_pylist()]
     assert values == [events[n]["ts"] for n in plain]
     assert pieces.event_of(chosen).tolist() == [n for n, e in enumerate(events) if "ts" in e]
     numbers = pa.array([str(n).encode() for n in range(len(plain))], pa.binary())
     order = np.arange(len(plain))[::-1]
-    whole = spliced(text, begin[order], end[order], numbers.take(pa.array(order)))
+    whole = splice_text(text, begin[order], end[order], numbers.take(pa.array(order)))
     expected = [{**e, "ts": plain.index(n)} if n in plain else e for n, e in enumerate(events)]
     assert json.loads(b"[" + whole + b"]") == expected

@@ -12,7 +12,7 @@ import htk
 from htk.answers.export import scrub_files
 from htk.answers.export.rewrite import sources_of
 from htk.answers.export.scrub import Replacements
-from htk.answers.export.scrub_check import Leak, check
+from htk.answers.export.scrub_check import Leak, check_removed_texts
 from htk.base.errors import TraceError, UsageError
 from htk.base.names.kinds import kind_of
 from htk.faces.cli.commands.scrub import command
@@ -341,9 +341,9 @@ def test_the_check_finds_wholes_and_parts(
     file.write_text(json.dumps({"traceEvents": [written] * 3}, indent=1, ensure_ascii=False))
     if leaks:
         with pytest.raises(Leak):
-            check([file], [removed, "never there at all"])
+            check_removed_texts([file], [removed, "never there at all"])
     else:
-        check([file], [removed, "never there at all"])
+        check_removed_texts([file], [removed, "never there at all"])
 
 
 def test_scrubbed_twice(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from htk.answers.export.stacks import rank_stacks, write_folded, write_speedscope
 from htk.base.errors import MissingTable
-from htk.faces.cli.main import run
+from htk.faces.cli.main import run_command_line
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 from tests.kineto_file import kernel, launch, of_rank, op, span, write
@@ -110,7 +110,12 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     job(tmp_path / "rank0.json", 0)
     for form, name in (("folded", "gpu.folded"), ("speedscope", "stacks.speedscope.json")):
         out = tmp_path / form
-        assert run(["convert", str(tmp_path / "rank0.json"), "--format", form, "-o", str(out)]) == 0
+        assert (
+            run_command_line(
+                ["convert", str(tmp_path / "rank0.json"), "--format", form, "-o", str(out)]
+            )
+            == 0
+        )
         assert (out / name).is_file() and name in capsys.readouterr().err
 
 

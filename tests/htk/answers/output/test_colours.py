@@ -5,10 +5,10 @@ from itertools import combinations
 
 import pytest
 
-from htk.analyses import ANALYSES, find
-from htk.answers.ask import ask
+from htk.analyses import ANALYSES, find_analysis
+from htk.answers.ask import ask_trace
 from htk.answers.output.figure_colours import classes_of, colour_of, dark_of_light, marker_of
-from htk.answers.output.figures import figure
+from htk.answers.output.figures import draw_figure
 from htk.answers.output.tokens import DARK, LIGHT, SERIES, SERIES_DARK
 from htk.base.errors import HtkError
 from htk.traces.trace.opening import SAMPLE, OpenOptions, open_trace
@@ -127,15 +127,16 @@ def test_a_light_figure_is_recoloured_to_the_dark_one() -> None:
     """Colour by colour, over every picture of the sample: a report holds each but once."""
     trace, in_dark, compared = open_trace(SAMPLE, OpenOptions(cache=False)), dark_of_light(), 0
     for name in ANALYSES:
-        analysis = find(name)
+        analysis = find_analysis(name)
         try:
-            table = ask(trace, name).table if analysis.chart else None
+            table = ask_trace(trace, name).table if analysis.chart else None
         except HtkError:
             continue
         if table is None or analysis.chart is None or not len(table):
             continue
         light, dark = (
-            _HEX.findall(figure(table, analysis.chart, dark=d).to_json()) for d in (False, True)
+            _HEX.findall(draw_figure(table, analysis.chart, dark=d).to_json())
+            for d in (False, True)
         )
         wrong = {
             (a, b) for a, b in zip(light, dark, strict=True)

@@ -5,7 +5,7 @@ from typing import Any
 import plotly.graph_objects as go
 import pytest
 
-from htk.answers.output.figure_frame import framed
+from htk.answers.output.figure_frame import frame_figure
 from htk.answers.output.tokens import DARK, LIGHT
 
 BARS = go.Bar(x=["a", "b"], y=[1, 2], name="bars")
@@ -16,7 +16,7 @@ CELLS = go.Heatmap(x=["a"], y=["b"], z=[[3]])
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("traces", [[BARS], [BARS, LINE], [CELLS], []])
 def test_nothing_that_the_traces_look_at_is_missing(dark: bool, traces: list[Any]) -> None:
-    made = framed(traces, dark=dark, barmode="stack", xaxis={"title": "ms"}, margin={"l": 8})
+    made = frame_figure(traces, dark=dark, barmode="stack", xaxis={"title": "ms"}, margin={"l": 8})
     usual = go.Figure(traces).update_layout(barmode="stack", xaxis={"title": "ms"})
     usual.layout.margin = {"l": 8}
     shown, expected = made.to_plotly_json(), usual.to_plotly_json()
@@ -37,8 +37,8 @@ def test_nothing_that_the_traces_look_at_is_missing(dark: bool, traces: list[Any
 
 
 def test_what_is_given_stands_in_place_of_the_usual() -> None:
-    made = framed([BARS], dark=False, legend={"x": 1})
+    made = frame_figure([BARS], dark=False, legend={"x": 1})
     assert made.layout.legend.to_plotly_json() == {"x": 1}
     assert made.layout.margin.t == 30
     with pytest.raises(ValueError, match="brmode"):
-        framed([BARS], dark=False, brmode="stack")
+        frame_figure([BARS], dark=False, brmode="stack")

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from htk.answers.ask import ask
-from htk.answers.output.html import card, share_bar, table
+from htk.answers.ask import ask_trace
+from htk.answers.output.html import render_table, share_bar, wrap_in_card
 from htk.answers.output.render import to_text
 from htk.answers.output.tokens import DARK, LIGHT
 from htk.base.core.humanize import format_duration
@@ -55,7 +55,9 @@ def test_a_card_has_the_colours_of_its_notebook(
 ) -> None:
     """A notebook that says its theme has the last word, else the reader's system."""
     page = new_tab(browser, color_scheme=system)
-    page.set_content(f"<!doctype html><body {body}>{card(share_bar([(n, 9.0) for n in NAMES]))}")
+    page.set_content(
+        f"<!doctype html><body {body}>{wrap_in_card(share_bar([(n, 9.0) for n in NAMES]))}"
+    )
     ground, ink, *shares = page.evaluate(
         """() => {
           const own = getComputedStyle(document.querySelector('.htk-card'));
@@ -77,8 +79,10 @@ def rgb(colour: str) -> str:
 
 def test_a_time_and_its_share_stand_apart() -> None:
     """Each with its unit, and no unit of the share in the heading of both."""
-    answer = ask(open_trace(ROOT / "sample_traces/kineto/rank*.pt.trace.json"), "time_breakdown")
-    shown, first = table(answer), answer.to_pylist()[0]
+    answer = ask_trace(
+        open_trace(ROOT / "sample_traces/kineto/rank*.pt.trace.json"), "time_breakdown"
+    )
+    shown, first = render_table(answer), answer.to_pylist()[0]
     time, share = format_duration(first["busy_ns"]), f"{first['busy_pct']:.1f} %"
     assert f'>{time}<small class="share">{share}</small></td>' in shown
     assert ">busy</th>" in shown and ">busy %</th>" not in shown

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from htk.answers.output.figures import figure
+from htk.answers.output.figures import draw_figure
 from htk.answers.output.rank_map import META
 from htk.base.core.chart import Bar
 
@@ -27,7 +27,7 @@ def table_of(ranks: int, odd: int) -> pa.Table:
 
 
 def drawn(ranks: int, odd: int, *, stacked: bool) -> Any:
-    return figure(table_of(ranks, odd), Bar("rank", PARTS, stacked=stacked))
+    return draw_figure(table_of(ranks, odd), Bar("rank", PARTS, stacked=stacked))
 
 
 def test_few_ranks_have_bars_side_by_side() -> None:
@@ -81,7 +81,7 @@ def test_many_stacks_are_a_map_and_small_parts_one() -> None:
     ]
     names = ("rank", "cause", "idle_ns")
     table = pa.table(dict(zip(names, zip(*rows, strict=True), strict=True)))
-    fig = figure(table, Bar("rank", "idle_ns", "cause"))
+    fig = draw_figure(table, Bar("rank", "idle_ns", "cause"))
     shown = {t.name or t.hovertemplate for t in fig.data if t.type == "heatmap"}
     assert len(shown) == 8
     heights = [t.z[0][0] for t in fig.data if t.type == "heatmap"]
@@ -91,12 +91,12 @@ def test_many_stacks_are_a_map_and_small_parts_one() -> None:
 def test_shares_of_several_rows_are_their_mean() -> None:
     rows = [(rank, k, 10.0 + 20 * k) for rank in range(20) for k in (0, 1)]
     table = pa.table(dict(zip(("rank", "part", "mfu_pct"), zip(*rows, strict=True), strict=True)))
-    fig = figure(table, Bar("rank", "mfu_pct", stacked=False))
+    fig = draw_figure(table, Bar("rank", "mfu_pct", stacked=False))
     assert fig.data[0].z[0][0] == 20
 
 
 def test_what_was_not_recorded_is_no_zero() -> None:
     values = [None if rank == 5 else 2.0 for rank in range(20)]
     table = pa.table({"rank": range(20), "slowness_pct": pa.array(values)})
-    cells = figure(table, Bar("rank", "slowness_pct", stacked=False)).data[0].z
+    cells = draw_figure(table, Bar("rank", "slowness_pct", stacked=False)).data[0].z
     assert cells[5][0] is None and cells[4][0] == 2

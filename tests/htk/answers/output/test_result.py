@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import htk
-from htk.analyses import ANALYSES, find
+from htk.analyses import ANALYSES, find_analysis
 from htk.answers.output.render import to_bytes
 from htk.answers.output.result import Result
 from htk.base.core.label import Label
@@ -63,7 +63,7 @@ def _answered(name: str) -> Result:
             return _opened(sample).ask(name)
         except HtkError:
             continue
-    return Result(find(name).label, find(name).returns.empty_table())
+    return Result(find_analysis(name).label, find_analysis(name).returns.empty_table())
 
 
 @pytest.mark.parametrize("name", ANALYSES)

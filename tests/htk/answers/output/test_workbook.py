@@ -10,7 +10,7 @@ import pytest
 import htk
 from htk.answers.output import workbook as module
 from htk.answers.output.result import Result
-from htk.answers.output.workbook import workbook
+from htk.answers.output.workbook import build_workbook
 from htk.base.core.label import Label
 from htk.base.errors import UsageError
 
@@ -36,7 +36,7 @@ def test_numbers_are_exact_and_null_is_empty() -> None:
         share_pct=pa.array([12.0625, None, float("nan")]),
         complete=pa.array([True, False, None]),
     )
-    assert cells(sheets(workbook([answer]))["answer"]) == [
+    assert cells(sheets(build_workbook([answer]))["answer"]) == [
         ["rank", "start_ns", "share_pct", "complete"],
         [0, "1731348189620565623", 12.0625, True],
         [None, 1 << 53, None, False],
@@ -46,13 +46,13 @@ def test_numbers_are_exact_and_null_is_empty() -> None:
 
 @pytest.mark.parametrize("text", ["=1+1", "@SUM(A1)", "+1", "-1", "{=A1}", "https://x.y/z"])
 def test_a_name_is_never_a_formula_or_a_link(text: str) -> None:
-    sheet = sheets(workbook([result(name=pa.array([text]))]))["answer"]
+    sheet = sheets(build_workbook([result(name=pa.array([text]))]))["answer"]
     assert sheet["A2"].value == text and sheet["A2"].data_type == "s"
     assert sheet["A2"].hyperlink is None
 
 
 def test_texts_fit_a_cell_and_steer_nothing() -> None:
-    data = workbook([result(name=pa.array(["k" * 40_000, "a\x1b[31m\x00b\u202ec\nd"]))])
+    data = build_workbook([result(name=pa.array(["k" * 40_000, "a\x1b[31m\x00b\u202ec\nd"]))])
     (_, (long,), (steering,)) = cells(sheets(data)["answer"])
     assert long == "k" * 32_767
     assert steering == "a\\x1b[31m\\x00b\\u202ec d"
@@ -60,7 +60,9 @@ def test_texts_fit_a_cell_and_steer_nothing() -> None:
 
 def test_sheets_of_one_name_are_kept_apart() -> None:
     name = "a_question_with_a_name_longer_than_a_sheet_may_have"
-    book = sheets(workbook([result(name, n=[1]), result(name, n=[2]), result("Contents", n=[3])]))
+    book = sheets(
+        build_workbook([result(name, n=[1]), result(name, n=[2]), result("Contents", n=[3])])
+    )
     assert [cells(sheet)[1][0] for sheet in book.worksheets[1:]] == [1, 2, 3]
     assert all(len(title) <= 31 for title in book.sheetnames)
     assert len({title.lower() for title in book.sheetnames}) == 4
@@ -69,7 +71,7 @@ def test_sheets_of_one_name_are_kept_apart() -> None:
 def test_more_rows_than_a_sheet_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_MOST_ROWS", 3)
     with pytest.raises(UsageError, match="answer has 4 rows and a sheet holds 3"):
-        workbook([result(n=[1, 2, 3, 4])])
+        build_workbook([result(n=[1, 2, 3, 4])])
 
 
 def test_a_report_is_a_workbook_with_what_its_columns_mean(tmp_path: Path) -> None:
@@ -89,5 +91,5 @@ def test_a_report_is_a_workbook_with_what_its_columns_mean(tmp_path: Path) -> No
 
 def test_the_first_sheet_of_one_answer_is_the_answer() -> None:
     one, two = result("one", a=pa.array([1])), result("two", a=pa.array([2]))
-    assert sheets(workbook([one])).sheetnames == ["one", "contents"]
-    assert sheets(workbook([one, two])).sheetnames == ["contents", "one", "two"]
+    assert sheets(build_workbook([one])).sheetnames == ["one", "contents"]
+    assert sheets(build_workbook([one, two])).sheetnames == ["contents", "one", "two"]

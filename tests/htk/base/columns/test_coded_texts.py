@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import texts
+from htk.base.columns.arrow import build_texts
 from htk.base.columns.coded_texts import CodedTexts
 
 ROWS = ["mm", None, "add", "mm", "", None, "copy"]
@@ -18,7 +18,7 @@ def test_rows_are_those_given() -> None:
 
 
 def test_rows_of_a_table_and_none() -> None:
-    table = pa.chunked_array([texts(["mm", "add", None]), texts(["copy", "mm"])])
+    table = pa.chunked_array([build_texts(["mm", "add", None]), build_texts(["copy", "mm"])])
     rows = np.array([4, -1, 0, 2, 3])
     assert list(CodedTexts.taken(table, rows)) == ["mm", None, "mm", None, "copy"]
     assert "add" not in CodedTexts.taken(table, rows).distinct

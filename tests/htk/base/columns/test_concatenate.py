@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from htk.base.columns.arrow import codes_of
-from htk.base.columns.concatenate import concatenated
+from htk.base.columns.concatenate import concatenate_tables
 from htk.base.schema import TEXT
 from tests.thinned import thinned
 
@@ -50,7 +50,7 @@ def test_rows_are_those_of_the_tables_and_row_numbers_are_moved(seed: int, by_nu
         both = pa.concat_tables([_table(random, 11, True), _table(random, 9, True)])
         tables[-1] = both.slice(3, 14)
     added = [int(n) for n in np.cumsum(random.integers(0, 1000, len(tables)))]
-    joined = concatenated(SCHEMA, tables, {"row": added}, by_numpy=by_numpy)
+    joined = concatenate_tables(SCHEMA, tables, {"row": added}, by_numpy=by_numpy)
     assert joined.schema.equals(SCHEMA)
     assert not by_numpy or all(column.num_chunks == 1 for column in joined.columns)
     joined.validate(full=True)

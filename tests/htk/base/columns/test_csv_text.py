@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from htk.base.columns.csv_text import write_csv
-from htk.faces.cli.main import run
+from htk.faces.cli.main import run_command_line
 from tests.kineto_file import kernel, of_rank, write
 
 FORMULAS = [
@@ -76,13 +76,18 @@ def test_commands_write_safe_csv_unless_raw_is_asked_for(
     write(tmp_path / "rank0.json", kernel(name, 1, 2), **of_rank(0))
     command = ["kernel_top", str(tmp_path), "--no-cache"]
     for words, shown in (([], f"'{name}"), (["--raw"], name)):
-        assert run([*command, "--format", "csv", *words]) == 0
+        assert run_command_line([*command, "--format", "csv", *words]) == 0
         rows = csv.DictReader(io.StringIO(capsys.readouterr().out))
         assert [row["name"] for row in rows] == [shown]
         folder = tmp_path / f"out{len(words)}"
-        assert run(["convert", str(tmp_path), "--format", "csv", "-o", str(folder), *words]) == 0
+        assert (
+            run_command_line(
+                ["convert", str(tmp_path), "--format", "csv", "-o", str(folder), *words]
+            )
+            == 0
+        )
         with open(folder / "kernels" / "rank=0" / "part-0.csv", newline="") as file:
             assert [row["name"] for row in csv.DictReader(file)] == [shown]
     capsys.readouterr()
-    assert run([*command, "--format", "json", "--raw"]) == 2
+    assert run_command_line([*command, "--format", "json", "--raw"]) == 2
     assert "--raw is for --format csv" in capsys.readouterr().err

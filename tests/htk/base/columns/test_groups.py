@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.base.columns.groups import Groups, numbered, quotient, row_of, rows_by_number
+from htk.base.columns.groups import Groups, divide_or_nan, number_values, row_of, rows_by_number
 
 ROWS = st.lists(
     st.tuples(st.integers(-3, 3), st.sampled_from([0, 5, 2**40]), st.integers(-1000, 1000)),
@@ -82,13 +82,13 @@ def test_the_row_of_a_key_is_its_first() -> None:
 
 @given(st.lists(st.one_of(st.integers(-9, 9), st.integers(-(2**62), 2**62)), max_size=30))
 def test_numbered_as_if_sorted(values: list[int]) -> None:
-    distinct, which = numbered(np.array(values, np.int64))
+    distinct, which = number_values(np.array(values, np.int64))
     assert distinct.tolist() == sorted(set(values))
     assert distinct[which].tolist() == values
 
 
 def test_no_part_of_nothing() -> None:
-    assert quotient(np.array([3, 3]), np.array([4, 0])).tolist() == [0.75, 0.0]
+    assert divide_or_nan(np.array([3, 3]), np.array([4, 0])).tolist() == [0.75, 0.0]
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.bool_, np.float64])

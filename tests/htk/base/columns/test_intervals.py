@@ -7,15 +7,15 @@ from hypothesis import strategies as st
 from htk.base.columns.intervals import (
     ConcatenatedTimeline,
     Spans,
-    clip,
+    clip_spans,
     gaps,
-    intersect,
-    subtract,
-    sweep,
-    union,
+    intersect_spans,
+    merge_spans,
+    subtract_spans,
+    sweep_spans,
     union_lengths,
 )
-from htk.base.columns.intervals import covered as covered_until
+from htk.base.columns.intervals import measure_covered as covered_until
 
 Pairs = list[tuple[int, int]]
 PAIRS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12)).map(lambda p: (p[0], sum(p))))
@@ -23,7 +23,7 @@ PAIRS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12)).map(lambda p:
 
 def spans(pairs: Pairs) -> Spans:
     start, end = (np.array([p[k] for p in pairs], np.int64) for k in (0, 1))
-    return union(start, end)
+    return merge_spans(start, end)
 
 
 def points(pairs: Pairs) -> set[int]:
@@ -49,15 +49,15 @@ def test_by_hand() -> None:
 def test_as_sets_of_nanoseconds(a: Pairs, b: Pairs) -> None:
     one, two = spans(a), spans(b)
     assert covered(one) == points(a)
-    assert covered(subtract(one, two)) == points(a) - points(b)
-    assert covered(intersect(one, two)) == points(a) & points(b)
+    assert covered(subtract_spans(one, two)) == points(a) - points(b)
+    assert covered(intersect_spans(one, two)) == points(a) & points(b)
     assert one.total == len(points(a))
     assert (one.start[1:] > one.end[:-1]).all(), "disjoint, in order, touching ones joined"
 
 
 @given(PAIRS, PAIRS, PAIRS)
 def test_a_sweep_says_what_is_on(a: Pairs, b: Pairs, c: Pairs) -> None:
-    swept = sweep([spans(a), spans(b), spans(c)])
+    swept = sweep_spans([spans(a), spans(b), spans(c)])
     found = {}
     for start, end, on in zip(swept.start, swept.end, swept.on, strict=True):
         found.update(dict.fromkeys(range(start, end), on))
@@ -70,7 +70,7 @@ def test_a_sweep_says_what_is_on(a: Pairs, b: Pairs, c: Pairs) -> None:
 def test_clipped_pieces_are_what_lies_in_each_window(a: Pairs, edges: list[int]) -> None:
     low, high = np.array(edges[:-1]), np.array(edges[1:])
     start, end = (np.array([p[k] for p in a], np.int64) for k in (0, 1))
-    found = clip(start, end, low, high)
+    found = clip_spans(start, end, low, high)
     got = [points([(s, e)]) for s, e in zip(found.start.tolist(), found.end.tolist(), strict=True)]
     for row, window, piece in zip(found.row, found.window, got, strict=True):
         assert piece == points([a[row]]) & set(range(low[window], high[window]))
@@ -82,7 +82,7 @@ def test_windows_on_one_axis_do_not_touch() -> None:
     window = np.array([0, 0, 1])
     start = axis.point(window, np.array([100, 108, 100]))
     end = axis.point(window, np.array([102, 110, 105]))
-    found = union(start, end)
+    found = merge_spans(start, end)
     assert axis.window(found.start).tolist() == [0, 0, 1]
     assert axis.measure(found).tolist() == [4, 5]
 

@@ -6,15 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from htk.base.columns import nesting
-from htk.base.core.engine import core
+from htk.base.core.engine import load_core
 
 spans = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 12), st.integers(-2, 8)), max_size=40)
 
 
 def compiled(threads, starts, ends):
-    if core() is None:
+    if load_core() is None:
         pytest.skip("the compiled core is not built here")
-    parents, depths = core().nest(threads, starts, ends)
+    parents, depths = load_core().nest(threads, starts, ends)
     return np.frombuffer(parents, np.int32), np.frombuffer(depths, np.int32)
 
 
@@ -125,25 +125,25 @@ def test_nothing(nest):
 
 def test_the_engine_in_use_nests(monkeypatch):
     columns = np.zeros(2, np.int32), np.array([0, 1]), np.array([5, 2])
-    for engine in ("pure", "compiled") if core() else ("pure",):
+    for engine in ("pure", "compiled") if load_core() else ("pure",):
         monkeypatch.setenv("HTK_ENGINE", engine)
-        parents, depths = nesting.nest(*columns)
+        parents, depths = nesting.nest_spans(*columns)
         assert parents.tolist() == [-1, 0]
         assert depths.tolist() == [0, 1]
 
 
 def test_columns_of_unlike_length_are_refused():
-    if core() is None:
+    if load_core() is None:
         pytest.skip("the compiled core is not built here")
     with pytest.raises(ValueError, match="equally long"):
-        core().nest(np.zeros(2, np.int32), np.zeros(2, np.int64), np.zeros(3, np.int64))
+        load_core().nest(np.zeros(2, np.int32), np.zeros(2, np.int64), np.zeros(3, np.int64))
 
 
 @pytest.mark.parametrize("engine", ["compiled", "pure"])
 def test_spans_of_one_time_are_no_chain_of_a_million(engine, monkeypatch):
-    monkeypatch.setattr(nesting, "engine", lambda: engine)
+    monkeypatch.setattr(nesting, "choose_engine", lambda: engine)
     times = np.zeros(10_000, np.int64)
-    parents, depths = nesting.nest(times.astype(np.int32), times, times + 5)
+    parents, depths = nesting.nest_spans(times.astype(np.int32), times, times + 5)
     assert parents[:3].tolist() == [-1, 0, 1]
     assert np.flatnonzero(parents == -1).tolist() == [0, 4096, 8192]
     assert (depths.max(), depths[4096], depths[4097], depths[-1]) == (4095, 0, 1, 1807)

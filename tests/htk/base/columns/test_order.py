@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.base.columns.order import break_ties, ordered, ordered_pure
+from htk.base.columns.order import break_ties, order_by, ordered_pure
 
 # From one digit of the compiled sort to all, with both ends of what 64 bits hold.
 _BOUNDS = [0, 1, 2_047, 2_048, 1 << 22, (1 << 32) - 1, 1 << 32, 1 << 44, 1 << 62]
@@ -27,8 +27,8 @@ def test_as_python_sorts(seed: int, bound: int, nearly: bool) -> None:
         swapped = rng.integers(0, rows - 1, 40)
         values[swapped], values[swapped + 1] = values[swapped + 1], values[swapped]
     few = rng.integers(0, 7, rows)
-    assert ordered(values).tolist() == ordered_pure(values).tolist() == _python(values)
-    of_two = ordered(few, values).tolist()
+    assert order_by(values).tolist() == ordered_pure(values).tolist() == _python(values)
+    of_two = order_by(few, values).tolist()
     assert of_two == ordered_pure(few, values).tolist() == _python(few, values)
 
 
@@ -42,23 +42,23 @@ def test_rows_that_are_in_order_by_the_last_columns(seed: int, known: int, nearl
     columns = [columns[0], *(column[order] for column in columns[1:])]
     if nearly:
         columns[int(rng.integers(4))][-1] = -1
-    assert ordered(*columns).tolist() == ordered_pure(*columns).tolist() == _python(*columns)
+    assert order_by(*columns).tolist() == ordered_pure(*columns).tolist() == _python(*columns)
 
 
 def test_the_widest_values() -> None:
     values = np.tile(np.array([_HIGHEST, 0, _LOWEST, -1, 1]), 500)
-    assert ordered(values).tolist() == _python(values)
+    assert order_by(values).tolist() == _python(values)
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int32, np.uint64, np.float64, np.bool_])
 def test_other_types(dtype: type) -> None:
     values = np.random.default_rng(3).integers(0, 2, 3_000).astype(dtype)
-    assert ordered(values).tolist() == _python(values)
+    assert order_by(values).tolist() == _python(values)
 
 
 def test_columns_that_lie_apart() -> None:
     matrix = np.random.default_rng(4).integers(0, 9, (3_000, 2))
-    assert ordered(matrix[:, 1], matrix[:, 0]).tolist() == _python(matrix[:, 1], matrix[:, 0])
+    assert order_by(matrix[:, 1], matrix[:, 0]).tolist() == _python(matrix[:, 1], matrix[:, 0])
 
 
 @pytest.mark.parametrize("bound", [1, 3, 400, 1 << 40])
@@ -66,7 +66,7 @@ def test_columns_that_lie_apart() -> None:
 def test_ties_are_broken_by_the_last_column(rows: int, bound: int) -> None:
     rng = np.random.default_rng(bound)
     first, second, last = rng.integers(0, bound, (3, rows))
-    order = ordered(first, second)
+    order = order_by(first, second)
     break_ties(order, (first, second), last)
     assert order.tolist() == _python(first, second, last)
 

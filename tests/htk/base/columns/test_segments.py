@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.base.columns.groups import Groups, paired, row_of, unpaired
+from htk.base.columns.groups import Groups, pair_columns, row_of, split_pairs
 from htk.base.columns.intervals import union_lengths
-from htk.base.columns.segments import SegmentTimes, heads, repeated, running_max
+from htk.base.columns.segments import SegmentTimes, mark_heads, repeat_rows, running_max
 from htk.base.columns.types import NONE
 
 # Sane clocks, boot-relative ones, stray zeros, and the farthest times that are read at all.
@@ -31,7 +31,7 @@ def test_running_max_is_that_of_each_segment(rows: list[tuple[int, int]]) -> Non
     rows = sorted(rows, key=lambda row: row[0])
     segment, time = columns(rows)
     expected = [max(t for s, t in rows[: k + 1] if s == rows[k][0]) for k in range(len(rows))]
-    assert running_max(heads(segment), time).tolist() == expected
+    assert running_max(mark_heads(segment), time).tolist() == expected
 
 
 @given(ROWS, ROWS)
@@ -92,11 +92,11 @@ def test_groups_of_columns_that_fill_all_their_bits(rows: list[tuple[int, ...]])
 @given(st.lists(st.tuples(*[st.integers(-(1 << 31), (1 << 31) - 1)] * 2), max_size=40))
 def test_two_columns_of_32_bits_in_one(pairs: list[tuple[int, int]]) -> None:
     high, low = columns(pairs)
-    packed = paired(high.astype(np.int32), low.astype(np.int32))
-    assert [tuple(p) for p in zip(*(c.tolist() for c in unpaired(packed)), strict=True)] == pairs
+    packed = pair_columns(high.astype(np.int32), low.astype(np.int32))
+    assert [tuple(p) for p in zip(*(c.tolist() for c in split_pairs(packed)), strict=True)] == pairs
 
 
 def test_rows_are_repeated_as_often_as_counted() -> None:
-    row, nth = repeated(np.array([2, 0, 3, 1]))
+    row, nth = repeat_rows(np.array([2, 0, 3, 1]))
     assert row.tolist() == [0, 0, 2, 2, 2, 3] and nth.tolist() == [0, 1, 0, 1, 2, 0]
-    assert not len(repeated(np.zeros(4, np.int64))[0])
+    assert not len(repeat_rows(np.zeros(4, np.int64))[0])

@@ -136,8 +136,8 @@ def test_neither_questions_nor_commands_import_pandas() -> None:
     that: the start took twice as long."""
     code = (
         "import sys\nfrom importlib import import_module\nfrom pkgutil import walk_packages\n"
-        "from htk.analyses import ANALYSES, find\n"
-        "for name in ANALYSES: find(name)\n"
+        "from htk.analyses import ANALYSES, find_analysis\n"
+        "for name in ANALYSES: find_analysis(name)\n"
         "for name in ('parsers', 'answers', 'whatif', 'verdicts', 'faces.cli', 'faces.report'):\n"
         "    package = import_module(f'htk.{name}')\n"
         "    for module in walk_packages(package.__path__, f'{package.__name__}.'):\n"

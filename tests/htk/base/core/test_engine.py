@@ -10,33 +10,33 @@ import pytest
 from htk.base.core import engine
 from htk.base.errors import UsageError
 from htk.traces.trace.opening import OpenOptions, open_trace
-from htk.verdicts.overview.doctor import doctor
+from htk.verdicts.overview.doctor import check_recording
 
 
 @pytest.fixture
 def no_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """An installation without the compiled parts."""
     monkeypatch.delenv("HTK_ENGINE", raising=False)
-    monkeypatch.setattr("htk.base.core.engine.core", lambda: None)
-    monkeypatch.setattr("htk.verdicts.overview.doctor.core", lambda: None)
+    monkeypatch.setattr("htk.base.core.engine.load_core", lambda: None)
+    monkeypatch.setattr("htk.verdicts.overview.doctor.load_core", lambda: None)
 
 
 @pytest.mark.usefixtures("no_core")
 def test_without_the_core_the_slow_reader_is_named() -> None:
-    assert engine.engine() == "pure"
-    assert engine.described().startswith("pure, the slow reader: for the fast one install")
+    assert engine.choose_engine() == "pure"
+    assert engine.describe_engine().startswith("pure, the slow reader: for the fast one install")
 
 
 @pytest.mark.usefixtures("no_core")
 def test_the_core_cannot_be_forced_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTK_ENGINE", "compiled")
     with pytest.raises(UsageError, match="reinstall htk-trace where there is a C\\+\\+17 compiler"):
-        engine.engine()
+        engine.choose_engine()
 
 
 @pytest.mark.usefixtures("no_core")
 def test_doctor_tells_of_the_slow_reader() -> None:
-    rows = doctor(open_trace("sample", OpenOptions(cache=False))).to_pylist()
+    rows = check_recording(open_trace("sample", OpenOptions(cache=False))).to_pylist()
     (row,) = [r for r in rows if r["item"] == "reader"]
     assert (row["section"], row["state"]) == ("files", "note")
     assert row["finding"] == "2 files read by the slow reader, in Python: same results"
@@ -44,7 +44,7 @@ def test_doctor_tells_of_the_slow_reader() -> None:
 
 
 def test_a_core_of_other_sources_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    core = engine.core()
+    core = engine.load_core()
     if core is None or not engine.sources_digest():
         pytest.skip("no compiled core of a checkout here")
     assert engine.sources_digest() == core.SOURCES
@@ -56,7 +56,7 @@ def test_a_core_of_other_sources_is_named(monkeypatch: pytest.MonkeyPatch) -> No
             open_trace("sample", OpenOptions(cache=False))
         monkeypatch.setattr(outdated, "SOURCES", "0" * 64, raising=False)
     monkeypatch.setattr(outdated, "SOURCES", core.SOURCES)
-    assert engine.core() is outdated
+    assert engine.load_core() is outdated
 
 
 def test_sources_are_hashed_by_content(tmp_path: Path) -> None:
@@ -67,8 +67,8 @@ def test_sources_are_hashed_by_content(tmp_path: Path) -> None:
 
 
 def test_doctor_says_nothing_of_a_reader_that_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    if engine.core() is None:
+    if engine.load_core() is None:
         pytest.skip("this installation has no compiled reader to choose against")
     monkeypatch.setenv("HTK_ENGINE", "pure")
-    rows = doctor(open_trace("sample", OpenOptions(cache=False))).to_pylist()
+    rows = check_recording(open_trace("sample", OpenOptions(cache=False))).to_pylist()
     assert not [r for r in rows if r["item"] == "reader"]

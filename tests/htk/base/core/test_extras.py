@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from htk.base.core.extras import EXTRAS, require
+from htk.base.core.extras import EXTRAS, require_extra
 from htk.base.errors import MissingPackage
 
 ROOT = Path(__file__).parents[4]
@@ -92,7 +92,7 @@ def test_each_extra_is_declared_and_nothing_optional_is_mandatory() -> None:
 def test_a_missing_package_is_one_clear_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("htk.base.core.extras.find_spec", lambda name: None)
     with pytest.raises(MissingPackage) as raised:
-        require("plot", "a picture")
+        require_extra("plot", "a picture")
     assert str(raised.value) == "a picture needs plotly: pip install 'htk-trace[plot]'"
     assert raised.value.exit_code == 5
 
@@ -118,7 +118,9 @@ def test_a_command_without_its_packages_says_so(
     words: list[str], line: str, tmp_path: Path
 ) -> None:
     code = WITHOUT.format(names={"dash", "duckdb", "plotly", "pandas"})
-    code += f"from htk.faces.cli.main import run; sys.exit(run({words!r}))"
+    code += (
+        f"from htk.faces.cli.main import run_command_line; sys.exit(run_command_line({words!r}))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
     )
@@ -128,11 +130,11 @@ def test_a_command_without_its_packages_says_so(
 def test_answers_need_no_optional_package(tmp_path: Path) -> None:
     code = WITHOUT.format(names=OPTIONAL | {"s3fs", "aiohttp", "viztracer"})
     code += (
-        "from htk.faces.cli.main import run\n"
+        "from htk.faces.cli.main import run_command_line\n"
         "for words in (['summary', 'sample'], ['doctor', 'sample'],\n"
         "              ['kernel_top', 'sample', '--format', 'md'],\n"
         "              ['report', 'sample', '--no-whatif', '-o', 'report.md']):\n"
-        "    assert run(words) == 0, words\n"
+        "    assert run_command_line(words) == 0, words\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False

@@ -6,11 +6,11 @@ from htk.base.core.humanize import (
     format_change,
     format_duration,
     format_value,
+    make_sentence,
     parse_duration,
     parse_int_ranges,
-    sentence,
-    shorten,
     shorten_apart,
+    shorten_text,
 )
 from htk.base.errors import UsageError
 
@@ -84,22 +84,22 @@ def test_what_is_no_list_of_numbers_is_refused(text: str) -> None:
 
 def test_long_kernel_names_lose_parameters_and_namespaces_first() -> None:
     name = "void at::native::elementwise_kernel<128, 4, at::native::Foo<float>>(int, float)"
-    assert shorten(name, 60) == "elementwise_kernel<128, 4, Foo<float>>"
-    assert shorten(name, 30) == "elementwise_kernel<128, 4, F…>"
-    assert shorten("void a::" + "f" * 60 + "<int>(int)", 21) == "a::ffffffffff…fffffff"
+    assert shorten_text(name, 60) == "elementwise_kernel<128, 4, Foo<float>>"
+    assert shorten_text(name, 30) == "elementwise_kernel<128, 4, F…>"
+    assert shorten_text("void a::" + "f" * 60 + "<int>(int)", 21) == "a::ffffffffff…fffffff"
     enabled = "std::enable_if<(((8) > (0)) && true), void>::type vllm::norm<" + "a" * 60 + ">(int)"
-    assert shorten(enabled, 21) == "vllm::norm<" + "a" * 8 + "…>"
-    assert shorten(f"({'x' * 60})", 21) == "(" + "x" * 12 + "…" + "x" * 6 + ")"
-    assert shorten("x" * 100, 21) == "x" * 13 + "…" + "x" * 7
+    assert shorten_text(enabled, 21) == "vllm::norm<" + "a" * 8 + "…>"
+    assert shorten_text(f"({'x' * 60})", 21) == "(" + "x" * 12 + "…" + "x" * 6 + ")"
+    assert shorten_text("x" * 100, 21) == "x" * 13 + "…" + "x" * 7
 
 
 def test_sequences_keep_their_first_names_and_tell_how_many_follow() -> None:
     first, second = (f"void a::{n}<" + "x" * 50 + ">(int)" for n in ("first", "second"))
-    assert shorten(f"{first} ×3", 20) == "a::first<xxxxxx…> ×3"
+    assert shorten_text(f"{first} ×3", 20) == "a::first<xxxxxx…> ×3"
     two = "a::first<xxxx…> ×3 → a::second<xxxxxx…>"
-    assert shorten(f"{first} ×3 → {second}", 46) == two
-    assert shorten(f"{first} ×3 → {second} → third → fourth", 46) == f"{two} → … 2"
-    assert shorten("first → second → third → fourth", 24) == "first → second → … 2"
+    assert shorten_text(f"{first} ×3 → {second}", 46) == two
+    assert shorten_text(f"{first} ×3 → {second} → third → fourth", 46) == f"{two} → … 2"
+    assert shorten_text("first → second → third → fourth", 24) == "first → second → … 2"
 
 
 def test_missing_is_a_dash_not_a_zero() -> None:
@@ -120,7 +120,7 @@ def test_sentences_leave_names_as_they_are() -> None:
         "aten::mm takes 55 %": "aten::mm takes 55 %.", "147 ms of it.": "147 ms of it.",
         "cudaMalloc takes it": "cudaMalloc takes it.", "nccl_x runs": "nccl_x runs.",
     }  # fmt: skip
-    assert {text: sentence(text) for text in words} == words
+    assert {text: make_sentence(text) for text in words} == words
 
 
 def test_names_that_differ_are_cut_where_they_do_not() -> None:
@@ -142,7 +142,7 @@ def test_words_of_a_mangled_name() -> None:
     name = (
         "_ZN7ck_tile6kentryILi1ENS_12Rmsnorm2dFwdINS_8Pipeline" + "INS_" * 9 + "5KargsEEEEEEvDpT1_"
     )
-    assert shorten(name) == "ck_tile::kentry<Rmsnorm2dFwd, Pipeline, Kargs>"
+    assert shorten_text(name) == "ck_tile::kentry<Rmsnorm2dFwd, Pipeline, Kargs>"
 
 
 def test_a_long_message_shows_that_it_goes_on() -> None:

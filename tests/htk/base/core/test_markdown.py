@@ -7,7 +7,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from htk.base.core.markdown import escape_markdown, quote_markdown
-from htk.faces.cli.main import run
+from htk.faces.cli.main import run_command_line
 from tests.kineto_file import kernel, of_rank, write
 
 EVIL = [
@@ -54,7 +54,7 @@ def test_nothing_links_by_itself() -> None:
 def test_a_table_of_hostile_kernels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     kernels = [kernel(name, 10 * k, 5) for k, name in enumerate(EVIL)]
     write(tmp_path / "rank0.json", *kernels, **of_rank(0))
-    assert run(["kernel_top", str(tmp_path), "--no-cache", "--format", "md"]) == 0
+    assert run_command_line(["kernel_top", str(tmp_path), "--no-cache", "--format", "md"]) == 0
     html = render(capsys.readouterr().out)
     assert tags_of(html) <= {"table", "thead", "tbody", "tr", "th", "td", "code", "p"}
     assert html.count("<tr>") == 1 + len(EVIL)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import htk
-from htk.base.core.recording_hints import contents, hint, recipe
+from htk.base.core.recording_hints import describe_contents, describe_recording, find_recipe
 from htk.base.errors import MissingTable, UsageError
 from htk.base.schema import TABLES
 from tests.kineto_file import kernel, of_rank, op, write
@@ -62,13 +62,13 @@ def test_a_choice_that_holds_nothing_is_not_called_unrecorded(tmp_path: Path) ->
 
 
 def test_formats_that_disagree_get_the_general_advice() -> None:
-    assert recipe("kernels", {"kineto", "nsight"}) == recipe("kernels")
-    assert "nsys" in recipe("kernels", {"nsight"})
-    assert hint("memory") == "memory events: profile with profile_memory=True"
+    assert find_recipe("kernels", {"kineto", "nsight"}) == find_recipe("kernels")
+    assert "nsys" in find_recipe("kernels", {"nsight"})
+    assert describe_recording("memory") == "memory events: profile with profile_memory=True"
 
 
 def test_no_message_names_a_table() -> None:
-    assert not [name for name in TABLES if "_" in contents(name)]
+    assert not [name for name in TABLES if "_" in describe_contents(name)]
 
 
 @pytest.mark.parametrize("nothing", [None, 7, [None]])

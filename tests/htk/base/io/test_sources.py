@@ -20,7 +20,7 @@ import pytest
 
 from htk.base.core.stated_counts import StatedCount
 from htk.base.errors import MissingPackage, TraceError
-from htk.base.io.sources import content_identity, head, rank_from_name, resolve
+from htk.base.io.sources import content_identity, rank_from_name, read_head, resolve_inputs
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.kineto_file import of_rank, op, write
 
@@ -28,7 +28,7 @@ CONTENT = json.dumps({"traceEvents": [op("a", 1, 1)], **of_rank(0)}).encode()
 
 
 def names(inputs: str | Path | list[str]) -> list[str]:
-    return [source.file_name for source in resolve(inputs)]
+    return [source.file_name for source in resolve_inputs(inputs)]
 
 
 def trouble(path: Path) -> str:
@@ -102,7 +102,7 @@ def test_several_and_globs_each_file_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["missing.json", "missing*.json"])
 def test_what_is_not_there_is_said(tmp_path: Path, name: str) -> None:
     with pytest.raises(TraceError, match="missing"):
-        resolve(tmp_path / name)
+        resolve_inputs(tmp_path / name)
 
 
 def test_a_link_that_goes_round_is_not_followed_for_ever(tmp_path: Path) -> None:
@@ -145,10 +145,10 @@ def test_a_pipe_of_the_shell(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     writer = threading.Thread(target=lambda: pipe.write_bytes(gzip.compress(CONTENT)))
     writer.start()
-    (source,) = resolve(pipe)
+    (source,) = resolve_inputs(pipe)
     writer.join()
-    assert head(source).data == CONTENT
-    assert head(source).data == CONTENT  # and again
+    assert read_head(source).data == CONTENT
+    assert read_head(source).data == CONTENT  # and again
 
 
 def test_an_archive_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,19 +156,19 @@ def test_an_archive_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
         _add(archive, "rank0.json", CONTENT)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(buffer.getvalue())))
-    (member,) = resolve("-")
-    assert (member.name, head(member).data) == ("-!rank0.json", CONTENT)
+    (member,) = resolve_inputs("-")
+    assert (member.name, read_head(member).data) == ("-!rank0.json", CONTENT)
 
 
 def test_a_device_is_no_file() -> None:
     with pytest.raises(TraceError, match="neither a file nor a folder"):
-        resolve("/dev/null")
+        resolve_inputs("/dev/null")
 
 
 def test_a_file_that_vanishes_is_an_error_of_ours(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_bytes(CONTENT)
-    (source,) = resolve(path)
+    (source,) = resolve_inputs(path)
     path.unlink()
     with pytest.raises(TraceError, match=r"t\.json: No such file"):
         source.open()
@@ -177,16 +177,16 @@ def test_a_file_that_vanishes_is_an_error_of_ours(tmp_path: Path) -> None:
 def test_the_head_is_decompressed(tmp_path: Path) -> None:
     path = tmp_path / "t.json.gz"
     path.write_bytes(gzip.compress(CONTENT))
-    start = head(resolve(path)[0])
+    start = read_head(resolve_inputs(path)[0])
     assert start.data == CONTENT and start.is_complete
 
 
 def test_identity_changes_with_the_file(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_bytes(CONTENT)
-    before = resolve(path)[0]
+    before = resolve_inputs(path)[0]
     os.utime(path, ns=(1, 1))
-    after = resolve(path)[0]
+    after = resolve_inputs(path)[0]
     assert before.identity != after.identity
     assert content_identity(before) == content_identity(after)
 
@@ -235,7 +235,7 @@ def test_members_are_read_whole_from_where_they_lie(tmp_path: Path, kind: str) -
     with tarfile.open(path, f"w{kind}") as archive:  # type: ignore[call-overload]
         for name, content in contents.items():
             _add(archive, name, content)
-    found = resolve(path)
+    found = resolve_inputs(path)
     files = [source.open() for source in found]  # all at once
     assert [file.read(-1) for file in files] == list(contents.values())
     assert found[3].identity != found[4].identity
@@ -257,8 +257,8 @@ def test_members_before_the_cut_of_an_archive_are_kept(tmp_path: Path) -> None:
         for rank in range(3):
             _add(archive, f"rank{rank}.json", CONTENT)
     (tmp_path / "b.tar").write_bytes(buffer.getvalue()[: 1024 + 512 + 100])
-    *found, cut = resolve(tmp_path / "b.tar")  # a header and a content take 512 bytes each
-    assert [head(source).data for source in found] == [CONTENT, CONTENT[:100]]
+    *found, cut = resolve_inputs(tmp_path / "b.tar")  # a header and a content take 512 bytes each
+    assert [read_head(source).data for source in found] == [CONTENT, CONTENT[:100]]
     with pytest.raises(TraceError, match="damaged archive"):
         cut.open()
 
@@ -290,7 +290,7 @@ def test_standard_input_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("htk.base.io.sources.STDIN_LIMIT", 10)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(CONTENT)))
     with pytest.raises(TraceError, match="more than 10 bytes"):
-        resolve("-")
+        resolve_inputs("-")
 
 
 def test_memory_urls() -> None:
@@ -306,7 +306,7 @@ def test_memory_urls() -> None:
 
 def test_an_unknown_scheme_says_what_to_install() -> None:
     with pytest.raises(TraceError, match="nonsense://"):
-        resolve("nonsense://bucket/x.json")
+        resolve_inputs("nonsense://bucket/x.json")
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ def test_a_driver_that_is_not_installed_is_named(
     monkeypatch.setitem(sys.modules, driver, None)
     monkeypatch.delitem(registry._registry, url[:2], raising=False)
     with pytest.raises(MissingPackage, match=rf"pip install 'htk-trace\[{extra}\]'"):
-        resolve(url)
+        resolve_inputs(url)
 
 
 @pytest.fixture
@@ -365,9 +365,9 @@ def test_http(web: str, tmp_path: Path) -> None:
     assert trace.ranks == [4]
     assert names(f"{web}/") == ["t.json"]
     with pytest.raises(TraceError, match=r"none\.json: no such file"):
-        resolve(f"{web}/none.json")
+        resolve_inputs(f"{web}/none.json")
     with pytest.raises(TraceError, match="Connect"):
-        resolve("http://127.0.0.1:9/t.json")
+        resolve_inputs("http://127.0.0.1:9/t.json")
 
 
 @pytest.mark.parametrize("scheme", ["file://", "ftp://127.0.0.1", "memory://", "data:text/plain,"])
@@ -386,26 +386,26 @@ def test_what_a_query_asks_for_is_part_of_a_file_and_a_signature_is_not(
     (tmp_path / "t.json").write_bytes(CONTENT)
     asked = ("", "?v=1", "?v=2", "?v=1&X-Amz-Signature=one", "?sig=two&v=1")
     plain, first, second, signed, shared = (
-        resolve(f"{web}/t.json{query}")[0].identity for query in asked
+        resolve_inputs(f"{web}/t.json{query}")[0].identity for query in asked
     )
     assert len({plain, first, second}) == 3
     assert first == signed == shared and "two" not in str(shared)
 
 
 def test_a_size_that_no_file_has_is_refused_before_limits_follow_from_it(web: str) -> None:
-    (source,) = resolve(f"{web}/absurd.json")
+    (source,) = resolve_inputs(f"{web}/absurd.json")
     with pytest.raises(TraceError, match="1,000,000,000,000,000 bytes are declared"):
         source.open()
 
 
 def test_a_signed_address_opens_and_its_signature_is_not_shown(web: str, tmp_path: Path) -> None:
     (tmp_path / "t.json").write_bytes(CONTENT)
-    (source,) = resolve(f"{web}/t.json?X-Amz-Signature=secret")
+    (source,) = resolve_inputs(f"{web}/t.json?X-Amz-Signature=secret")
     assert source.name == f"{web}/t.json"
-    assert head(source).data == CONTENT
+    assert read_head(source).data == CONTENT
     for wrong in ("none.json", "forbidden.json"):
         with pytest.raises(TraceError) as caught:
-            resolve(f"{web}/{wrong}?X-Amz-Signature=secret")
+            resolve_inputs(f"{web}/{wrong}?X-Amz-Signature=secret")
         assert "secret" not in str(caught.value)
 
 
@@ -437,9 +437,9 @@ def test_s3(monkeypatch: pytest.MonkeyPatch) -> None:
         assert trace.ranks == [0, 1]
         assert trace.tables["cpu_ops"].num_rows == 2
         assert names("s3://runs/last/rank?.json.gz") == ["rank0.json.gz", "rank1.json.gz"]
-        before = resolve("s3://runs/last/rank1.json.gz")[0].identity
+        before = resolve_inputs("s3://runs/last/rank1.json.gz")[0].identity
         client.put_object(Bucket="runs", Key="last/rank1.json.gz", Body=b"other")
-        assert before and before != resolve("s3://runs/last/rank1.json.gz")[0].identity
+        assert before and before != resolve_inputs("s3://runs/last/rank1.json.gz")[0].identity
     finally:
         server.stop()
         s3fs.S3FileSystem.clear_instance_cache()  # whoever asks next would wait for it
@@ -454,7 +454,7 @@ def test_members_that_are_no_files_count_too(
             link.type = tarfile.SYMTYPE
             archive.addfile(link)
     monkeypatch.setattr("htk.base.io.archives.MEMBERS", StatedCount(0, 3))
-    (only,) = resolve(tmp_path / "b.tar")
+    (only,) = resolve_inputs(tmp_path / "b.tar")
     with pytest.raises(TraceError, match="more than 3 members"):
         only.open()
 
@@ -470,10 +470,10 @@ def test_an_empty_path_is_not_the_current_folder(
 ) -> None:
     (tmp_path / "rank0.json").write_text("{}")
     monkeypatch.chdir(tmp_path)
-    assert len(resolve(".")) == 1
+    assert len(resolve_inputs(".")) == 1
     for inputs in ("", [""], [".", ""]):
         with pytest.raises(TraceError, match="a path is empty"):
-            resolve(inputs)
+            resolve_inputs(inputs)
 
 
 def test_the_root_of_a_site_is_what_is_linked_there_without_pages_that_act(

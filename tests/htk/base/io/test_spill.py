@@ -17,13 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from htk.base.columns.arrow import text
-from htk.base.core.engine import core
+from htk.base.columns.arrow import decode_texts
+from htk.base.core.engine import load_core
 from htk.base.io.spill import Spill, arrays_in_files, begin_writing
 from htk.base.io.store import Store
 from htk.traces.trace.opening import OpenOptions, open_trace
 
-_kineto: Any = core()
+_kineto: Any = load_core()
 
 
 def _takes_unnamed_files() -> bool:
@@ -45,7 +45,7 @@ ROWS = 1_500_000
 
 def _large() -> pa.Table:
     codes = np.arange(ROWS) % 7 - 1
-    return pa.table({"n": np.arange(ROWS), "name": text(codes, pa.array([*"abcdef"]))})
+    return pa.table({"n": np.arange(ROWS), "name": decode_texts(codes, pa.array([*"abcdef"]))})
 
 
 def test_a_large_table_is_mapped_and_leaves_no_file(tmp_path: Path) -> None:

@@ -4,10 +4,10 @@ import pytest
 
 from htk.base.names.collectives import (
     CommRule,
-    annotated,
     collective_type,
     comm_rule,
     dtype_bytes,
+    parse_c10d_range,
     ranks_in_name,
 )
 
@@ -136,10 +136,10 @@ def test_calls_by_whatever_name(name: str, expected: str) -> None:
 
 
 def test_ranges_name_backend_and_collective() -> None:
-    assert annotated("gloo:all_reduce") == CommRule("all_reduce", "gloo")
+    assert parse_c10d_range("gloo:all_reduce") == CommRule("all_reduce", "gloo")
     for backend in ("nccl2", "ncclx", "rcclx", "mccl", "xccl"):
-        assert annotated(f"{backend}:all_gather") == CommRule("all_gather", backend)
-    assert annotated("## all_reduce ##") is None
+        assert parse_c10d_range(f"{backend}:all_gather") == CommRule("all_gather", backend)
+    assert parse_c10d_range("## all_reduce ##") is None
 
 
 @pytest.mark.parametrize(

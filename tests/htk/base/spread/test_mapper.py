@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pytest
 from pyarrow import parquet
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import AnalysisError, UsageError
 from htk.base.spread.mapper import ON, TRIES, Lost, Mapper, ThreadMapper
 from htk.base.spread.processes import ProcessMapper
@@ -165,7 +165,7 @@ def test_files_read_and_questions_answered_elsewhere_give_the_same(
         (f.file, f.rank, f.cycle) for f in here.files
     ]
     for name in ("time_breakdown", "idle_breakdown", "queue_length"):
-        answer, again = ask(here, name), ask(away, name)
+        answer, again = ask_trace(here, name), ask_trace(away, name)
         assert again.to_pylist() == answer.to_pylist() and answer.shape[0]
         assert dict(again.coverage) == dict(answer.coverage)
 
@@ -204,12 +204,12 @@ def test_rows_of_a_job_are_looked_at_elsewhere_with_the_same_answers(
     away = open_trace(tmp_path, OpenOptions(on=on))
     tasks = counted_tasks(workplaces[on], monkeypatch)
     for name in JOB_QUESTIONS:
-        answer, again = ask(here, name), ask(away, name)
+        answer, again = ask_trace(here, name), ask_trace(away, name)
         assert again.table.equals(answer.table) and answer.table.num_rows
         assert dict(again.coverage) == dict(answer.coverage)
     assert len(tasks) >= 2 * len(JOB_QUESTIONS) and set(tasks) == {3}
-    chosen = ask(away.sel(steps=[11, 12, 13]), "straggler_slowdown")
-    assert chosen.table.equals(ask(here.sel(steps=[11, 12, 13]), "straggler_slowdown").table)
+    chosen = ask_trace(away.sel(steps=[11, 12, 13]), "straggler_slowdown")
+    assert chosen.table.equals(ask_trace(here.sel(steps=[11, 12, 13]), "straggler_slowdown").table)
 
 
 @pytest.mark.parametrize("on", RAY_AT_NIGHT)
@@ -222,7 +222,7 @@ def test_the_critical_path_is_cut_elsewhere_with_the_same_answer(
     away = open_trace(JOB, OpenOptions(on=on))
     tasks = counted_tasks(workplaces[on], monkeypatch)
     for by in ("event", "piece"):
-        answer, again = (ask(each, "critical_path", by=by, n=0) for each in (here, away))
+        answer, again = (ask_trace(each, "critical_path", by=by, n=0) for each in (here, away))
         assert again.table.equals(answer.table) and answer.table.num_rows
         assert dict(again.coverage) == dict(answer.coverage)
     assert len(tasks) >= 2 * 4 and min(tasks[:3]) > 1

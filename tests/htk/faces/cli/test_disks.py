@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from htk.faces.cli.main import run
+from htk.faces.cli.main import run_command_line
 from tests.kineto_file import kernel, launch, of_rank, op, step, write
 
 if sys.platform != "linux":
@@ -76,7 +76,7 @@ def test_a_full_disk(
     full_disk: None,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert run([command, str(trace), "--no-cache", "-o", str(tmp_path / name)]) == 2
+    assert run_command_line([command, str(trace), "--no-cache", "-o", str(tmp_path / name)]) == 2
     said = capsys.readouterr().err
     assert "File too large" in said and "internal error" not in said
     assert said.strip().count("\n") == 0
@@ -87,7 +87,7 @@ def test_a_full_disk(
 def test_a_disk_that_may_only_be_read(
     trace: Path, command: str, name: str, read_only: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run([command, str(trace), "--no-cache", "-o", str(read_only / name)]) == 2
+    assert run_command_line([command, str(trace), "--no-cache", "-o", str(read_only / name)]) == 2
     said = capsys.readouterr().err
     assert str(read_only) in said and said.strip().count("\n") == 0
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
-from htk.faces.cli.kept_answers import answered
-from htk.faces.cli.main import run as run_command
+from htk.faces.cli.kept_answers import answer_or_run
+from htk.faces.cli.main import run_command_line as run_command
 from tests.kineto_file import kernel, of_rank, write
 
 
@@ -54,7 +54,7 @@ class Shell:
             err = io.StringIO()
             patch.setattr(sys, "stdout", out)
             patch.setattr(sys, "stderr", err)
-            code = answered(args, counted)
+            code = answer_or_run(args, counted)
             return Printed(code, out.getvalue(), err.getvalue(), not runs)
 
     def was_kept(self, *args: str, **environment: str) -> bool:

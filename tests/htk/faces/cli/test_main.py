@@ -15,7 +15,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from htk.faces.cli.main import run
+from htk.faces.cli.main import run_command_line
 from tests.kineto_file import kernel, launch, of_rank, op, step, write
 
 
@@ -29,26 +29,26 @@ def path(tmp_path: Path) -> str:
 def test_names_take_hyphens_or_underscores(
     path: str, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run([name, path]) == 0
+    assert run_command_line([name, path]) == 0
     assert "gemm" in capsys.readouterr().out
 
 
 def test_machine_formats_hold_the_same_rows(
     path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["kernel_top", path, "--format", "json"]) == 0
+    assert run_command_line(["kernel_top", path, "--format", "json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["rows"][0]["name"] == "gemm" and answer["rows"][0]["total_ns"] == 3000
     assert answer["coverage"]["ranks"] == [0]
-    assert run(["kernel_top", path, "--format", "csv"]) == 0
+    assert run_command_line(["kernel_top", path, "--format", "csv"]) == 0
     header, row = capsys.readouterr().out.splitlines()
     assert header.startswith('"rank","cycle","step","name"') and '"gemm"' in row
     file = tmp_path / "out.parquet"
-    assert run(["kernel_top", path, "--format", "parquet", "-o", str(file)]) == 0
+    assert run_command_line(["kernel_top", path, "--format", "parquet", "-o", str(file)]) == 0
     assert pq.read_table(file)["total_ns"].to_pylist() == [3000]
-    assert run(["kernel_top", path, "-o", str(tmp_path / "by_name.parquet")]) == 0
+    assert run_command_line(["kernel_top", path, "-o", str(tmp_path / "by_name.parquet")]) == 0
     assert pq.read_table(tmp_path / "by_name.parquet")["count"].to_pylist() == [1]
-    assert run(["kernel_top", path, "--format", "md"]) == 0
+    assert run_command_line(["kernel_top", path, "--format", "md"]) == 0
     assert capsys.readouterr().out.startswith("| name |")
 
 
@@ -56,13 +56,13 @@ def test_where_a_limit_of_memory_cannot_hold_is_said(
     path: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limited = ["kernel-top", path, "--memory", "1GB"]
-    assert run(limited) == 0
+    assert run_command_line(limited) == 0
     assert not capsys.readouterr().err
-    assert run([*limited, "--no-cache"]) == 0
+    assert run_command_line([*limited, "--no-cache"]) == 0
     said = "htk: --memory bounds questions by rank and the critical path alone: "
     assert capsys.readouterr().err == f"{said}--no-cache leaves no folder for the rest\n"
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert run(limited) == 0
+    assert run_command_line(limited) == 0
     assert capsys.readouterr().err == f"{said}this system is not Linux\n"
 
 
@@ -90,7 +90,7 @@ def test_where_a_limit_of_memory_cannot_hold_is_said(
 def test_errors_are_one_line_and_a_code(
     path: str, args: list[str], code: int, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run([a.replace("{path}", path) for a in args]) == code
+    assert run_command_line([a.replace("{path}", path) for a in args]) == code
     shown = capsys.readouterr().err
     assert words in shown and "Traceback" not in shown
 
@@ -106,14 +106,14 @@ def test_errors_are_one_line_and_a_code(
 def test_numbers_that_nothing_can_be_made_of_are_refused(
     option: str, value: str, words: str, path: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["kernel-top", path, option, value]) == 2
+    assert run_command_line(["kernel-top", path, option, value]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("htk: ") and words in line
 
 
 def test_convert_writes_a_dataset_by_rank(path: str, tmp_path: Path) -> None:
     folder = tmp_path / "set"
-    assert run(["convert", path, "-o", str(folder)]) == 0
+    assert run_command_line(["convert", path, "-o", str(folder)]) == 0
     rows = pq.read_table(folder / "kernels").to_pylist()
     assert [(r["rank"], r["name"]) for r in rows] == [(0, "gemm")]
 
@@ -122,18 +122,18 @@ def test_convert_to_csv_and_arrow(path: str, tmp_path: Path) -> None:
     for form in ("csv", "arrow"):
         folder = tmp_path / form
         args = ["convert", path, "--format", form, "--table", "kernels", "-o", str(folder)]
-        assert run(args) == 0
+        assert run_command_line(args) == 0
         assert (folder / "kernels/rank=0" / f"part-0.{form}").stat().st_size > 0
 
 
 def test_convert_says_its_form_as_people_do(path: str, tmp_path: Path) -> None:
-    assert run(["convert", path, "--to", "csv", "-o", str(tmp_path / "out")]) == 0
+    assert run_command_line(["convert", path, "--to", "csv", "-o", str(tmp_path / "out")]) == 0
     assert list((tmp_path / "out").rglob("*.csv"))
 
 
 def test_doctor_names_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cpu_only = write(tmp_path / "cpu.json", op("aten::mm", 2, 2), **of_rank(0, 4))
-    assert run(["doctor", str(cpu_only)]) == 0
+    assert run_command_line(["doctor", str(cpu_only)]) == 0
     shown = capsys.readouterr().out
     assert "3 of 4 ranks have no file" in shown
     assert "kernel-top" in shown and "ProfilerActivity.CUDA" in shown
@@ -145,7 +145,7 @@ def test_doctor_names_arguments_that_nothing_reads(
 ) -> None:
     told = {**kernel("k", 3, 1, 7), "args": {**kernel("k", 3, 1, 7)["args"], "warp mood": 3}}
     path = write(tmp_path / "t.json", op("aten::mm", 0, 2), launch(7, 1), told, **of_rank(0))
-    assert run(["doctor", str(path)]) == 0
+    assert run_command_line(["doctor", str(path)]) == 0
     assert "arguments not read  of events: warp mood 1" in capsys.readouterr().out
 
 
@@ -154,18 +154,18 @@ def test_doctor_fits_a_narrow_terminal(
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("COLUMNS", "70")
-    assert run(["doctor", path]) == 0
+    assert run_command_line(["doctor", path]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert max(len(line) for line in shown if not line.startswith("coverage")) <= 70
     assert any("kineto" in line for line in shown)
 
 
 def test_listings(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["analyses"]) == 0
+    assert run_command_line(["analyses"]) == 0
     assert "kernel-top" in capsys.readouterr().out
-    assert run(["formats"]) == 0
+    assert run_command_line(["formats"]) == 0
     assert "kineto" in capsys.readouterr().out
-    assert run(["formats", "--format", "json"]) == 0
+    assert run_command_line(["formats", "--format", "json"]) == 0
     assert "kineto" in {row["name"] for row in json.loads(capsys.readouterr().out)}
 
 
@@ -216,7 +216,8 @@ def test_the_shell_completes_questions() -> None:
     command = [
         sys.executable,
         "-c",
-        "import sys; from htk.faces.cli.main import run; sys.exit(run([]))",
+        "import sys; from htk.faces.cli.main import run_command_line; "
+        "sys.exit(run_command_line([]))",
     ]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | words)
     assert "plain,kernel-top" in done.stdout
@@ -229,8 +230,8 @@ def test_too_little_memory_is_said_as_such(
     def fails(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("htk.faces.cli.commands.common.ask", fails)
-    assert run(["kernel_top", path]) == 1
+    monkeypatch.setattr("htk.faces.cli.commands.common.ask_trace", fails)
+    assert run_command_line(["kernel_top", path]) == 1
     said = capsys.readouterr().err
     assert "more memory" in said and "--ranks" in said and "bug" not in said
 
@@ -239,10 +240,10 @@ def test_only_what_is_gone_counts_as_removed(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HTK_CACHE_DIR", str(tmp_path / "cache"))
-    assert run(["kernel_top", path]) == 0
+    assert run_command_line(["kernel_top", path]) == 0
     with monkeypatch.context() as read_only:
         read_only.setattr("htk.base.io.store.Store._remove", lambda *_: None)
-        assert run(["cache", "clear"]) == 0
+        assert run_command_line(["cache", "clear"]) == 0
         assert capsys.readouterr().err.startswith("0 parsed traces removed")
-    assert run(["cache", "clear"]) == 0
+    assert run_command_line(["cache", "clear"]) == 0
     assert capsys.readouterr().err.startswith("1 parsed traces removed")

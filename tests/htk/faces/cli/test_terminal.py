@@ -11,7 +11,7 @@ import pytest
 
 from htk.analyses import ANALYSES
 from htk.faces.cli.commands import COMMANDS
-from htk.faces.cli.main import run
+from htk.faces.cli.main import run_command_line
 from tests.kineto_file import kernel, launch, of_rank, op, span, step, write
 from tests.thinned import thinned
 
@@ -147,7 +147,7 @@ def test_no_command_lets_a_name_steer_a_terminal(
         for words in commands:
             monkeypatch.setattr(sys, "stdout", Terminal() if terminal else io.StringIO())
             monkeypatch.setattr(sys, "stderr", io.StringIO())  # without the bar of progress
-            run([name, *words])
+            run_command_line([name, *words])
             printed[f"{name} {' '.join(words[1:])}"] = sys.stdout.getvalue() + sys.stderr.getvalue()
     monkeypatch.undo()
     leaks = {name: lines for name, text in printed.items() if (lines := steering(text))}
@@ -189,7 +189,7 @@ def test_no_command_lets_a_name_steer_a_terminal(
 def test_no_error_steers_a_terminal(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     for stream in ("stdout", "stderr"):
         monkeypatch.setattr(sys, stream, io.StringIO())
-    assert run(words) != 0
+    assert run_command_line(words) != 0
     text = sys.stdout.getvalue() + sys.stderr.getvalue()
     monkeypatch.undo()
     assert not steering(text)

@@ -13,7 +13,7 @@ WIDTHS = (50, 66, 80, 120, 200)
 PRINT_ALL = """
 import fcntl, json, struct, sys, termios
 from htk.analyses import ANALYSES
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.answers.output.render import print_table, text_columns
 from htk.base.errors import HtkError
 from htk.traces.trace.opening import open_trace
@@ -21,7 +21,7 @@ from htk.traces.trace.opening import open_trace
 trace = open_trace("sample")
 for name in ANALYSES:
     try:
-        answer = ask(trace, name).head(20)
+        answer = ask_trace(trace, name).head(20)
     except HtkError:
         continue
     headings = {c.name: c.heading for c in text_columns(answer, 20)}

@@ -37,9 +37,9 @@ def in_own_thread(function: Callable[..., Awaitable[None]], *arguments: Any) -> 
 
 def conversation(root: Path, talk: Callable[[Client], Awaitable[None]]) -> None:
     """Talk to the server in this process."""
-    from htk.faces.mcp.server import server
+    from htk.faces.mcp.server import build_server
 
-    _talk_to(server(Traces([root])), talk)
+    _talk_to(build_server(Traces([root])), talk)
 
 
 def conversation_of_processes(root: Path, talk: Callable[[Client], Awaitable[None]]) -> None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from htk.faces.mcp.tools import tools
+from htk.faces.mcp.tools import list_tools
 from htk.faces.mcp.traces import Traces
 from tests.htk.faces.mcp.conversations import Client, anyio, conversation_of_processes, text
 
@@ -48,7 +48,7 @@ def _invalid_call(draw: random.Random) -> _Call:
 @pytest.mark.parametrize("calls", [20, pytest.param(1000, marks=pytest.mark.nightly)])
 def test_each_call_is_answered_or_refused_for_its_reason(tmp_path: Path, calls: int) -> None:
     draw = random.Random(calls)
-    ask = {name: tool for name, _, tool in tools(Traces([tmp_path]))}
+    ask = {name: tool for name, _, tool in list_tools(Traces([tmp_path]))}
     expected: dict[str, list[dict[str, Any]]] = {}
 
     def rows_of(call: _Call) -> list[dict[str, Any]]:

@@ -16,9 +16,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from htk.analyses import ANALYSES
-from htk.faces.cli.main import run
+from htk.faces.cli.main import run_command_line
 from htk.faces.mcp.answers import MOST_CHARACTERS
-from htk.faces.mcp.tools import tools
+from htk.faces.mcp.tools import list_tools
 from htk.faces.mcp.traces import Traces
 from htk.traces.trace.opening import open_trace
 from tests.htk.faces.mcp.conversations import (
@@ -63,7 +63,7 @@ def test_a_tool_narrows_to_cycles(tmp_path: Path) -> None:
         events = [kernel("gemm", 1e6 * cycle + 10 * k, 5) for k in range(cycle + 1)]
         marks = step(7 * cycle, 1e6 * cycle, 100)
         write(tmp_path / f"c{cycle}.json", marks, *events, **of_rank(0))
-    named = {name: tool for name, _, tool in tools(Traces([tmp_path]))}
+    named = {name: tool for name, _, tool in list_tools(Traces([tmp_path]))}
     for cycles, count in ((None, 3), ("0", 1), ("1", 2)):
         answer = json.loads(named["kernel_top"](path=".", cycles=cycles, limit=5))
         assert [row["count"] for row in answer["rows"]] == [count]
@@ -94,7 +94,10 @@ def test_a_server_is_planned_as_the_command_plans_it(
     told = {"tensor_parallel": 4, "weights": "fp8", "kv_cache": "fp8"}
     asked = {"model": "llama3-70b", "gpu": "h100", "requests": [1, 64], "server": told}
     words = "--tensor-parallel 4 --weights fp8 --kv-cache fp8 --requests 1,64 --format json"
-    assert run(["plan-serving", "--model", "llama3-70b", "--gpu", "h100", *words.split()]) == 0
+    assert (
+        run_command_line(["plan-serving", "--model", "llama3-70b", "--gpu", "h100", *words.split()])
+        == 0
+    )
     printed = json.loads(capsys.readouterr().out)
 
     async def talk(client: Client) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import MissingTable, TraceError
-from htk.faces.mcp.tools import tools
+from htk.faces.mcp.tools import list_tools
 from htk.faces.mcp.traces import Traces
 from htk.traces.trace.opening import OpenOptions
 from tests.kineto_file import kernel, of_rank, write
@@ -40,7 +40,9 @@ def test_jobs_that_lie_together_are_compared_and_changed_by_their_names(tmp_path
         for rank in range(2):
             name = f"job{job}_rank{rank}.json"
             write(tmp_path / name, kernel("gemm", 1, ms), **of_rank(rank, 2))
-    offered = {name: tool for name, _, tool in tools(Traces([tmp_path], OpenOptions(cache=False)))}
+    offered = {
+        name: tool for name, _, tool in list_tools(Traces([tmp_path], OpenOptions(cache=False)))
+    }
     folder = str(tmp_path)
     with pytest.raises(TraceError, match="2 jobs"):
         offered["diff"](folder, folder)
@@ -59,7 +61,7 @@ def test_what_is_let_go_is_freed_at_once(tmp_path: Path) -> None:
     for k in range(6):
         run(tmp_path, f"run{k}")
         trace = traces.select(f"run{k}")
-        ask(trace, "kernel_top")
+        ask_trace(trace, "kernel_top")
         opened.append(weakref.ref(trace))
         del trace
     assert [ref() is None for ref in opened] == [True, True, False, False, False, False]

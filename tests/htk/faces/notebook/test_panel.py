@@ -8,7 +8,7 @@ import pytest
 
 import htk
 from htk.recording.simulate.config import Config
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.job import simulate_job
 from tests.server_recording import write_server
 
 pytest.importorskip("ipywidgets")
@@ -17,7 +17,7 @@ pytest.importorskip("ipywidgets")
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder: Path = tmp_path_factory.mktemp("panel")
-    simulate(Config(model="gpt3-126m", layers=2, gpus_per_node=2, steps=4, noise=0.0), folder)
+    simulate_job(Config(model="gpt3-126m", layers=2, gpus_per_node=2, steps=4, noise=0.0), folder)
     return htk.open(folder)
 
 

@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 
-from htk.physics.op_costs.attention import Mask, Places, attention, mask_of, ragged
+from htk.physics.op_costs.attention import (
+    Mask,
+    Places,
+    compute_attention_cost,
+    count_ragged_pairs,
+    mask_of,
+)
 from htk.physics.op_costs.call import OperatorCall, Tensor
 
 
@@ -48,14 +54,16 @@ def call(*shapes: tuple[int, ...], values: Any = (), kind: str = "c10::BFloat16"
 def test_both_layouts_of_the_same_attention(layout: Any, shapes: Any, causal: bool) -> None:
     """Pairs of each head and sequence: 35, or 1 + 2 + 3 + 4 + 5 of those with a mask."""
     pairs = 15 if causal else 35
-    done = attention(call(*shapes, values=[None, None, None, causal]), Places(layout, 3))
+    done = compute_attention_cost(
+        call(*shapes, values=[None, None, None, causal]), Places(layout, 3)
+    )
     forward = 2 * 2 * 6 * pairs * (8 + 4)
     assert (done.flops, done.of_model, done.matrix, done.dtype) == (forward, forward, True, "bf16")
     q, cache, out = 2 * 6 * 5 * 8, 2 * 2 * 7 * (8 + 4), 2 * 6 * 5 * 4
     assert done.bytes == 2 * (q + cache + out)
     assert dict(done.dims) == DIMS and done.assumed is None
     behind = call(shapes[0], *shapes, values=[None, None, None, None, causal])
-    back = attention(behind, Places(layout, 4, backward=True))
+    back = compute_attention_cost(behind, Places(layout, 4, backward=True))
     assert back.flops == 2 * 2 * 6 * pairs * (3 * 8 + 2 * 4)  # scores twice, and four gradients
     assert (back.of_model, back.matrix) == (2 * forward, True)
     assert back.bytes == 2 * (2 * (q + cache + out)), "all of it, and its gradients"
@@ -65,13 +73,15 @@ def test_both_layouts_of_the_same_attention(layout: Any, shapes: Any, causal: bo
     ("c10::Float8_e4m3fn", 1, 2), ("c10::Half", 2, 2), ("float", 4, 4),
 ])  # fmt: skip
 def test_what_goes_in_as_bytes_comes_out_in_16_bits(kind: str, into: int, out: int) -> None:
-    done = attention(call(*HEADS_FIRST, kind=kind), Places("heads first", 3))
+    done = compute_attention_cost(call(*HEADS_FIRST, kind=kind), Places("heads first", 3))
     cache = 2 * 2 * 7 * (8 + 4)
     assert done.bytes == into * (2 * 6 * 5 * 8 + cache) + out * 2 * 6 * 5 * 4
 
 
 def test_one_sequence_has_no_batch() -> None:
-    done = attention(call(*(shape[1:] for shape in HEADS_FIRST)), Places("heads first", 3))
+    done = compute_attention_cost(
+        call(*(shape[1:] for shape in HEADS_FIRST)), Places("heads first", 3)
+    )
     assert dict(done.dims) == {name: n for name, n in DIMS.items() if name != "batch"}
     assert done.flops == 2 * 6 * 35 * (8 + 4)
 
@@ -109,12 +119,12 @@ def test_a_window_of_so_many_keys_holds_the_querys_own(keys: int, left: int | No
 
 def test_a_ragged_batch_is_one_longest_and_others_alike() -> None:
     """13 queries and 22 keys: 6 and 9 in one sequence, 3 and 6 in each of the two others."""
-    assert ragged(13, 22, 3, (6, 9), Mask("top left")) == 6 * 9 + 2 * 3 * 6
-    assert ragged(13, 22, 3, (6, 9), Mask("bottom right", None, 0)) == (
+    assert count_ragged_pairs(13, 22, 3, (6, 9), Mask("top left")) == 6 * 9 + 2 * 3 * 6
+    assert count_ragged_pairs(13, 22, 3, (6, 9), Mask("bottom right", None, 0)) == (
         sum(range(4, 10)) + 2 * sum(range(4, 7))
     )
-    assert ragged(6, 9, 1, (6, 9), Mask("top left")) == 54
-    assert ragged(6, 9, 2, (6, 9), Mask("top left")) == 54, "the other is empty"
+    assert count_ragged_pairs(6, 9, 1, (6, 9), Mask("top left")) == 54
+    assert count_ragged_pairs(6, 9, 2, (6, 9), Mask("top left")) == 54, "the other is empty"
 
 
 @pytest.mark.parametrize(("longest", "lengths", "guessed"), [
@@ -127,15 +137,15 @@ def test_lengths_of_a_ragged_batch(longest: Any, lengths: Any, guessed: bool) ->
     """12 queries and 18 keys of three sequences, six heads."""
     shapes = ((12, 6, 8), (18, 2, 8), (18, 2, 4), (4,), (4,))
     places = Places("tokens first", 9, lengths=(3, 4), longest=(5, 6))
-    done = attention(call(*shapes, values=[None] * 5 + list(longest)), places)
+    done = compute_attention_cost(call(*shapes, values=[None] * 5 + list(longest)), places)
     assert done.flops == 2 * 6 * sum(q * k for q, k in lengths) * (8 + 4)
     assert (done.assumed is not None) == guessed
-    alone = attention(call(*shapes[:3], (2,), (2,), values=[None] * 7), places)
+    alone = compute_attention_cost(call(*shapes[:3], (2,), (2,), values=[None] * 7), places)
     assert alone.flops == 2 * 6 * 12 * 18 * (8 + 4)
 
 
 def test_a_paged_cache_is_not_guessed() -> None:
     places = Places("tokens first", 9, pages=3)
     with pytest.raises(LookupError, match="paged cache"):
-        attention(call(*TOKENS_FIRST, (4, 4)), places)
-    assert attention(call(*TOKENS_FIRST, ()), places).flops == 2 * 2 * 6 * 35 * 12
+        compute_attention_cost(call(*TOKENS_FIRST, (4, 4)), places)
+    assert compute_attention_cost(call(*TOKENS_FIRST, ()), places).flops == 2 * 2 * 6 * 35 * 12

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from htk.physics.op_costs import cost
+from htk.physics.op_costs import compute_call_cost
 from htk.physics.op_costs.call import Cost
 
 BF16, FP8 = "c10::BFloat16", "c10::Float8_e4m3fn"
@@ -17,7 +17,7 @@ def of(name: str, tensors: dict[int, list[int]], values: dict[int, object], leng
     longs = {k for k, shape in tensors.items() if len(shape) == 1}
     types = ["int" if k in longs else BF16 if k in tensors else "" for k in range(length)]
     said = [str(values.get(k, "")) for k in range(length)]
-    found = cost(name, json.dumps(dims), json.dumps(types), json.dumps(said))
+    found = compute_call_cost(name, json.dumps(dims), json.dumps(types), json.dumps(said))
     assert isinstance(found, Cost), found
     return found
 
@@ -137,7 +137,7 @@ def test_flash_attention_of_narrow_numbers_has_its_causal_argument_elsewhere() -
     types = [FP8] * 3 + ["float"] * 3 + [""] * 4
     for causal, pairs in (("True", 15), ("False", 25)):
         values = ["", "", "", "", "", "", "0.", causal, "False", ""]
-        found = cost(name, json.dumps(dims), json.dumps(types), json.dumps(values))
+        found = compute_call_cost(name, json.dumps(dims), json.dumps(types), json.dumps(values))
         assert isinstance(found, Cost)
         assert (found.flops, found.dtype) == (4 * 2 * HEADS * pairs * HEAD, "fp8")
         assert found.bytes == 3 * 2 * HEADS * 5 * HEAD + 2 * (2 * HEADS * 5 * HEAD)

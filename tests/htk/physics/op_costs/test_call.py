@@ -10,9 +10,9 @@ from htk.physics.op_costs.call import (
     Cost,
     OperatorCall,
     Tensor,
-    broadcast,
+    broadcast_shapes,
     dtype_of,
-    read,
+    read_call,
 )
 
 BF16, FP32, LONG = "c10::BFloat16", "float", "long int"
@@ -26,17 +26,17 @@ def test_shapes_broadcast_as_numpys_do(whole: list[int], ones: list[list[bool]])
     for flags in ones:
         end = whole[max(len(whole) - len(flags), 0) :]
         shapes.append(tuple(1 if flag else n for n, flag in zip(end, flags, strict=False)))
-    assert broadcast(shapes) == np.broadcast_shapes(*shapes)
+    assert broadcast_shapes(shapes) == np.broadcast_shapes(*shapes)
 
 
 def test_nothing_broadcasts_to_nothing() -> None:
-    assert broadcast([]) == ()
-    assert broadcast([(3, 1), (0,)]) == (3, 0)
+    assert broadcast_shapes([]) == ()
+    assert broadcast_shapes([(3, 1), (0,)]) == (3, 0)
 
 
 def test_a_call_is_read_as_it_was_recorded() -> None:
     dims = "[[2,3,4],[],[[5],[6,7]],[3]]"
-    call = read("aten::x", dims, f'["{BF16}","Scalar","TensorList","nonesuch"]', None, FP32)
+    call = read_call("aten::x", dims, f'["{BF16}","Scalar","TensorList","nonesuch"]', None, FP32)
     assert call is not None
     first, scalar, several, unknown = call.arguments
     assert first == Tensor((2, 3, 4), BF16) and first.bytes == 2 * 24
@@ -53,12 +53,12 @@ def test_a_call_is_read_as_it_was_recorded() -> None:
 
 @pytest.mark.parametrize("dims", ["", "{}", "[", "7", "[" * 100_000])
 def test_what_is_no_list_of_shapes_is_no_call(dims: str) -> None:
-    assert read("aten::x", dims, None, None, BF16) is None
+    assert read_call("aten::x", dims, None, None, BF16) is None
 
 
 def test_values_are_texts_of_python() -> None:
     texts = '["True","False","[1, 1]","0.5","0.","","None","mean"," 3 ","[True]",4]'
-    call = read("aten::x", "[]", None, texts, BF16)
+    call = read_call("aten::x", "[]", None, texts, BF16)
     assert call is not None
     assert call.values == (True, False, [1, 1], 0.5, 0.0, None, None, "mean", 3, [True], 4)
     assert call.value(5, default=7) == 7 and call.value(-1, default=7) == 7

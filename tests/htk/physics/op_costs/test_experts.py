@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from htk.physics.op_costs import Cost, CostOrReason, cost
+from htk.physics.op_costs import Cost, CostOrReason, compute_call_cost
 
 INT, BYTE, WIDE = "3", "0", "15"
 Buffer = tuple[list[int], str]
@@ -15,7 +15,7 @@ FIRST = "bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x16_transOut_swiGlu_dynBatch"
 
 def experts(buffers: list[Buffer], *names: str) -> CostOrReason:
     values = [[json.dumps([str(sizes), kind]) for sizes, kind in buffers], list(names)]
-    return cost("vllm::moe_forward", "[[20,64],[20,32]]", TYPES, json.dumps(values))
+    return compute_call_cost("vllm::moe_forward", "[[20,64],[20,32]]", TYPES, json.dumps(values))
 
 
 @pytest.mark.parametrize(
@@ -65,5 +65,5 @@ def test_kernels_that_disagree_tell_nothing() -> None:
 
 def test_damaged_values_tell_nothing() -> None:
     for values in ("[]", '["", ""]', '[["[1, 2"], []]', "[[null], [null]]", '[[["x"]], 3]', None):
-        answer = cost("vllm::moe_forward", "[[20,64],[20,32]]", TYPES, values)
+        answer = compute_call_cost("vllm::moe_forward", "[[20,64],[20,32]]", TYPES, values)
         assert answer == "sizes of experts not recorded"

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from htk.physics.op_costs import cost
+from htk.physics.op_costs import compute_call_cost
 from tests.htk.physics.op_costs.operator_costs import of
 
 
@@ -38,7 +38,7 @@ def test_pooling(name: str, dims: list, values: list, flops: int, moved: int) ->
 
 def test_a_size_that_is_not_recorded_is_no_size() -> None:
     name, dims, types = "aten::adaptive_avg_pool2d", "[[2, 3, 8, 8], []]", '["float", ""]'
-    assert cost(name, dims, types, "[]") == "shapes incomplete"
+    assert compute_call_cost(name, dims, types, "[]") == "shapes incomplete"
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])

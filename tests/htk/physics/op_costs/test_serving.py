@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.physics.op_costs.attention import pairs
 from htk.physics.op_costs.call import OperatorCall, Tensor
 from htk.physics.op_costs.serving import Tokens, attention, sides_of, tokens_of
@@ -32,11 +32,11 @@ def test_attention_over_pages_takes_lengths_from_its_iteration(tmp_path: Path) -
     plain = open_trace(
         write(tmp_path / "plain.json", *work, **of_rank(0)), OpenOptions(cache=False)
     )
-    assert ask(plain, "roofline").to_pylist()[0]["note"] == "lengths of requests not recorded"
+    assert ask_trace(plain, "roofline").to_pylist()[0]["note"] == "lengths of requests not recorded"
     name = "execute_64_context_1(sq3sk5sqsq9sqsk15)_generation_1(sq1sk4sqsq1sqsk4)"
     told = [span(name, 0, 20), *work]
     trace = open_trace(write(tmp_path / "t.json", *told, **of_rank(0)), OpenOptions(cache=False))
-    (row,) = ask(trace, "roofline").to_pylist()
+    (row,) = ask_trace(trace, "roofline").to_pylist()
     assert row["flops_per_call"] == 4 * 2 * 8 * (3 + 4 + 5 + 4)
     assert row["bytes_per_call"] == 2 * 4 * 2 * 8 * 2 + 2 * 9 * 1 * 8 * 2
     assert "iteration" in row["note"]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from htk.physics.op_costs import cost
+from htk.physics.op_costs import compute_call_cost
 from htk.physics.op_costs.call import Cost
 from tests.htk.physics.op_costs.operator_costs import of
 
@@ -21,7 +21,7 @@ def lookup(
     longs = {9, 11, 12}
     types = ["long" if k in longs else "c10::Half" if k == 1 else "float" for k in range(22)]
     values = [""] * 7 + [total] + [""] * 5 + ["0"]
-    return cost(
+    return compute_call_cost(
         call.format(name),
         json.dumps(dims), json.dumps(types), json.dumps(values),
     )  # fmt: skip

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from htk.physics.hardware import gpu
-from htk.physics.network import fabric
+from htk.physics.network import find_fabric
 from htk.physics.presets import decoder
-from htk.planning.plan.certainty import certainty, traits
+from htk.planning.plan.certainty import estimate_plan_certainty, traits
 from htk.planning.plan.job import PlannedJob
 from htk.planning.plan.step import plan
 
@@ -17,14 +17,14 @@ USUAL = PlannedJob(decoder("llama3-70b"), gpu("h100"), nodes=8, tensor_parallel=
 
 
 def test_what_was_checked_is_said_with_how_often() -> None:
-    answer = certainty(USUAL)
+    answer = estimate_plan_certainty(USUAL)
     assert answer.unchecked == ()
     assert [words.split(" (")[0] for words in answer.checked] == list(traits(USUAL))
     assert all("jobs of" in words for words in answer.checked)
 
 
 def test_what_was_never_checked_is_said_and_widens() -> None:
-    sure = certainty(USUAL)
+    sure = estimate_plan_certainty(USUAL)
     for other, words in (
         ({"gpu": gpu("mi300x")}, "cdna3 GPUs"),
         ({"offload": "optimizer"}, "offload of optimizer"),
@@ -32,14 +32,14 @@ def test_what_was_never_checked_is_said_and_widens() -> None:
         ({"optimizer": "galore"}, "optimizer galore"),
         ({"pod_gpus": 32}, "a network other than the catalogue's"),
     ):
-        unsure = certainty(replace(USUAL, **other))
+        unsure = estimate_plan_certainty(replace(USUAL, **other))
         assert words in unsure.unchecked
         assert unsure.sigma > sure.sigma
 
 
 def test_it_grows_beyond_the_gpus_that_were_checked() -> None:
-    large, larger = (certainty(replace(USUAL, nodes=n)) for n in (4096, 16384))
-    assert certainty(USUAL).sigma < large.sigma < larger.sigma
+    large, larger = (estimate_plan_certainty(replace(USUAL, nodes=n)) for n in (4096, 16384))
+    assert estimate_plan_certainty(USUAL).sigma < large.sigma < larger.sigma
     assert any("GPUs" in words and "more than" in words for words in large.unchecked)
 
 
@@ -53,8 +53,10 @@ def test_an_interval_is_as_wide_as_its_sigma_says() -> None:
 
 
 def test_a_network_makes_unsure_what_is_sent_over_it() -> None:
-    slow = replace(USUAL, fabric=fabric("roce-400"))
-    usual = certainty(USUAL).sigma
-    assert certainty(slow, 0.1).sigma ** 2 - usual**2 == pytest.approx(0.03**2)
-    assert certainty(slow, 0.5).sigma > certainty(slow, 0.1).sigma
-    assert certainty(replace(USUAL, fabric=fabric("infiniband-ndr"))).sigma == usual
+    slow = replace(USUAL, fabric=find_fabric("roce-400"))
+    usual = estimate_plan_certainty(USUAL).sigma
+    assert estimate_plan_certainty(slow, 0.1).sigma ** 2 - usual**2 == pytest.approx(0.03**2)
+    assert estimate_plan_certainty(slow, 0.5).sigma > estimate_plan_certainty(slow, 0.1).sigma
+    assert (
+        estimate_plan_certainty(replace(USUAL, fabric=find_fabric("infiniband-ndr"))).sigma == usual
+    )

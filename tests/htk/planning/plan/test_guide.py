@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from htk.physics.hardware import gpu
-from htk.physics.network import fabric
+from htk.physics.network import find_fabric
 from htk.physics.presets import decoder
 from htk.planning.plan.job import PlannedJob
 from htk.planning.plan.step import plan
@@ -19,7 +19,7 @@ def layout(network: str | None = None) -> PlannedJob:
     return PlannedJob(
         SEVENTY, H200, 160, 8, 1, 8192, tensor_parallel=4, pipeline_parallel=2, virtual_stages=10,
         accumulation=16, strategy="zero1", run_tokens=1.4e12,
-        fabric=fabric(network) if network else None,
+        fabric=find_fabric(network) if network else None,
     )  # fmt: skip
 
 
@@ -46,7 +46,7 @@ def test_what_the_network_does_to_them() -> None:
             "selective",
             run_tokens=1.4e12,
             strategy="full_shard",
-            fabric=fabric("roce-100"),
+            fabric=find_fabric("roce-100"),
         )
     )
     assert f"{sharded.run_days:.1f} days, of whose steps" in GUIDE

@@ -7,7 +7,7 @@ import pytest
 
 from htk.base.errors import UsageError
 from htk.physics.hardware import gpu
-from htk.physics.network import fabric
+from htk.physics.network import find_fabric
 from htk.physics.presets import decoder
 from htk.planning.plan.job import PlannedJob
 
@@ -74,7 +74,7 @@ def test_a_network_between_nodes_by_name_is_slower_by_its_rate() -> None:
     """A pair of ranks in two nodes, each with its own adapter: 50 and 25 GB/s, of which 75 %."""
     usual = LLAMA.network.spread_pace(2, 8)
     assert usual == pytest.approx(1 / (0.75 * 50))
-    slow = replace(LLAMA, fabric=fabric("infiniband-hdr")).network
+    slow = replace(LLAMA, fabric=find_fabric("infiniband-hdr")).network
     assert slow.spread_pace(2, 8) == pytest.approx(1 / (0.75 * 25))
     assert slow.spread_pace(4, 1) == LLAMA.network.spread_pace(4, 1)  # within a node
 

@@ -11,7 +11,7 @@ from htk.faces.cli.commands.plan import command
 from htk.physics.hardware import gpu
 from htk.physics.presets import decoder
 from htk.planning.plan.job import PlannedJob
-from htk.planning.plan.search import SEARCH_LABEL, layouts, search, search_table, usual_batch
+from htk.planning.plan.search import SEARCH_LABEL, layouts, search_plans, search_table, usual_batch
 from htk.planning.plan.step import plan
 
 JOB = PlannedJob(decoder("llama2-13b"), gpu("a100-80gb"), nodes=2, seq=4096, price=2.0)
@@ -30,7 +30,7 @@ def test_every_layout_takes_the_same_batch_on_the_same_gpus() -> None:
 
 
 def test_the_fastest_is_first_and_what_does_not_fit_is_left_out() -> None:
-    answer = search(JOB, 128)
+    answer = search_plans(JOB, 128)
     plans = [plan(j) for j in layouts(JOB, 128)]
     fits = [p for p in plans if p.p_oom < 0.5]
     assert answer.tried == len(plans) and answer.too_large == len(plans) - len(fits) > 0
@@ -41,7 +41,7 @@ def test_the_fastest_is_first_and_what_does_not_fit_is_left_out() -> None:
 
 
 def test_the_front_is_what_no_other_beats_in_both() -> None:
-    answer = search(JOB, 128)
+    answer = search_plans(JOB, 128)
     points = [(p.step_ns, p.memory.total) for p in answer.plans]
     front = {
         order
@@ -54,7 +54,7 @@ def test_the_front_is_what_no_other_beats_in_both() -> None:
 
 
 def test_the_table_and_its_picture() -> None:
-    answer = search(JOB, 128)
+    answer = search_plans(JOB, 128)
     rows = search_table(answer, most=5).to_pylist()
     assert rows[0]["behind_best_pct"] == 0
     assert sum(r["on_front"] for r in rows) == len(answer.front)
@@ -84,4 +84,4 @@ def test_what_fits_nowhere_is_said() -> None:
 
 def test_a_batch_must_be_positive() -> None:
     with pytest.raises(UsageError):
-        search(JOB, -1)
+        search_plans(JOB, -1)

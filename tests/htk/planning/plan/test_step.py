@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from htk.physics.hardware import gpu
-from htk.physics.memory import memory, model_size
+from htk.physics.memory import compute_peak_memory, model_size
 from htk.physics.presets import decoder
 from htk.planning.plan.job import PlannedJob
 from htk.planning.plan.step import Plan, plan
@@ -134,7 +134,7 @@ def test_the_first_stage_holds_most_micro_batches_and_the_last_the_logits() -> N
     assert held == sorted(held, reverse=True)
     assert [s.logits > 0 for s in stages] == [False] * 7 + [True]
     assert p.memory.total == max(s.total for s in stages)
-    assert memory(model_size(LLAMA.model), LLAMA.layout) == p.memory
+    assert compute_peak_memory(model_size(LLAMA.model), LLAMA.layout) == p.memory
 
 
 def test_interleaving_holds_more() -> None:

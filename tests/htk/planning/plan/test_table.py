@@ -11,13 +11,15 @@ from htk.physics.hardware import gpu
 from htk.physics.presets import decoder
 from htk.planning.plan.job import PlannedJob
 from htk.planning.plan.step import plan
-from htk.planning.plan.table import plan_table, strategies
+from htk.planning.plan.table import list_strategies, plan_table
 
 
 def rows(**given: float | str) -> dict[str, dict[str, float]]:
     sizes = {"nodes": 2, "gpus_per_node": 4, "micro_batch": 1, "seq": 512, "price": 2.0} | given
     job = PlannedJob(decoder("llama2-7b"), gpu("a100-80gb"), **sizes)  # type: ignore[arg-type]
-    return {r["strategy"]: r for r in plan_table([plan(j) for j in strategies(job)]).to_pylist()}
+    return {
+        r["strategy"]: r for r in plan_table([plan(j) for j in list_strategies(job)]).to_pylist()
+    }
 
 
 def asked(*words: str) -> Result:

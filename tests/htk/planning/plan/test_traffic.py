@@ -7,14 +7,14 @@ import pytest
 from htk.physics.hardware import gpu
 from htk.physics.presets import decoder
 from htk.planning.plan.job import PlannedJob
-from htk.planning.plan.traffic import PlannedTransfer, transfers
+from htk.planning.plan.traffic import PlannedTransfer, list_transfers
 
 SEVEN = decoder("llama2-7b")  # 32 layers, 4096 wide
 
 
 def sent(nodes: int = 1, **options: Any) -> dict[tuple[str, str, str], PlannedTransfer]:
     job = PlannedJob(SEVEN, gpu("h100"), nodes, 8, 1, 2048, **options)
-    return {(t.kind, t.phase, t.collective): t for t in transfers(job)}
+    return {(t.kind, t.phase, t.collective): t for t in list_transfers(job)}
 
 
 def test_replicas_reduce_their_gradients_once() -> None:

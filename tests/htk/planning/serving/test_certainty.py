@@ -1,9 +1,9 @@
 """What a plan of a server says it was held against."""
 
 from htk.physics.hardware import gpu
-from htk.physics.network import fabric
+from htk.physics.network import find_fabric
 from htk.physics.presets import decoder
-from htk.planning.serving.certainty import FIRST, certainty, traits
+from htk.planning.serving.certainty import FIRST, estimate_serving_certainty, traits
 from htk.planning.serving.server import Server, Speculation
 
 EIGHT = decoder("llama3-8b")
@@ -14,7 +14,12 @@ def test_traits_are_those_of_the_server() -> None:
     assert list(traits(plain)) == ["ampere GPUs"]
     assert list(traits(plain, first=True)) == ["ampere GPUs", FIRST]
     much = Server(
-        decoder("deepseek-v3"), gpu("b200"), 16, 2, weights="nvfp4", speculation=Speculation(1, 0.8)
+        decoder("deepseek-v3"),
+        gpu("b200"),
+        16,
+        2,
+        weights="nvfp4",
+        speculation=Speculation(1, 0.8),
     )
     assert list(traits(much)) == [
         "blackwell GPUs", "products in fp4", "tensor parallelism",
@@ -31,16 +36,18 @@ def test_traits_are_those_of_the_server() -> None:
 
 
 def test_what_was_never_checked_is_less_sure() -> None:
-    known = certainty(Server(EIGHT, gpu("h100")))
-    new = certainty(Server(EIGHT, gpu("gaudi2")))
+    known = estimate_serving_certainty(Server(EIGHT, gpu("h100")))
+    new = estimate_serving_certainty(Server(EIGHT, gpu("gaudi2")))
     assert not known.unchecked and new.unchecked == ("gaudi2 GPUs",)
     assert known.sigma < new.sigma and known.factor(90) < new.factor(90)
-    drafted = certainty(Server(EIGHT, gpu("h100"), speculation=Speculation(3, 0.7)))
+    drafted = estimate_serving_certainty(
+        Server(EIGHT, gpu("h100"), speculation=Speculation(3, 0.7))
+    )
     assert drafted.sigma > known.sigma and drafted.unchecked == ("speculative decoding",)
 
 
 def test_a_network_of_ones_own_is_unchecked_where_it_is_used() -> None:
-    own = fabric("roce-100")
+    own = find_fabric("roce-100")
     alone, two = (Server(EIGHT, gpu("h100"), t, fabric=own) for t in (1, 2))
-    assert not certainty(alone).unchecked
-    assert certainty(two).unchecked == ("a network other than the catalogue's",)
+    assert not estimate_serving_certainty(alone).unchecked
+    assert estimate_serving_certainty(two).unchecked == ("a network other than the catalogue's",)

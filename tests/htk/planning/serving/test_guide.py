@@ -8,10 +8,10 @@ import pytest
 from bench.serving.rows import published
 from htk.physics.hardware import gpu
 from htk.physics.presets import decoder
-from htk.planning.serving.objectives import Objective, layouts, most_within
+from htk.planning.serving.objectives import Objective, list_served_layouts, most_within
 from htk.planning.serving.server import Server, Speculation
 from htk.planning.serving.steady import Load, SteadyServer
-from htk.planning.serving.table import cost, slower
+from htk.planning.serving.table import cost, tighten_objective
 
 ROOT = Path(__file__).parents[4]
 TEXT = (ROOT / "docs/serving.md").read_text(encoding="utf-8")
@@ -34,14 +34,17 @@ def test_the_map() -> None:
 
 def test_the_limits() -> None:
     steady, limits = SteadyServer(REPLICA, Load(1024, 256)), Objective(500e6, 50e6)
-    middle, sure = most_within(steady, limits), most_within(steady, slower(REPLICA, limits))
+    middle, sure = (
+        most_within(steady, limits),
+        most_within(steady, tighten_objective(REPLICA, limits)),
+    )
     assert middle is not None and sure is not None
     assert f"{middle.requests:.0f} requests at once, {middle.requests_per_s:.1f} a second" in GUIDE
     assert f"with {sure.requests:.0f} requests, {sure.requests_per_s:.1f} a second" in GUIDE
 
 
 def test_prefill_and_decode_apart() -> None:
-    rows = list(layouts(REPLICA, Load(4096, 256), Objective(600e6, 15e6)))
+    rows = list(list_served_layouts(REPLICA, Load(4096, 256), Objective(600e6, 15e6)))
     *together, apart = rows
     best = max(together, key=lambda row: row.requests_per_s_per_gpu)
     assert best.layout == "tp 8"
@@ -49,10 +52,10 @@ def test_prefill_and_decode_apart() -> None:
     assert f"Apart it is {apart.requests_per_s_per_gpu:.3f}" in GUIDE
     assert apart.layout == "14 × prefill tp 4 + 3 × decode tp 4"
     assert f"take {apart.kv_transfer_ns / 1e6:.1f} ms between them" in GUIDE
-    loose, *_, pair = layouts(REPLICA, Load(4096, 256), Objective(500e6, 20e6))
+    loose, *_, pair = list_served_layouts(REPLICA, Load(4096, 256), Objective(500e6, 20e6))
     assert pair.requests_per_s_per_gpu < 1.05 * max(
         row.requests_per_s_per_gpu
-        for row in layouts(REPLICA, Load(4096, 256), Objective(500e6, 20e6))
+        for row in list_served_layouts(REPLICA, Load(4096, 256), Objective(500e6, 20e6))
         if "prefill" not in row.layout
     )
     assert loose.gpus == 2

@@ -11,7 +11,7 @@ from htk.planning.serving.objectives import (
     Objective,
     colocated,
     disaggregated,
-    layouts,
+    list_served_layouts,
     most_within,
 )
 from htk.planning.serving.server import Server
@@ -89,7 +89,9 @@ def test_apart_pays_where_reading_disturbs_answers() -> None:
 
 def test_layouts_hold_the_limits_and_name_their_gpus() -> None:
     load, objective = Load(1024, 128), Objective(300 * MS, 20 * MS)
-    rows = list(layouts(Server(decoder("llama3-70b"), H100, weights="fp8"), load, objective))
+    rows = list(
+        list_served_layouts(Server(decoder("llama3-70b"), H100, weights="fp8"), load, objective)
+    )
     assert [row.layout for row in rows[:-1]] == ["tp 2", "tp 4", "tp 8"]
     assert [row.gpus for row in rows[:-1]] == [2, 4, 8]
     assert "prefill" in rows[-1].layout and "decode" in rows[-1].layout

@@ -7,14 +7,14 @@ from htk.physics.presets import decoder
 from htk.planning.serving.objectives import Objective
 from htk.planning.serving.server import Server
 from htk.planning.serving.steady import Load, SteadyServer
-from htk.planning.serving.table import layouts_table, map_table, mapped, parts_table
+from htk.planning.serving.table import layouts_table, map_loads, map_table, parts_table
 
 SERVER = Server(decoder("llama3-8b"), gpu("h100"), price=3.0)
 LOADS = [Load(500, 100), Load(4000, 100)]
 
 
 def test_a_map_has_a_row_for_each_length_and_number_of_requests() -> None:
-    rows = map_table(mapped(SERVER, LOADS, [1, 8]), None).to_pylist()
+    rows = map_table(map_loads(SERVER, LOADS, [1, 8]), None).to_pylist()
     assert [(r["prompt"], r["requests"]) for r in rows] == [
         (500, 1),
         (500, 8),
@@ -35,7 +35,7 @@ def test_a_map_has_a_row_for_each_length_and_number_of_requests() -> None:
 
 
 def test_without_numbers_rows_go_up_to_the_most_that_fit() -> None:
-    rows = map_table(mapped(SERVER, LOADS[:1], []), Objective(tpot_ns=20e6)).to_pylist()
+    rows = map_table(map_loads(SERVER, LOADS[:1], []), Objective(tpot_ns=20e6)).to_pylist()
     most = rows[-1]["most_requests"]
     assert [r["requests"] for r in rows] == [
         *(1 << bit for bit in range(20) if 1 << bit < most), most
@@ -47,18 +47,18 @@ def test_without_numbers_rows_go_up_to_the_most_that_fit() -> None:
 def test_more_than_fit_are_said_not_to() -> None:
     steady = SteadyServer(SERVER, LOADS[1])
     most = steady.most_requests
-    rows = map_table(mapped(SERVER, LOADS[1:], [most, most + 1]), Objective()).to_pylist()
+    rows = map_table(map_loads(SERVER, LOADS[1:], [most, most + 1]), Objective()).to_pylist()
     assert [(r["fits"], r["holds"]) for r in rows] == [(True, True), (False, False)]
 
 
 def test_a_queue_without_end_has_no_time() -> None:
     server = Server(decoder("llama3-8b"), gpu("h100"), chunk=512)
-    (row,) = map_table(mapped(server, [Load(4096, 64)], [20]), None).to_pylist()
+    (row,) = map_table(map_loads(server, [Load(4096, 64)], [20]), None).to_pylist()
     assert row["ttft_ns_p90"] is None and row["answered"] == 8
 
 
 def test_parts_add_up_to_the_iteration() -> None:
-    cells = mapped(SERVER, LOADS, [4])
+    cells = map_loads(SERVER, LOADS, [4])
     rows = parts_table(cells).to_pylist()
     for cell in cells:
         for phase in ("prefill", "decode"):

@@ -52,16 +52,16 @@ def test_a_plan_says_whose_figures_it_used(home: Path, capsys: pytest.CaptureFix
     rows, texts = [], []
     for words in ((), ("--site", "none")):
         write_site(SITE, home)
-        assert main.run([*PLAN, "--format", "json", *words]) == 0
+        assert main.run_command_line([*PLAN, "--format", "json", *words]) == 0
         rows.append(json.loads(capsys.readouterr().out))
-        assert main.run([*PLAN, *words]) == 0
+        assert main.run_command_line([*PLAN, *words]) == 0
         texts.append(capsys.readouterr().out)
     here, without = rows
     assert here["coverage"]["site"] == str(home) and "site" not in without["coverage"]
     assert f"site: {home}" in texts[0] and "site:" not in texts[1]
     assert here["rows"][0]["step_time_ns"] > without["rows"][0]["step_time_ns"]
     assert here["coverage"]["sigma"] < without["coverage"]["sigma"]
-    assert main.run([*PLAN, "--search", "--global-batch", "8"]) == 0
+    assert main.run_command_line([*PLAN, "--search", "--global-batch", "8"]) == 0
     assert f"site: {home}" in capsys.readouterr().out
 
 
@@ -71,7 +71,12 @@ def test_a_what_if_by_the_site_is_narrower_and_says_so(
     write_site(SITE, home)
     answers = []
     for words in ((), ("--site", "none")):
-        assert main.run(["whatif", "sample", "--hardware", "h200", "--format", "json", *words]) == 0
+        assert (
+            main.run_command_line(
+                ["whatif", "sample", "--hardware", "h200", "--format", "json", *words]
+            )
+            == 0
+        )
         answers.append(json.loads(capsys.readouterr().out))
     here, without = answers
     assert here["coverage"]["site"] == str(home) and "site" not in without["coverage"]
@@ -82,7 +87,7 @@ def test_a_what_if_by_the_site_is_narrower_and_says_so(
     assert "this site's recordings of both GPUs" in rows[0]["assumptions"]
     by_python = whatif("sample").change("hardware", "h200").run().to_pylist()[0]
     assert by_python["step_time_ns_hi90"] == rows[0]["step_time_ns_hi90"]
-    assert main.run(["whatif", "sample", "--hardware", "h200"]) == 0
+    assert main.run_command_line(["whatif", "sample", "--hardware", "h200"]) == 0
     assert f"site: {home}" in capsys.readouterr().out
 
 
@@ -102,7 +107,7 @@ def test_a_damaged_file_of_the_users_is_one_line_that_names_it(
 ) -> None:
     home.write_bytes(content)
     for words in (PLAN, ("whatif", "sample", "--batch", "2x")):
-        assert main.run(list(words)) == 2
+        assert main.run_command_line(list(words)) == 2
         error = capsys.readouterr().err
         assert message in error and str(home) in error and error.count("\n") == 1
 

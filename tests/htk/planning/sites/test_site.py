@@ -17,8 +17,8 @@ from htk.planning.sites.site import (
     Rate,
     Site,
     StepFactor,
+    compute_posterior,
     on_site,
-    posterior,
     step_factor,
 )
 
@@ -28,15 +28,15 @@ A100 = gpu("a100-80gb")
 
 def test_one_step_moves_a_plan_a_part_of_the_way_and_many_all_of_it() -> None:
     """A prior of 0.2, of which 0.6 of the variance differs from job to job."""
-    once = posterior(StepFactor(0.3, 0.0, 1), 0.2)
+    once = compute_posterior(StepFactor(0.3, 0.0, 1), 0.2)
     assert once[0] == pytest.approx(0.3 * (1 - WITHIN))
-    many = posterior(StepFactor(0.3, 0.05, 100), 0.2)
+    many = compute_posterior(StepFactor(0.3, 0.05, 100), 0.2)
     assert many[0] == pytest.approx(0.3, rel=0.01) and 0.05 < many[1] < 0.07
     assert many[1] < once[1] < 0.2
 
 
 def test_steps_that_do_not_agree_widen() -> None:
-    assert posterior(StepFactor(0.0, 0.5, 20), 0.2)[1] > 0.4
+    assert compute_posterior(StepFactor(0.0, 0.5, 20), 0.2)[1] > 0.4
 
 
 def test_mean_and_spread_are_those_of_the_logarithms() -> None:

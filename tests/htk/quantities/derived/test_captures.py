@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.quantities.derived.captures import captured_ops
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.kineto_file import Event, kernel, launch, of_rank, op, write
@@ -59,7 +59,7 @@ def test_pieces_that_follow_one_another(tmp_path: Path) -> None:
 def test_kernels_of_replays_stand_below_their_captured_operators(tmp_path: Path) -> None:
     events = [*capture(0, "aten::mm", "aten::add"), *replay(50, 7, 2), *replay(60, 8, 2)]
     trace = open_trace(write(tmp_path / "t.json", *events, **of_rank(0)), OpenOptions(cache=False))
-    rows = ask(trace, "kernel_top", by="op").to_pylist()
+    rows = ask_trace(trace, "kernel_top", by="op").to_pylist()
     assert {row["name"]: row["count"] for row in rows} == {"aten::mm": 2, "aten::add": 2}
 
 
@@ -69,7 +69,7 @@ def test_every_question_names_a_replayed_kernel_by_its_capture(tmp_path: Path) -
     for question, name in {
         "kernel_top": "name", "short_kernels": "label", "flops": "name", "roofline": "name",
     }.items():  # fmt: skip
-        rows = ask(trace, question, by="op").to_pylist()
+        rows = ask_trace(trace, question, by="op").to_pylist()
         assert {row[name] for row in rows} == {"aten::mm", "aten::addmm"}, question
 
 
@@ -77,11 +77,11 @@ def test_a_replayed_product_counts_at_each_replay(tmp_path: Path) -> None:
     """2·8·4·6 each; the capture itself ran nothing."""
     events = [*capture(0, "aten::mm"), *replay(50, 7, 1), *replay(60, 8, 1)]
     trace = open_trace(write(tmp_path / "t.json", *events, **of_rank(0)), OpenOptions(cache=False))
-    found = ask(trace, "flops")
+    found = ask_trace(trace, "flops")
     (row,) = found.to_pylist()
     assert (row["model_flops"], row["modelled_pct"]) == (2 * 384, 100)
     assert found.coverage["told_by_graph_captures_ns"] == 2000
-    (line,) = ask(trace, "roofline").to_pylist()
+    (line,) = ask_trace(trace, "roofline").to_pylist()
     assert (line["name"], line["count"], line["flops_per_call"]) == ("aten::mm", 2, 384)
 
 
@@ -98,5 +98,5 @@ def test_public_servers_with_and_without_their_captures(shared: Path, name: str)
     folder = shared / "traces/tracelens/inference" / name
     both = [folder / file, *(folder / "capture_traces").iterdir()]
     share = "modelled_pct_of_device_time"
-    assert ask(open_trace(folder / file), "flops").coverage[share] >= without
-    assert ask(open_trace(both), "flops").coverage[share] >= at_least
+    assert ask_trace(open_trace(folder / file), "flops").coverage[share] >= without
+    assert ask_trace(open_trace(both), "flops").coverage[share] >= at_least

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from htk.base.columns.types import NONE, Ints, Mask
-from htk.quantities.derived.clock_ends import certain_ends, common_ends, contradicted
+from htk.quantities.derived.clock_ends import certain_ends, common_ends, mark_contradicted
 
 US = 1000
 
@@ -71,7 +71,7 @@ def test_a_guess_that_ends_apart_is_contradicted() -> None:
     guessed = np.array(match) >= 12
     recorded, matches = rows(*listed), np.array(match)
     certain = certain_ends(recorded, np.where(guessed, NONE, matches))
-    wrong = contradicted(recorded, matches, guessed, certain)
+    wrong = mark_contradicted(recorded, matches, guessed, certain)
     assert np.flatnonzero(wrong).tolist() == [26, 27]
 
 
@@ -79,5 +79,5 @@ def test_without_certain_matches_no_guess_is_contradicted() -> None:
     recorded = rows((0, 0, 10, "all_reduce"), (1, 0, 9000, "all_reduce"))
     both, match = np.array([True, True]), np.array([0, 0])
     nothing = certain_ends(recorded, np.array([NONE, NONE]))
-    assert not contradicted(recorded, match, both, nothing).any()
-    assert not contradicted(recorded, match, ~both, certain_ends(recorded, match)).any()
+    assert not mark_contradicted(recorded, match, both, nothing).any()
+    assert not mark_contradicted(recorded, match, ~both, certain_ends(recorded, match)).any()

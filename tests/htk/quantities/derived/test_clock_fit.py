@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from htk.quantities.derived.clock_fit import Ends, Fit, fit
+from htk.quantities.derived.clock_fit import Ends, Fit, fit_clocks
 
 Groups = list[tuple[int, ...]]
 
@@ -66,7 +66,7 @@ def test_as_the_dense_solution(groups: Groups, seconds: float) -> None:
     dice = np.random.default_rng(7)
     offset, drift = dice.normal(0, 1e7, count), dice.normal(0, 2e-5, count)
     ends = job(groups, offset, drift, seconds=seconds, noise_ns=300)
-    found = fit(ends, np.arange(count))
+    found = fit_clocks(ends, np.arange(count))
     told = found.offset - found.offset[found.lead]
     expected, turned = dense(ends, found)
     assert np.abs(told - expected).max() < 10

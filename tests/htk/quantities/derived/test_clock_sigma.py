@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from htk.quantities.derived.clock_fit import Ends, fit
+from htk.quantities.derived.clock_fit import Ends, fit_clocks
 from htk.quantities.derived.clock_sigma import standard_errors
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 from tests.thinned import thinned
@@ -20,7 +20,7 @@ FEW_SHORT_GROUPS = {"layers": 3, "seq": 128, "nodes": 2, "gpus_per_node": 2, "mi
 
 def simulated(folder: Path, **more: object) -> Trace:
     config = {"model": "gpt3-126m", "steps": 2, "strategy": "hybrid_shard", "stacks": False}
-    simulate(checked(Config(**(config | more))), folder)  # type: ignore[arg-type]
+    simulate_job(check_config(Config(**(config | more))), folder)  # type: ignore[arg-type]
     return open_trace(folder, OpenOptions(cache=False))
 
 
@@ -67,7 +67,7 @@ def test_three_standard_deviations_are_seldom_passed(hosts: int, per_host: int, 
     passed, nothing = 0, np.zeros(hosts, np.int64)
     for seed in range(40):
         ends = job(hosts, per_host, calls, nothing, np.random.default_rng(seed))
-        found = fit(ends, np.repeat(np.arange(hosts), per_host))
+        found = fit_clocks(ends, np.repeat(np.arange(hosts), per_host))
         shift, _, _ = found.shifts()
         passed += abs(shift[1]) > 3 * standard_errors(ends, found).offset_from_lead[1]
     assert passed <= 1
@@ -79,7 +79,7 @@ def test_five_microseconds_are_found(hosts: int) -> None:
     dice = np.random.default_rng(hosts)
     true = np.append(0, dice.choice([-5000, 5000], hosts - 1)).astype(np.int64)
     ends = job(hosts, 8, 12, true, dice)
-    found = fit(ends, np.repeat(np.arange(hosts), 8))
+    found = fit_clocks(ends, np.repeat(np.arange(hosts), 8))
     shift, _, _ = found.shifts()
     sigma = standard_errors(ends, found).offset_from_lead
     assert (np.abs(shift[1:]) > 3 * sigma[1:]).all()
@@ -99,7 +99,7 @@ def test_uncertainty_adds_up_along_a_chain() -> None:
             rows += [(call, link + k, int(ends[k]) - 9000, int(ends[k])) for k in range(2)]
         columns = np.array(rows).T
         ends_ = Ends(columns[0], columns[1], columns[2], columns[3], 16)
-        found = fit(ends_, np.arange(16))
+        found = fit_clocks(ends_, np.arange(16))
         shift, _, _ = found.shifts()
         sigma = standard_errors(ends_, found).offset_from_lead
         assert sigma[15] > 2 * sigma[1]
@@ -114,7 +114,7 @@ def test_drifts_are_as_uncertain_as_they_miss() -> None:
         ends = job(4, 2, 60, np.zeros(4, np.int64), np.random.default_rng(seed))
         late = (ends.end - BASE_NS) // 100_000 * 9_900_000  # calls 100 times as far apart
         long = Ends(ends.collective, ends.process, ends.start + late, ends.end + late, 8)
-        found = fit(long, np.repeat(np.arange(4), 2))
+        found = fit_clocks(long, np.repeat(np.arange(4), 2))
         _, _, drift = found.shifts()
         errors = standard_errors(long, found)
         assert (errors.drift_from_lead[1:] < 1e-6).all() and (errors.drift < 1e-6).all()

@@ -6,7 +6,12 @@ import pytest
 
 from htk.base.columns.arrow import with_column
 from htk.base.schema import TABLES
-from htk.quantities.derived.clocks import aligned_matches, corrections, rank_clocks, recorded_times
+from htk.quantities.derived.clocks import (
+    aligned_matches,
+    compute_corrections,
+    rank_clocks,
+    recorded_times,
+)
 from htk.quantities.derived.match import collective_matches
 from tests.htk.quantities.derived.collective_rows import NO_RANKS, NO_WINDOWS, call, collectives
 from tests.tables import make
@@ -43,7 +48,7 @@ def test_offsets_are_found_over_groups_that_overlap() -> None:
     assert clocks["aligned_with"].to_pylist() == [0, 0, 0, 0]
     assert max(clocks["residual_ns"].to_pylist()) < 1
     ranks, times = table["rank"].to_numpy(), table["end_ns"].to_numpy()
-    aligned = times + corrections(clocks, ranks, times)
+    aligned = times + compute_corrections(clocks, ranks, times)
     assert (aligned % 100_000 == 0).all()
 
 

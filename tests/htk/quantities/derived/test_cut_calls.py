@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.base.columns.intervals import union
+from htk.base.columns.intervals import merge_spans
 from htk.quantities.derived.cut_calls import HostSpans, cut_calls, host_spans
 from tests.tables import make
 
@@ -43,7 +43,7 @@ def test_calls_of_each_thread_are_cut_to_its_spans(
         ],
     )
     spans = {"a": joined(of_a), "b": joined(of_others)}
-    unions = {t: union(*np.array(s, np.int64).reshape(-1, 2).T) for t, s in spans.items()}
+    unions = {t: merge_spans(*np.array(s, np.int64).reshape(-1, 2).T) for t, s in spans.items()}
     cut = cut_calls(table, HostSpans(unions["b"], {("1", "a"): unions["a"]})).to_pylist()
     expected = [
         (str(k), *part)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from htk.base.columns.types import NONE
-from htk.quantities.derived.explained_idle import Explained, Stalls, explained
+from htk.quantities.derived.explained_idle import Explained, Stalls, explain_idle
 from htk.quantities.derived.stalls import LONG_NS
 from tests.tables import make
 
@@ -25,7 +25,7 @@ def piece(cause: str, start: int, end: int, rank: int = 0, **more: Any) -> dict[
 
 
 def asked(stalls: list[dict[str, Any]], pieces: list[dict[str, Any]]) -> list[tuple[int, int]]:
-    answer = explained(Stalls.of(make("stalls", stalls)), make("idle_causes", pieces))
+    answer = explain_idle(Stalls.of(make("stalls", stalls)), make("idle_causes", pieces))
     assert isinstance(answer, Explained)
     return list(zip(answer.stall.tolist(), answer.idle_ns.tolist(), strict=True))
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from htk.quantities.derived.idle import _after, _gaps_in
-from htk.quantities.derived.registry import NAMES, maker
+from htk.quantities.derived.registry import NAMES, find_maker
 from tests.tables import make
 
 UNIT = 20_000  # ns; a launch may take 1.5 of them, a call may block for 10
@@ -39,9 +39,9 @@ def derived(name: str, tables: dict[str, Any]) -> Any:
         else derived(read, tables)
         if read in NAMES
         else make(read, [])
-        for read in maker(name).reads
+        for read in find_maker(name).reads
     ]
-    return maker(name).function(*reads)
+    return find_maker(name).function(*reads)
 
 
 def causes(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from htk.base.columns.types import NONE, Ints, Mask
-from htk.quantities.derived.lateness import lateness
+from htk.quantities.derived.lateness import compute_lateness
 from htk.quantities.derived.waits import Waits
 
 
@@ -81,7 +81,7 @@ def asked(calls: list[Call]) -> tuple[list[int], list[int], list[bool]]:
     waited = Waits(has_wait, none, rows.column("wait"), none, none, none, none)
     before = rows.column("before") > 0
     start, end = rows.column("start"), rows.column("end")
-    found = lateness(rows, rows.column("match"), waited, before, start, end)
+    found = compute_lateness(rows, rows.column("match"), waited, before, start, end)
     return found.late.tolist(), found.cost.tolist(), found.is_straggler.tolist()
 
 

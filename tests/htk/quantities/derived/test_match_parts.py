@@ -16,8 +16,8 @@ from htk.quantities.derived.match_parts import (
     match_part,
     numbers_in_all,
     put_together,
-    split,
-    survey,
+    split_calls,
+    survey_groups,
 )
 from tests.htk.quantities.derived.collective_rows import (
     NO_RANKS,
@@ -36,12 +36,12 @@ def in_parts(
     """Match the calls of files by partition; return the number of partitions, too."""
     planner = Planner()
     for file in files:
-        planner.add(survey(file))
+        planner.add(survey_groups(file))
     plan = planner.plan(rows_at_once)
     pieces: dict[int, list[pa.Table]] = {partition.number: [] for partition in plan.partitions}
     first = 0
     for file, part_of_group in zip(files, plan.of_file, strict=True):
-        for number, piece in split(file, part_of_group, first).items():
+        for number, piece in split_calls(file, part_of_group, first).items():
             pieces[number].append(piece)
         first += file.num_rows
     joined = {k: pa.concat_tables(found).unify_dictionaries() for k, found in pieces.items()}
@@ -129,7 +129,7 @@ def test_what_bears_on_each_other_is_of_one_partition() -> None:
 def _partitions(rows: Sequence[Row]) -> int:
     planner = Planner()
     for row in rows:
-        planner.add(survey(collectives(row)))
+        planner.add(survey_groups(collectives(row)))
     return len(planner.plan(1).partitions)
 
 

@@ -60,14 +60,14 @@ class Sides:
     def __init__(self, calls: list[Row], records: list[Row]) -> None:
         table = make("collectives", [*records, *calls])
         self.rows = CollectiveRows(table)
-        self.ours = nccl_pairs.sides(self.rows, "kineto")
-        self.theirs = nccl_pairs.sides(self.rows, "inspector")
+        self.ours = nccl_pairs.group_calls_by_rank(self.rows, "kineto")
+        self.theirs = nccl_pairs.group_calls_by_rank(self.rows, "inspector")
         self.taken_for = nccl_pairs.groups_of_communicators(self.rows, self.ours, self.theirs)
         self.listed = [*records, *calls]
 
     def pairs(self, match: np.ndarray | None = None) -> RecordPairs:
         alone = np.full(self.rows.length, NONE, np.int64)
-        return nccl_pairs.paired(
+        return nccl_pairs.pair_records(
             self.rows, alone if match is None else match, self.ours, self.theirs, self.taken_for
         )
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from htk.base.columns.types import NONE
 from htk.base.schema import TABLES
 from htk.quantities.derived.collective_rows import CollectiveRows
-from htk.quantities.derived.own_time import beyond, fastest_member, own_time, own_times
+from htk.quantities.derived.own_time import fastest_member, own_time, own_times, subtract_fastest
 from tests.tables import make
 
 RANKS, GROUPS = (1, 2, 5), ("a", "b")
@@ -88,7 +88,7 @@ def test_as_instant_by_instant(
             running = [kd for r, kd, s, n in busy if r == row["rank"] and s <= t < s + n]
             expected[min((KINDS.index(kind) for kind in running), default=3)] += 1
         assert parts[k].tolist() == expected
-    excess = beyond(parts, fastest)
+    excess = subtract_fastest(parts, fastest)
     for k, row in enumerate(rows):
         known = lengths.get(row["match"], [])
         if k not in [j for _, j in known]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.traces.compare.runs import READERS, Side
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
@@ -218,7 +218,7 @@ def sums(trace: Trace) -> dict[str | None, tuple[int, int]]:
 def test_all_tell_the_same_passes(shared: Path, name: str) -> None:
     trace = open_trace(shared / "traces" / name)
     expected = sums(trace)
-    rows = [r for r in ask(trace, "phase_breakdown").to_pylist() if r["kernels"]]
+    rows = [r for r in ask_trace(trace, "phase_breakdown").to_pylist() if r["kernels"]]
     told: Counter[str | None] = Counter()
     for row in rows:
         told[row["phase"]] += row["device_ns"]
@@ -237,17 +237,17 @@ def test_recomputed_work_is_the_same_to_all(shared: Path, name: str) -> None:
     length = np.subtract(kernels["end_ns"].to_numpy(), kernels["start_ns"].to_numpy())
     again = np.array(passes["recomputed"].to_pylist(), bool)
     assert not again[np.array(passes["phase"].to_pylist()) != "backward"].any()
-    advice = ask(trace, "recommendations", min_pct=0.0).to_pylist()
+    advice = ask_trace(trace, "recommendations", min_pct=0.0).to_pylist()
     found = [r for r in advice if r["finding"] == "activations are recomputed"]
     assert len(found) == bool(length[again].sum())
     for row in found:  # what runs beside something else has less time of its own
         assert row["evidence"].startswith(f"{again.sum()} activities")
-        lanes = max(len(ask(trace, "time_breakdown").to_pylist()), 1)
+        lanes = max(len(ask_trace(trace, "time_breakdown").to_pylist()), 1)
         assert 0.99 * length[again].sum() <= lanes * row["gain_ns"] <= length[again].sum()
 
 
 def test_recomputed_work_of_a_public_trace(shared: Path) -> None:
     """What FLOPs call recomputed is what recommendations do, less sets and what has no model."""
     trace = open_trace(shared / "traces/tracelens/mi300/resnet_act_checkpoint.json.gz")
-    work = ask(trace, "flops").coverage["recomputed_ns"]
+    work = ask_trace(trace, "flops").coverage["recomputed_ns"]
     assert 0.97 * 4_122_223 <= work <= 4_122_223 + 87_735

@@ -29,7 +29,7 @@ def alone(read: Read, name: str) -> pa.Table:
     """Return a table of one file, made by its maker of that file's tables."""
     if name in TABLES:
         return read(name)
-    maker = registry.maker(name)
+    maker = registry.find_maker(name)
     return maker.function(*(alone(read, other) for other in maker.reads))
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.core.analysis import coverage_of
 from htk.quantities.derived.unnamed_groups import unnamed_groups
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.thinned import thinned
 
@@ -49,9 +49,11 @@ def true_collective(folder: Path, rows: list[dict[str, Any]]) -> list[int]:
 def test_no_two_collectives_are_mixed(
     names: dict[str, bool], stagger_us: float, share: float, seed: int, tmp_path: Path
 ) -> None:
-    simulate(checked(Config(**(JOB | names | {"seed": seed, "stagger_us": stagger_us}))), tmp_path)
+    simulate_job(
+        check_config(Config(**(JOB | names | {"seed": seed, "stagger_us": stagger_us}))), tmp_path
+    )
     trace = open_trace(tmp_path, OpenOptions(cache=False))
-    answer = ask(trace, "collective_times")
+    answer = ask_trace(trace, "collective_times")
     rows = answer.to_pylist()
     numbers = true_collective(tmp_path, rows)
     members: dict[int, set[int]] = defaultdict(set)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 from tests.kineto_file import kernel, launch, of_rank, op, span, step, write
@@ -41,7 +41,7 @@ def trace(tmp_path: Path) -> Trace:
 
 
 def test_each_range_holds_what_works_for_it(trace: Trace) -> None:
-    rows = {r["name"]: r for r in ask(trace, "annotation_breakdown").to_pylist()}
+    rows = {r["name"]: r for r in ask_trace(trace, "annotation_breakdown").to_pylist()}
     held = {name: (row["kernels"], row["device_ns"] // 1000) for name, row in rows.items()}
     assert held == {
         "ProfilerStep": (5, 344),
@@ -55,7 +55,7 @@ def test_each_range_holds_what_works_for_it(trace: Trace) -> None:
 
 @pytest.mark.parametrize("name", ["forward", "backward", "nccl:all_reduce", "inner", "prefetch"])
 def test_a_selection_by_range_takes_the_same(trace: Trace, name: str) -> None:
-    (row,) = ask(trace, "annotation_breakdown", match=f"^{name}$").to_pylist()
+    (row,) = ask_trace(trace, "annotation_breakdown", match=f"^{name}$").to_pylist()
     assert selected(trace, f"^{name}$") == (row["kernels"], row["device_ns"])
 
 
@@ -64,7 +64,7 @@ def test_a_selection_by_the_profilers_step_takes_the_step(trace: Trace) -> None:
 
 
 def selected(trace: Trace, annotation: str) -> tuple[int, int]:
-    rows: list[dict[str, Any]] = ask(
+    rows: list[dict[str, Any]] = ask_trace(
         trace.sel(annotation=annotation), "kernel_top", n=0
     ).to_pylist()
     return sum(r["count"] for r in rows), sum(r["total_ns"] for r in rows)
@@ -74,7 +74,7 @@ def test_ranges_of_public_traces_agree_with_their_selection(shared: Path) -> Non
     for path in ("trace_diff/control", "trace_compare"):
         for file in sorted((shared / "traces/hta" / path).glob("*.json*"))[:2]:
             trace = open_trace(file)
-            for row in ask(trace, "annotation_breakdown").to_pylist()[:6]:
+            for row in ask_trace(trace, "annotation_breakdown").to_pylist()[:6]:
                 if row["kernels"] and row["name"] != "ProfilerStep":
                     name = "^" + re.escape(row["name"]) + "$"
                     assert selected(trace, name) == (row["kernels"], row["device_ns"])

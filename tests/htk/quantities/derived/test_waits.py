@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from htk.base.columns.types import NONE, Ints, Mask
 from htk.quantities.derived.messages import Meetings
-from htk.quantities.derived.waits import global_root, waits
+from htk.quantities.derived.waits import global_root, measure_waits
 
 TYPES = ("all_reduce", "all_to_all", "broadcast", "scatter", "reduce", "gather", "send", "recv")
 GROUPS = ((0, 1, 2, 3, 4, 5), (4, 1, 5), (3, 0), (2, 5, 3, 1))
@@ -143,7 +143,7 @@ def test_as_call_by_call(calls: list[Call]) -> None:
     for call in calls:
         if call.timed:
             together[call.match].append(call)
-    result = waits(Rows(calls), match, start, end)
+    result = measure_waits(Rows(calls), match, start, end)
     for row, call in enumerate(calls):
         others = together[call.match]
         common = dependency(call, others, ranks) if call.timed else None

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.quantities.derived.windows import cut_to_windows, fill, rank_windows, step_windows
+from htk.quantities.derived.windows import cut_to_windows, fill_windows, rank_windows, step_windows
 from tests.tables import make
 
 UNCUT = make("cut_windows", [])
@@ -89,7 +89,7 @@ def test_each_device_of_each_rank_fills_its_own_windows() -> None:
         {"rank": 0, "device": 1, "start_ns": 1, "end_ns": 9},
         {"rank": 1, "device": 0, "start_ns": 0, "end_ns": 9},
     ]
-    filled = fill(make("activities", spans), make("rank_windows", windows))
+    filled = fill_windows(make("activities", spans), make("rank_windows", windows))
     pieces = sorted(zip(filled.row.tolist(), filled.window.tolist(),
                         (filled.end - filled.start).tolist(), strict=True))  # fmt: skip
     assert pieces == [(0, 0, 6), (1, 1, 3), (2, 2, 4)]

@@ -3,18 +3,24 @@
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import boolean, build, constant_text, number, texts
+from htk.base.columns.arrow import (
+    build_booleans,
+    build_numbers,
+    build_table,
+    build_texts,
+    constant_text,
+)
 from htk.base.schema import DERIVED, TABLES
-from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.config import Config, check_config
 from htk.recording.simulate.groups import process_groups
 from htk.recording.simulate.instructions import Do
-from htk.recording.simulate.program import programs
+from htk.recording.simulate.program import build_programs
 from htk.recording.simulate.schedule import Schedule
 
 
 def steps_in_memory(config: Config, slower: dict[str, float] | None = None) -> dict[str, pa.Table]:
     """What the gate reads. `slower`: kernels with such names take so many times longer."""
-    schedule = Schedule(checked(config), programs(config), process_groups(config))
+    schedule = Schedule(check_config(config), build_programs(config), process_groups(config))
     for word, factor in (slower or {}).items():
         schedule.plants.kernel_factor = (  # type: ignore[method-assign]
             lambda activity, step, word=word, factor=factor: (
@@ -29,20 +35,20 @@ def steps_in_memory(config: Config, slower: dict[str, float] | None = None) -> d
     step, _, rank = np.indices(start.shape)
     many = start.size
     columns = {
-        "rank": number(rank.ravel(), pa.int32()),
-        "cycle": number(np.zeros(many), pa.int32()),
-        "device": number(np.zeros(many), pa.int32()),
-        "start_ns": number(start.ravel(), pa.int64()),
-        "end_ns": number(end.ravel(), pa.int64()),
-        "name": _spread(texts([a.name for a in what]), config),
-        "kind": _spread(texts([a.kind for a in what]), config),
+        "rank": build_numbers(rank.ravel(), pa.int32()),
+        "cycle": build_numbers(np.zeros(many), pa.int32()),
+        "device": build_numbers(np.zeros(many), pa.int32()),
+        "start_ns": build_numbers(start.ravel(), pa.int64()),
+        "end_ns": build_numbers(end.ravel(), pa.int64()),
+        "name": _spread(build_texts([a.name for a in what]), config),
+        "kind": _spread(build_texts([a.kind for a in what]), config),
     }
-    links = {"step": number(step.ravel(), pa.int32())}
+    links = {"step": build_numbers(step.ravel(), pa.int32())}
     return {
         "ranks": _ranks(config),
-        "kernels": build(TABLES["kernels"], columns, many),
-        "kernel_links": build(DERIVED["kernel_links"], links, many),
-        "activities": build(DERIVED["activities"], columns, many),
+        "kernels": build_table(TABLES["kernels"], columns, many),
+        "kernel_links": build_table(DERIVED["kernel_links"], links, many),
+        "activities": build_table(DERIVED["activities"], columns, many),
         "step_windows": _windows(start, end),
         "annotations": TABLES["annotations"].empty_table(),
     }
@@ -56,10 +62,10 @@ def _spread(column: pa.Array, config: Config) -> pa.Array:
 
 def _ranks(config: Config) -> pa.Table:
     columns = {
-        "rank": number(np.arange(config.ranks), pa.int32()),
+        "rank": build_numbers(np.arange(config.ranks), pa.int32()),
         "device_name": constant_text(config.device.device_name, config.ranks),
     }
-    return build(TABLES["ranks"], columns, config.ranks)
+    return build_table(TABLES["ranks"], columns, config.ranks)
 
 
 def _windows(start: np.ndarray, end: np.ndarray) -> pa.Table:
@@ -68,12 +74,12 @@ def _windows(start: np.ndarray, end: np.ndarray) -> pa.Table:
     starts = np.concatenate([start[:1].min(axis=1), ends[:-1]])
     step, rank = np.indices(ends.shape)
     columns = {
-        "rank": number(rank.ravel(), pa.int32()),
-        "cycle": number(np.zeros(ends.size), pa.int32()),
-        "device": number(np.zeros(ends.size), pa.int32()),
-        "step": number(step.ravel(), pa.int32()),
-        "start_ns": number(starts.ravel(), pa.int64()),
-        "end_ns": number(ends.ravel(), pa.int64()),
-        "complete": boolean(np.ones(ends.size, bool)),
+        "rank": build_numbers(rank.ravel(), pa.int32()),
+        "cycle": build_numbers(np.zeros(ends.size), pa.int32()),
+        "device": build_numbers(np.zeros(ends.size), pa.int32()),
+        "step": build_numbers(step.ravel(), pa.int32()),
+        "start_ns": build_numbers(starts.ravel(), pa.int64()),
+        "end_ns": build_numbers(ends.ravel(), pa.int64()),
+        "complete": build_booleans(np.ones(ends.size, bool)),
     }
-    return build(DERIVED["step_windows"], columns, ends.size)
+    return build_table(DERIVED["step_windows"], columns, ends.size)

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.quantities.graph.build import CATEGORIES, Graph, StepEvents, _numbered, build
+from htk.quantities.graph.build import CATEGORIES, Graph, StepEvents, _numbered, build_graph
 from htk.quantities.graph.edges import KINDS, Edges
 from htk.traces.trace.opening import open_trace
 from tests.htk.whatif.small_step_model import Act, comm, small_model
@@ -47,7 +47,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
                 events.append(kernel(name, begin + start, length, correlation, stream))
             events.append(synchronise(begin + 20, 82))
         write(folder / f"rank{rank}.json", *events, **of_rank(rank, 2))
-    return build(open_trace(str(folder)).tables, 1)
+    return build_graph(open_trace(str(folder)).tables, 1)
 
 
 def labels(graph: Graph) -> dict[int, str]:

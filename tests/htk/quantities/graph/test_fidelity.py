@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from htk.quantities.graph.fidelity import draw_path, gated, step_path
+from htk.quantities.graph.fidelity import draw_path, judge_steadiest_step, step_path
 from htk.traces.trace.opening import open_trace
 from tests.kineto_file import kernel, launch, of_rank, op, write
 
@@ -42,7 +42,10 @@ def test_a_verdict_says_what_is_wrong_with_the_recording(
     shared: Path, path: str, verdict: str, reason: str
 ) -> None:
     tables = open_trace(str(shared / "traces" / path)).tables
-    for judged in (gated(tables)[2].verdict, str(step_path(tables).facts["verdict"])):
+    for judged in (
+        judge_steadiest_step(tables)[2].verdict,
+        str(step_path(tables).facts["verdict"]),
+    ):
         assert judged.startswith(f"{verdict}: ")
         assert reason in judged
 
@@ -52,7 +55,7 @@ def test_the_path_keeps_delays_that_nothing_explains(tmp_path: Path) -> None:
     events = [op("aten::mm", 0, 20), launch(1, 5), launch(2, 15)]
     events += [kernel("gemm", 30, 70, 1), kernel("late", 600, 300, 2)]
     tables = open_trace(write(tmp_path / "t.json", *events, **of_rank(0))).tables
-    judged = gated(tables)[2]
+    judged = judge_steadiest_step(tables)[2]
     path = step_path(tables)
     assert judged.unexplained_pct > 50
     assert path.facts["verdict"] == judged.verdict
@@ -61,13 +64,15 @@ def test_the_path_keeps_delays_that_nothing_explains(tmp_path: Path) -> None:
 
 
 def test_a_step_repeats_as_long_as_it_was(shared: Path) -> None:
-    graph, replayed, _ = gated(open_trace(str(shared / "traces/hta/trace_diff/control")).tables)
+    graph, replayed, _ = judge_steadiest_step(
+        open_trace(str(shared / "traces/hta/trace_diff/control")).tables
+    )
     assert replayed.period_ns == pytest.approx(graph.period_ns, rel=0.01)
 
 
 @pytest.mark.parametrize(("path", "verdict"), VERDICTS)
 def test_the_gate_judges_public_traces(shared: Path, path: str, verdict: str) -> None:
-    graph, _, judged = gated(open_trace(str(shared / "traces" / path)).tables)
+    graph, _, judged = judge_steadiest_step(open_trace(str(shared / "traces" / path)).tables)
     assert judged.verdict.startswith(verdict)
     assert judged.step_error_pct <= 3.0
     assert graph.dropped == 0

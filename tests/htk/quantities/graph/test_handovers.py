@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.quantities.graph.handovers import _Threads, handovers
+from htk.quantities.graph.handovers import _Threads, find_handovers
 from htk.quantities.graph.nodes import LaunchCalls
 from tests.tables import make
 
@@ -51,7 +51,7 @@ def handed(listed: list[Call], backward: set[tuple[int, str]] = frozenset()) -> 
         "cpu_ops": make("cpu_ops", ops),
         "op_links": make("op_links", links),
     }
-    result = handovers(tables, calls)
+    result = find_handovers(tables, calls)
     rows_ = zip(*(c.tolist() for c in (result.src, result.dst, result.observed)), strict=True)
     assert sorted(result.cut.tolist()) == sorted(result.dst.tolist())
     return list(rows_)

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 
 from htk.base.columns.types import NO_TIME
-from htk.quantities.graph.build import Graph, build, steps_at_hand
+from htk.quantities.graph.build import Graph, build_graph, steps_at_hand
 from htk.quantities.graph.left_out import LeftOut, RepresentedTables, left_out_of
-from htk.quantities.graph.replay import once
+from htk.quantities.graph.replay import replay_one_step
 from htk.quantities.graph.shared_tables import SharedTables
 from htk.traces.trace.opening import open_trace
-from htk.whatif.representatives import representatives
+from htk.whatif.representatives import choose_representatives
 from tests.htk.whatif.seven_ranks import US, write_seven
 
 
@@ -28,15 +28,17 @@ def test_its_graph_waits_for_those_who_are_left_out(tmp_path: Path) -> None:
     """Rank 6 comes 4 µs after rank 5, whom it follows. Without the gemm of rank 3 all wait for it,
     who is not in the graph: until 54; the transfer takes 30."""
     seven = open_trace(str(write_seven(tmp_path)))
-    assert steps_at_hand(representatives(seven).tables) == steps_at_hand(seven.tables)
-    few, every = (build(tables, 1) for tables in (representatives(seven).tables, seven.tables))
+    assert steps_at_hand(choose_representatives(seven).tables) == steps_at_hand(seven.tables)
+    few, every = (
+        build_graph(tables, 1) for tables in (choose_representatives(seven).tables, seven.tables)
+    )
     assert few.ranks == [2, 3, 5]
     assert behind(few) == {2: 0, 3: 0, 5: 4 * US}
     assert not every.weight[every.edges("arrive")].any()
     for graph in (few, every):
         ends = []
         for weight in (graph.weight, without_gemm(graph, 3)):
-            time = once(graph, weight, graph.wrap_weight, graph.wrap_seen)
+            time = replay_one_step(graph, weight, graph.wrap_weight, graph.wrap_seen)
             is_comm = graph.activities.kind == 1
             ends.append((time[graph.end[is_comm]] + graph.origin_ns).max())
         assert ends[0] - ends[1] == (62 - 54) * US

@@ -5,7 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.quantities.graph.overlaps import Nodes, beside, beside_pure, busy, busy_pure
+from htk.quantities.graph.overlaps import (
+    Nodes,
+    beside_pure,
+    busy_pure,
+    measure_busy_sets,
+    share_time_beside,
+)
 
 
 def _step(rng: np.random.Generator) -> tuple[np.ndarray, list[Nodes]]:
@@ -30,9 +36,13 @@ def test_every_nanosecond_asked(seed: int) -> None:
     each = [_instants(time, nodes) for nodes in (one, two, three)]
     first, second, third = (set[int]().union(*spans) for spans in each)
     lengths = len(first), len(first | second), len(first | second | third)
-    assert busy(time, (one, two, three)) == busy_pure(time, (one, two, three)) == lengths
+    assert (
+        measure_busy_sets(time, (one, two, three)) == busy_pure(time, (one, two, three)) == lengths
+    )
     shares = [len(second & own) / max(len(own), 1) for own in each[0]]
-    assert beside(time, one, two).tolist() == beside_pure(time, one, two).tolist() == shares
+    assert (
+        share_time_beside(time, one, two).tolist() == beside_pure(time, one, two).tolist() == shares
+    )
 
 
 def test_nodes_that_are_not_there_are_refused() -> None:

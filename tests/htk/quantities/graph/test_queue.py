@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from htk.quantities.graph.build import Graph, build
+from htk.quantities.graph.build import Graph, build_graph
 from htk.quantities.graph.edges import Edges, _queue_edges
 from htk.quantities.graph.nodes import Activities
 from htk.quantities.graph.queue import full_queues
@@ -47,7 +47,7 @@ def graph(count: int) -> Graph:
         }
         for k in range(count)
     ]
-    return build(rebuilt(kernels, launches))
+    return build_graph(rebuilt(kernels, launches))
 
 
 def test_the_launch_a_full_queue_behind_waits_for_the_start(graph: Graph, count: int) -> None:

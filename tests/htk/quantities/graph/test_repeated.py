@@ -8,18 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from htk.base.errors import AnalysisError
-from htk.quantities.graph.build import Graph, build
+from htk.quantities.graph.build import Graph, build_graph
 from htk.quantities.graph.replay import (
     NEVER,
     periods_beside,
     repeated_pure,
-    replay,
+    replay_graph,
     replayed_period,
 )
 from htk.traces.trace.opening import open_trace
 from tests.htk.quantities.graph.small_step import step_tables
 
-SMALL = build(step_tables())
+SMALL = build_graph(step_tables())
 
 
 def pure(graph: Graph, weight: np.ndarray, wraps: np.ndarray) -> tuple[list[int], list[int], int]:
@@ -29,7 +29,7 @@ def pure(graph: Graph, weight: np.ndarray, wraps: np.ndarray) -> tuple[list[int]
 
 
 def assert_alike(graph: Graph, weight: np.ndarray, wraps: np.ndarray, more: np.ndarray) -> None:
-    found = replay(graph, weight, wraps)
+    found = replay_graph(graph, weight, wraps)
     first, again, period = pure(graph, weight, wraps)
     assert (found.time.tolist(), found.repeated.tolist(), found.period_ns) == (first, again, period)
     assert found.first_end == max(first[k] for k in graph.end.tolist())
@@ -53,7 +53,7 @@ def test_any_weights_give_the_same_times(data: st.DataObject) -> None:
 
 
 def test_a_recorded_step_and_one_that_does_not_repeat() -> None:
-    graph = build(open_trace("sample_traces/simulated/llama2-7b").tables)
+    graph = build_graph(open_trace("sample_traces/simulated/llama2-7b").tables)
     more = np.arange(len(graph.weight)) % 7 * 100
     assert_alike(graph, graph.weight, graph.wrap_weight, more)
     none = np.empty(0, np.int64)

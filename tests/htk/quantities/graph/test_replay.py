@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from htk.base.errors import AnalysisError, MissingTable
-from htk.quantities.graph.build import build
-from htk.quantities.graph.fidelity import gated
+from htk.quantities.graph.build import build_graph
+from htk.quantities.graph.fidelity import judge_steadiest_step
 from htk.quantities.graph.replay import (
-    critical,
     critical_pure,
-    longest,
+    find_critical_edges,
     longest_pure,
-    replay,
+    raise_to_longest,
+    replay_graph,
     replayed_period,
 )
 from tests.htk.quantities.graph.small_step import PERIOD, step_tables
@@ -24,37 +24,37 @@ from tests.tables import make
 
 
 def test_an_untouched_step_replays_as_it_was() -> None:
-    graph = build(step_tables(), 1)
-    replayed = replay(graph)
+    graph = build_graph(step_tables(), 1)
+    replayed = replay_graph(graph)
     assert (replayed.time == graph.time).all()
     assert replayed.period_ns == graph.period_ns == PERIOD
 
 
 def test_a_host_bound_step_does_not_get_shorter_with_its_kernels() -> None:
-    graph = build(step_tables(), 1)
+    graph = build_graph(step_tables(), 1)
     weight = graph.weight.copy()
     weight[graph.edges("run")] //= 2
-    assert replay(graph, weight).period_ns == PERIOD  # 200 from step to step on the thread
+    assert replay_graph(graph, weight).period_ns == PERIOD  # 200 from step to step on the thread
     assert replayed_period(graph, weight) == PERIOD
 
 
 def test_a_step_grows_once_its_kernels_are_longer_than_the_host_takes() -> None:
-    graph = build(step_tables(), 1)
+    graph = build_graph(step_tables(), 1)
     weight = graph.weight.copy()
     weight[graph.edges("run")] *= 2
-    replayed = replay(graph, weight)
+    replayed = replay_graph(graph, weight)
     assert replayed.period_ns == 300  # 200 + 100 on the stream, back to back
     assert replayed_period(graph, weight) == 300
     alone = replace(graph, wrap_src=graph.wrap_src[:0])
     alone = replace(alone, wrap_dst=graph.wrap_dst[:0], wrap_weight=graph.wrap_weight[:0])
     alone = replace(alone, wrap_seen=graph.wrap_seen[:0])
-    assert replayed_period(alone, weight) == replay(alone, weight).period_ns
-    assert (replay(alone, weight).steady == replay(alone, weight).time).all()
+    assert replayed_period(alone, weight) == replay_graph(alone, weight).period_ns
+    assert (replay_graph(alone, weight).steady == replay_graph(alone, weight).time).all()
 
 
 def test_the_critical_path_goes_through_the_kernels_that_follow_each_other() -> None:
-    graph = build(step_tables(), 1)
-    path = critical(graph, replay(graph).time)
+    graph = build_graph(step_tables(), 1)
+    path = find_critical_edges(graph, replay_graph(graph).time)
     runs = path[graph.edges("run")[path]]
     assert graph.weight[runs].tolist() == [100, 50]
 
@@ -63,10 +63,10 @@ def test_the_critical_path_goes_through_the_kernels_that_follow_each_other() -> 
 def test_the_critical_path_compiled_and_in_python(seed: int) -> None:
     """Every edge of it is tight, leads to the next one's tail, and is the first of such."""
     rng = np.random.default_rng(seed)
-    graph = build(step_tables(), 1)
+    graph = build_graph(step_tables(), 1)
     weight = graph.weight * rng.integers(0, 3, len(graph.weight))
-    time = replay(graph, weight).time
-    path = critical(graph, time, weight)
+    time = replay_graph(graph, weight).time
+    path = find_critical_edges(graph, time, weight)
     node = int(graph.end[np.argmax(time[graph.end])])
     assert path.tolist() == critical_pure(time, graph.src, graph.dst, weight, node).tolist()
     for edge in path.tolist()[::-1]:
@@ -76,21 +76,23 @@ def test_the_critical_path_compiled_and_in_python(seed: int) -> None:
 
 
 def test_a_graph_with_several_steps_passes_the_gate() -> None:
-    graph, _, judged = gated(step_tables(4))
+    graph, _, judged = judge_steadiest_step(step_tables(4))
     assert judged.verdict == "trusted"
     assert judged.held_out_error_pct == 0.0
     assert graph.step in (1, 2, 3)
 
 
 def test_one_step_most_of_whose_launches_are_missing_is_refused() -> None:
-    verdict = gated(step_tables(1))[2].verdict  # no correlation is 0: the longer kernel has none
+    verdict = judge_steadiest_step(step_tables(1))[
+        2
+    ].verdict  # no correlation is 0: the longer kernel has none
     assert verdict.startswith("refused: only one whole step")
     assert "launches of only 33 % of GPU time were recorded" in verdict
 
 
 def test_a_trace_of_one_side_has_no_graph() -> None:
     with pytest.raises(MissingTable, match="both sides"):
-        build(step_tables() | {"launches": make("launches", [])})
+        build_graph(step_tables() | {"launches": make("launches", [])})
 
 
 @st.composite
@@ -112,7 +114,7 @@ def graphs(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndar
 def test_compiled_and_pure_replay_agree(graph: tuple[np.ndarray, ...]) -> None:
     time, src, dst, weight = graph
     compiled, pure = time.copy(), time.copy()
-    longest(compiled, src, dst, weight)
+    raise_to_longest(compiled, src, dst, weight)
     longest_pure(pure, src, dst, weight)
     assert compiled.tolist() == pure.tolist()
 
@@ -131,7 +133,7 @@ def test_no_shorter_edge_makes_a_longer_step(graph: tuple[np.ndarray, ...], whic
 
 
 @pytest.mark.parametrize(
-    ("engine", "refusal"), [(longest, AnalysisError), (longest_pure, OverflowError)]
+    ("engine", "refusal"), [(raise_to_longest, AnalysisError), (longest_pure, OverflowError)]
 )
 def test_a_time_beyond_64_bits_is_refused(
     engine: Callable[..., None], refusal: type[Exception]

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from htk.quantities.graph.build import Graph, build, steps_at_hand
+from htk.quantities.graph.build import Graph, build_graph, steps_at_hand
 from htk.quantities.graph.step_lengths import StepLengths, step_lengths
 from htk.traces.trace.opening import open_trace
 from tests.htk.quantities.graph.small_step import step_tables
@@ -31,7 +31,7 @@ def weights(of: Graph | StepLengths, kind: str, heads: np.ndarray) -> list[list[
 def test_lengths_are_those_of_the_whole_graph(name: str) -> None:
     tables = tables_of(name)
     for step in steps_at_hand(tables).numbers:
-        whole, found = build(tables, step), step_lengths(tables, step)
+        whole, found = build_graph(tables, step), step_lengths(tables, step)
         assert found.window == whole.window
         assert found.wrap_weight.tolist() == whole.wrap_weight.tolist()
         assert found.wrap_seen.tolist() == whole.wrap_seen.tolist()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from htk.quantities.graph.build import Graph
-from htk.quantities.graph.replay import replay
+from htk.quantities.graph.replay import replay_graph
 from htk.quantities.graph.unexplained import keep_unexplained
 from tests.htk.whatif.small_step_model import Act, comm, small_model
 
@@ -33,7 +33,7 @@ def test_a_late_start_stays_late_and_is_not_observed() -> None:
     assert not kept.observed[launch]
     assert (kept.observed | ~graph.observed).sum() == len(graph.observed) - 1
     (start,) = graph.start[graph.activities.kind == 1]
-    before, after = (replay(g, g.weight, g.wrap_weight).time[start] for g in (graph, kept))
+    before, after = (replay_graph(g, g.weight, g.wrap_weight).time[start] for g in (graph, kept))
     assert after - before == 300_000
 
 

@@ -8,9 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.quantities.graph.build import Graph, build
+from htk.quantities.graph.build import Graph, build_graph
 from htk.quantities.graph.nodes import Activities, LaunchCalls, activities_of, calls_of
-from htk.quantities.graph.waits import _last_row, _Launched, _often, communicators, synchronised
+from htk.quantities.graph.waits import (
+    _last_row,
+    _Launched,
+    _often,
+    find_communicator_waits,
+    find_sync_waits,
+)
 from tests.htk.quantities.graph.small_step import rebuilt, step_tables
 from tests.tables import make
 
@@ -51,14 +57,14 @@ def waits(graph: Graph) -> list[int]:
 
 
 def test_a_wait_without_a_choice_needs_no_second_instance() -> None:
-    graph = build(two_streams(1, 2))
+    graph = build_graph(two_streams(1, 2))
     assert waits(graph) == [3]
     assert not graph.observed[graph.edges("event")].any()
 
 
 @pytest.mark.parametrize(("instances", "believed"), [(1, 0), (2, 0), (3, 3), (4, 4)])
 def test_a_choice_is_believed_from_the_third_instance_on(instances: int, believed: int) -> None:
-    assert len(waits(build(two_streams(instances, 3)))) == believed
+    assert len(waits(build_graph(two_streams(instances, 3)))) == believed
 
 
 def test_a_kernel_waits_for_room_that_one_launched_earlier_holds() -> None:
@@ -70,16 +76,16 @@ def test_a_kernel_waits_for_room_that_one_launched_earlier_holds() -> None:
         {"name": "cudaLaunchKernel", "start_ns": 0, "end_ns": 10, "correlation": 1},
         {"name": "cudaLaunchKernel", "start_ns": 20, "end_ns": 30, "correlation": 2},
     ]
-    graph = build(rebuilt(kernels, launches))
+    graph = build_graph(rebuilt(kernels, launches))
     room = np.flatnonzero(graph.edges("capacity"))
     assert graph.weight[room].tolist() == [2]
     assert not graph.observed[room].any()
     kernels[0]["correlation"], kernels[1]["correlation"] = 2, 1  # launched the other way round
-    assert not build(rebuilt(kernels, launches)).edges("capacity").any()
+    assert not build_graph(rebuilt(kernels, launches)).edges("capacity").any()
 
 
 def test_a_step_of_one_stream_waits_for_no_room() -> None:
-    assert not build(step_tables(), 1).edges("capacity").any()
+    assert not build_graph(step_tables(), 1).edges("capacity").any()
 
 
 @given(
@@ -270,7 +276,7 @@ def test_collectives_of_a_group_on_two_streams_follow_each_other(
     tables = rebuilt(kernels, launches) | {"collectives": make("collectives", collectives)}
     calls = calls_of(tables, None, 0)
     acts = activities_of(tables, calls, None, 0)
-    wait = communicators(tables, acts, calls)
+    wait = find_communicator_waits(tables, acts, calls)
     assert wait.lag.tolist() == lags and wait.observed.all()
     events = tables["kernels"]["event"].to_numpy()[acts.row] - 500
     assert events[wait.src].tolist() == list(range(len(lags)))
@@ -308,7 +314,7 @@ def test_a_synchronising_call_returns_soon_after_what_it_waited_for(
     started: int, returned: int, lag: int | None
 ) -> None:
     call = {"name": "cudaDeviceSynchronize", "start": started, "end": returned}
-    wait = synchronised(*alone({"start": 10, "end": 100}, call))
+    wait = find_sync_waits(*alone({"start": 10, "end": 100}, call))
     rows = list(zip(*(c.tolist() for c in (wait.src, wait.dst, wait.lag)), strict=True))
     assert rows == ([] if lag is None else [(0, 1, lag)]) and wait.observed.all()
 
@@ -326,5 +332,5 @@ def test_a_blocking_copy_ends_within_its_call(
     name: str, kind: int, end: int, waits: list[tuple[int, int, int]]
 ) -> None:
     call = {"name": name, "start": 50, "end": 307}
-    wait = synchronised(*alone({"start": 60, "end": end, "call": 1, "kind": kind}, call))
+    wait = find_sync_waits(*alone({"start": 60, "end": end, "call": 1, "kind": kind}, call))
     assert list(zip(*(c.tolist() for c in (wait.src, wait.dst, wait.lag)), strict=True)) == waits

@@ -13,7 +13,7 @@ from htk.base.columns.types import NONE
 from htk.base.errors import MissingTable
 from htk.quantities.derived.match import collective_matches
 from htk.quantities.derived.own_time import own_times
-from htk.quantities.measures.blame import Blame, _first_causes, blame, need_waits
+from htk.quantities.measures.blame import Blame, _first_causes, blame_ranks, need_waits
 from htk.quantities.measures.collective_calls import CollectiveCalls
 from tests.tables import make
 
@@ -63,7 +63,7 @@ def blamed(rows: list[Row], work: list[Row] = WORK) -> Blame:
     names = ("rank", "cycle", "device", "kind", "start_ns", "end_ns")
     busy = [{k: row[k] for k in names if k in row} for row in (*work, *comm)]
     calls = calls_of(rows)
-    return blame(calls, lambda: own_times(calls.table, make("activities", busy)))
+    return blame_ranks(calls, lambda: own_times(calls.table, make("activities", busy)))
 
 
 def test_what_a_late_rank_costs_follows_from_group_to_group() -> None:

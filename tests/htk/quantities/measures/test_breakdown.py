@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.quantities.measures.breakdown import pooled, summed
+from htk.quantities.measures.breakdown import pool_rows, sum_windows
 from tests.tables import make
 
 LANES = [(rank, device, cycle) for rank in (0, 4) for device in (0, 1) for cycle in (0, 2)]
@@ -35,7 +35,7 @@ def test_equal_ones_are_added_up(windows: list[Any]) -> None:
             key = (rank, device, cycle if named else None, step if named else None)
             totals[key] += value
             complete[key] &= whole
-        columns, sums = summed(per, table, values)  # type: ignore[arg-type]
+        columns, sums = sum_windows(per, table, values)  # type: ignore[arg-type]
         names = ("rank", "device", "cycle", "step")
         rows = zip(*(columns[name].to_pylist() for name in names), strict=True)
         keys = list(rows)
@@ -56,6 +56,6 @@ def test_rows_are_kept_apart_by_what_is_asked() -> None:
             {"rank": 3, "cycle": 1, "step": None},
         ],
     )
-    assert pooled("all", rows, rows["step"]).tolist() == [[-1, -1, -1]] * 3
-    assert pooled("rank", rows, rows["step"]).tolist() == [[2, -1, -1], [3, -1, -1], [3, -1, -1]]
-    assert pooled("step", rows, rows["step"]).tolist() == [[2, 1, 5], [3, 0, 5], [3, -1, -1]]
+    assert pool_rows("all", rows, rows["step"]).tolist() == [[-1, -1, -1]] * 3
+    assert pool_rows("rank", rows, rows["step"]).tolist() == [[2, -1, -1], [3, -1, -1], [3, -1, -1]]
+    assert pool_rows("step", rows, rows["step"]).tolist() == [[2, 1, 5], [3, 0, 5], [3, -1, -1]]

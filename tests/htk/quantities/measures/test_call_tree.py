@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.base.columns.nesting import nest
+from htk.base.columns.nesting import nest_spans
 from htk.base.columns.types import NONE
 from htk.quantities.measures.call_tree import CallTree, Paths
 
@@ -31,7 +31,7 @@ def built(calls: list[tuple[int, int, bool, int]]) -> tuple[CallTree, np.ndarray
             clock += 1
             rows[row][2] = clock
     table = np.array(rows, np.int64).reshape(-1, 4)
-    parent, depth = nest(table[:, 0].astype(np.int32), table[:, 1], table[:, 2])
+    parent, depth = nest_spans(table[:, 0].astype(np.int32), table[:, 1], table[:, 2])
     tree = CallTree(
         parent.astype(np.int64), depth.astype(np.int64), table[:, 0], table[:, 1], table[:, 2]
     )

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from htk.base.columns.arrow import numbers
+from htk.base.columns.arrow import read_numbers
 from htk.quantities.measures.kernels_by import NAMING, tell_apart
 from htk.traces.trace.opening import open_trace
 
@@ -72,7 +72,7 @@ def test_each_kernel_has_what_was_open_when_it_was_launched(shared: Path, name: 
     tables = open_trace(path).tables
     later = {table: lambda table=table: tables[table] for table in NAMING}
     told = {by: tell_apart(by, later) for by in Callers._fields}
-    correlation = numbers(tables["kernels"]["correlation"]).tolist()
+    correlation = read_numbers(tables["kernels"]["correlation"]).tolist()
     compared = 0
     for row, key in enumerate(correlation):
         if key not in expected:  # launched before the recording

@@ -7,7 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.quantities.measures.chance import shared, student, tail
+from htk.quantities.measures.chance import (
+    compute_student_tail,
+    correct_by_holm,
+    find_student_quantile,
+)
 
 # Two-sided 10, 5, 1 and 0.1 %, as in any textbook.
 TABLE = {
@@ -21,8 +25,8 @@ TABLE = {
 def test_as_printed(free: int) -> None:
     chances = np.array([0.05, 0.025, 0.005, 0.0005])
     degrees = np.full(4, float(free))
-    assert student(chances, degrees) == pytest.approx(TABLE[free], rel=3e-4)
-    assert tail(np.array(TABLE[free]), degrees) == pytest.approx(chances, rel=3e-3)
+    assert find_student_quantile(chances, degrees) == pytest.approx(TABLE[free], rel=3e-4)
+    assert compute_student_tail(np.array(TABLE[free]), degrees) == pytest.approx(chances, rel=3e-3)
 
 
 @pytest.mark.parametrize("free", [1.0, 2.5, 7.0, 40.0])
@@ -35,14 +39,16 @@ def test_as_integrated(free: float, t: float) -> None:
     weights = np.where(np.arange(2001) % 2, 4.0, 2.0)
     weights[[0, -1]] = 1.0
     until = float((weights * density).sum() * t / 2000 / 3)
-    assert tail(np.array([t]), np.array([free]))[0] == pytest.approx(0.5 - until, abs=1e-9)
+    assert compute_student_tail(np.array([t]), np.array([free]))[0] == pytest.approx(
+        0.5 - until, abs=1e-9
+    )
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.sampled_from([0.01, 0.05, 0.3]))
 def test_hypotheses_fall_one_after_the_other_until_one_stands(
     p: list[float], chance: float
 ) -> None:
-    falls, level = shared(np.array(p), chance)
+    falls, level = correct_by_holm(np.array(p), chance)
     expected = [False] * len(p)
     for k, row in enumerate(sorted(range(len(p)), key=lambda row: p[row])):
         if p[row] > chance / (len(p) - k):
@@ -53,6 +59,6 @@ def test_hypotheses_fall_one_after_the_other_until_one_stands(
 
 
 def test_holm_s_levels() -> None:
-    falls, level = shared(np.array([0.2, 0.01, 0.02, 0.9]), 0.05)
+    falls, level = correct_by_holm(np.array([0.2, 0.01, 0.02, 0.9]), 0.05)
     assert falls.tolist() == [False, True, False, False]
     assert level == pytest.approx([0.05 / 3, 0.05 / 4, 0.05 / 3, 0.05 / 3])

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.quantities.measures.chance import student, tail
-from htk.quantities.measures.change_points import shifts
+from htk.quantities.measures.chance import compute_student_tail, find_student_quantile
+from htk.quantities.measures.change_points import find_best_splits
 from tests.thinned import thinned
 
 
 def test_a_shift_by_hand() -> None:
     """10 ± 1 four times, then 20 ± 1 four times: the split leaves 8 of 208 squares, t = 5·√… ."""
     flat = [9.0, 11, 11, 9]
-    shift = shifts(np.array([[*flat, *(x + 10 for x in flat)], [*flat, *flat]]))
+    shift = find_best_splits(np.array([[*flat, *(x + 10 for x in flat)], [*flat, *flat]]))
     assert shift.split[0] == 4 and (shift.low[0], shift.high[0]) == (4, 4)
     assert (shift.before[0], shift.after[0]) == (10, 20)
     assert shift.p[0] < 1e-3 < 0.5 < shift.p[1]
@@ -40,8 +40,8 @@ def by_definition(series: list[float]) -> tuple[int, set[int], float, float, flo
     error = (variance * (1 / len(sides[0]) + 1 / len(sides[1]))) ** 0.5
     free = np.array([steps - 2.0])
     t = abs(mean(sides[1]) - mean(sides[0])) / error
-    p = min(1.0, 2 * float(tail(np.array([t]), free)[0]) * len(splits))
-    limit = float(student(np.array([0.025]), free)[0]) ** 2 / (steps - 2)
+    p = min(1.0, 2 * float(compute_student_tail(np.array([t]), free)[0]) * len(splits))
+    limit = float(find_student_quantile(np.array([0.025]), free)[0]) ** 2 / (steps - 2)
     near = {k for k in splits if rest[k] <= rest[best] * (1 + limit)}
     return best, near, mean(sides[0]), mean(sides[1]), p
 
@@ -55,7 +55,7 @@ def test_as_defined(steps: int, seed: int) -> None:
     rows = 50 + noise[:, 1:] + 0.6 * noise[:, :-1]
     for row, place in enumerate(dice.integers(1, steps, 5).tolist()):
         rows[row, place:] += (-1) ** row * dice.uniform(0, 6)
-    shift = shifts(rows)
+    shift = find_best_splits(rows)
     for k, series in enumerate(rows.tolist()):
         best, near, before, after, p = by_definition(series)
         assert (shift.split[k], shift.low[k], shift.high[k]) == (best, min(near), max(near))
@@ -67,10 +67,10 @@ def test_as_defined(steps: int, seed: int) -> None:
 def test_steps_without_noise(place: int, change: float) -> None:
     """Two values: certain where two steps or more lie on each side; none: nothing shifted."""
     flat = np.full((1, 8), 100.0)
-    assert shifts(flat).p[0] == 1
+    assert find_best_splits(flat).p[0] == 1
     flat[0, 2 + place :] += change
     if place <= 4:
-        shift = shifts(flat)
+        shift = find_best_splits(flat)
         assert (shift.split[0], shift.p[0]) == (2 + place, 0)
         assert shift.low[0] == shift.high[0] == shift.split[0], "no other split leaves nothing"
         assert shift.after[0] - shift.before[0] == change
@@ -79,8 +79,10 @@ def test_steps_without_noise(place: int, change: float) -> None:
 def test_series_without_a_shift_are_left_alone() -> None:
     chance = np.random.default_rng(5)
     steady = chance.normal(100, 1, (4000, 12))
-    assert (shifts(steady).p < 0.01).mean() < 0.01
+    assert (find_best_splits(steady).p < 0.01).mean() < 0.01
     drifting = np.cumsum(chance.normal(0, 0.3, (500, 40)), axis=1) + chance.normal(
         100, 3, (500, 40)
     )
-    assert (shifts(drifting).p < 1e-4).mean() < 0.3, "neighbours that resemble count for less"
+    assert (find_best_splits(drifting).p < 1e-4).mean() < 0.3, (
+        "neighbours that resemble count for less"
+    )

@@ -14,7 +14,7 @@ from htk.quantities.derived.match import collective_matches
 from htk.quantities.measures.channel_hops import NodeHop, hops_between_nodes
 from htk.quantities.measures.collective_calls import CollectiveCalls
 from htk.quantities.measures.link_paces import LinkPaces
-from htk.quantities.measures.slow_links import ADAPTER, ADAPTERS, NETWORK, PAIR, suspected
+from htk.quantities.measures.slow_links import ADAPTER, ADAPTERS, NETWORK, PAIR, find_slow_links
 from tests.tables import make
 from tests.thinned import thinned
 
@@ -136,7 +136,7 @@ def suspects(slow: set[int], hops: list[Any], seed: int = 0) -> tuple[set[tuple[
         group=np.arange(len(members)),
         hops=hops,
     )
-    classes, nothing = suspected(paces, HOSTS)
+    classes, nothing = find_slow_links(paces, HOSTS)
     parts = {(s.kind, *s.nodes, s.device) for s in classes[0].suspects}
     return parts, 0.0 if nothing > 0.5 else classes[0].probability
 

@@ -9,9 +9,9 @@ import pytest
 from htk.quantities.derived.match import collective_matches
 from htk.quantities.measures.collective_calls import (
     CollectiveCalls,
-    bandwidth,
+    build_bandwidth,
     clock_facts,
-    scopes,
+    find_group_scopes,
     with_nccl_facts,
 )
 from tests.htk.quantities.measures.timed_calls import calls_of
@@ -80,14 +80,16 @@ def test_an_exchange_tells_what_goes_to_whom() -> None:
 
 def test_a_group_spans_nodes_where_two_of_its_hosts_differ() -> None:
     calls = calls_of([((0, 1), 8, 9), ((1, 5), 8, 9)])
-    by_group = dict(zip(calls.table["group"].to_pylist(), scopes(calls).to_pylist(), strict=True))
+    by_group = dict(
+        zip(calls.table["group"].to_pylist(), find_group_scopes(calls).to_pylist(), strict=True)
+    )
     assert by_group == {"(0, 1)": "node", "(1, 5)": "across nodes"}
     beyond = calls_of([((6,), 8, 9)], group_ranks="[6,9]", group_size=2)
-    assert scopes(beyond).to_pylist() == [None], "nobody says where rank 9 runs"
+    assert find_group_scopes(beyond).to_pylist() == [None], "nobody says where rank 9 runs"
 
 
 def test_bandwidth_is_null_where_bytes_or_time_are_unknown() -> None:
-    rates = bandwidth(np.array([600.0, np.nan, 600.0, 600.0]), np.array([300, 300, 0, -1]))
+    rates = build_bandwidth(np.array([600.0, np.nan, 600.0, 600.0]), np.array([300, 300, 0, -1]))
     assert rates.to_pylist() == [2.0, None, None, None]
 
 

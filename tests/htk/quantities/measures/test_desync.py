@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from htk.quantities.measures.call_history import CallSite, GroupId, Histories, RecordedCall
-from htk.quantities.measures.desync import elements, listed, mismatch, named
+from htk.quantities.measures.desync import elements, find_mismatch, list_ranks, name_ranks
 
 GROUP = GroupId("dp", (0, 2, 5, 7))
 SITE = CallSite(GROUP, 4)
@@ -34,7 +34,7 @@ def of_all(operation: dict[str, Any], **others: dict[str, Any]) -> dict[int, dic
 
 def test_equal_calls_agree_whatever_their_shapes() -> None:
     folded = reduce_of(12) | {"in_shapes": "[[3,4]]"}
-    assert mismatch(history(SITE, of_all(reduce_of(12), rank5=folded)), SITE) is None
+    assert find_mismatch(history(SITE, of_all(reduce_of(12), rank5=folded)), SITE) is None
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_equal_calls_agree_whatever_their_shapes() -> None:
     ],
 )
 def test_a_majority_tells_who_is_wrong(other: dict[str, Any], what: str, words: str) -> None:
-    disagreement = mismatch(history(SITE, of_all(reduce_of(12), rank5=other)), SITE)
+    disagreement = find_mismatch(history(SITE, of_all(reduce_of(12), rank5=other)), SITE)
     assert disagreement is not None
     assert (disagreement.what, disagreement.culprits, disagreement.decided) == (what, (5,), True)
     assert words in disagreement.words and "ranks 0,2,7 call " in disagreement.words
@@ -58,7 +58,7 @@ def test_a_majority_tells_who_is_wrong(other: dict[str, Any], what: str, words: 
 
 def test_two_against_two_blame_all_four() -> None:
     others = {"rank5": reduce_of(16), "rank7": reduce_of(16)}
-    disagreement = mismatch(history(SITE, of_all(reduce_of(12), **others)), SITE)
+    disagreement = find_mismatch(history(SITE, of_all(reduce_of(12), **others)), SITE)
     assert disagreement is not None
     assert (disagreement.culprits, disagreement.decided) == (GROUP.ranks, False)
 
@@ -67,7 +67,7 @@ def test_a_gather_contradicts_itself_and_needs_no_majority() -> None:
     """Four times 10 are 40, not 41; two of four say so, and both are wrong."""
     gather = FLOATS | {"type": "all_gather", "in_shapes": "[[10]]", "out_shapes": "[[40]]"}
     wrong = gather | {"out_shapes": "[[41]]"}
-    disagreement = mismatch(history(SITE, of_all(gather, rank2=wrong, rank7=wrong)), SITE)
+    disagreement = find_mismatch(history(SITE, of_all(gather, rank2=wrong, rank7=wrong)), SITE)
     assert disagreement is not None and disagreement.culprits == (2, 7)
     assert disagreement.words.endswith("10 elements in and 41 out, in a group of 4")
 
@@ -80,8 +80,8 @@ def test_parts_of_a_gather_may_differ_if_they_fill_the_whole() -> None:
         gather = FLOATS | {"type": "all_gather", "out_shapes": f"[[{whole}]]"}
         return {r: gather | {"in_shapes": f"[[{size}]]"} for r, size in parts.items()}
 
-    assert mismatch(history(SITE, calls(46)), SITE) is None
-    assert mismatch(history(SITE, calls(47)), SITE) is not None
+    assert find_mismatch(history(SITE, calls(46)), SITE) is None
+    assert find_mismatch(history(SITE, calls(47)), SITE) is not None
 
 
 def test_an_exchange_receives_what_is_sent() -> None:
@@ -91,8 +91,8 @@ def test_an_exchange_receives_what_is_sent() -> None:
         sent[7] |= {"out_shapes": f"[[{received}]]"}
         return sent
 
-    assert mismatch(history(SITE, calls(22 - 18)), SITE) is None  # 4 + 5 + 6 + 7 = 22
-    disagreement = mismatch(history(SITE, calls(5)), SITE)
+    assert find_mismatch(history(SITE, calls(22 - 18)), SITE) is None  # 4 + 5 + 6 + 7 = 22
+    disagreement = find_mismatch(history(SITE, calls(5)), SITE)
     assert disagreement is not None and not disagreement.decided
     assert disagreement.words == "all ranks send 22 elements and receive 23"
 
@@ -101,7 +101,7 @@ def test_both_ends_of_a_message_are_compared() -> None:
     site = CallSite(GROUP, 1, (5, 2))
     sent = reduce_of(8, type="send", out_shapes="[]")
     received = reduce_of(9, type="recv", in_shapes="[]")
-    disagreement = mismatch(history(site, {5: sent, 2: received}), site)
+    disagreement = find_mismatch(history(site, {5: sent, 2: received}), site)
     assert disagreement is not None and disagreement.culprits == (5, 2)
     assert disagreement.words == "rank 5 sends 8 elements, rank 2 expects 9"
 
@@ -112,7 +112,7 @@ def test_who_skips_a_call_is_told_from_who_makes_another() -> None:
     for further, size in enumerate((2, 3, 4)):
         whole[further][5] = reduce_of(size)
     del whole[3][5]
-    disagreement = mismatch(history(SITE, *whole), SITE)
+    disagreement = find_mismatch(history(SITE, *whole), SITE)
     assert disagreement is not None
     assert (disagreement.what, disagreement.culprits) == ("order", (5,))
     assert disagreement.words.startswith("rank 5 skips one call; ")
@@ -135,6 +135,6 @@ def test_elements_of_each_tensor() -> None:
     ],
 )
 def test_ranks_in_words(ranks: Any, text: str) -> None:
-    assert listed(tuple(ranks)) == text
+    assert list_ranks(tuple(ranks)) == text
     if ranks:
-        assert named(tuple(ranks)) == f"rank{'s' * (len(ranks) > 1)} {text}"
+        assert name_ranks(tuple(ranks)) == f"rank{'s' * (len(ranks) > 1)} {text}"

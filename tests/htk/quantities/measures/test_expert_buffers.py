@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.kineto_file import Event, kernel, launch, of_rank, op, write
 
@@ -46,7 +46,7 @@ def mixture(
             events.append(launch(number, start + 30 + 2 * k))
             events.append(kernel(name, start + 60 + 5 * k, 4, number))
     path = write(folder / "t.json", *events, **of_rank(0))
-    return list(ask(open_trace(path, OpenOptions(cache=False)), "roofline", n=0).to_pylist())
+    return list(ask_trace(open_trace(path, OpenOptions(cache=False)), "roofline", n=0).to_pylist())
 
 
 @pytest.mark.parametrize(("names", "scales"), [((FIRST, SECOND), 32), (TRITON, 32)])

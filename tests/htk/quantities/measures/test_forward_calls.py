@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.kineto_file import Event, kernel, launch, of_rank, op, write
 
@@ -17,7 +17,7 @@ def numbered(event: Event, sequence: int, forward: int = 0, **args: Any) -> Even
 
 def roofline(folder: Path, *events: Event) -> list[dict[str, Any]]:
     path = write(folder / "t.json", *events, **of_rank(0))
-    return list(ask(open_trace(path, OpenOptions(cache=False)), "roofline", n=0).to_pylist())
+    return list(ask_trace(open_trace(path, OpenOptions(cache=False)), "roofline", n=0).to_pylist())
 
 
 def shapes(dims: list[Any], types: list[str]) -> dict[str, Any]:

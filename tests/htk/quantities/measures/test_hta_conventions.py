@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from htk.base.errors import UsageError
-from htk.quantities.measures.hta_conventions import classed, kept_kernels, kind_of
+from htk.quantities.measures.hta_conventions import class_gpu_time, kept_kernels, kind_of
 from htk.traces.trace.opening import open_trace
 from tests.hta_truth import asserted
 from tests.tables import make
@@ -80,7 +80,7 @@ def tables(steps: tuple[int, ...]) -> dict[str, object]:
     ],
 )
 def test_what_the_last_step_launches_is_left_out(steps: tuple[int, ...], starts: list[int]) -> None:
-    counted, windows = classed("rank", **tables(steps))
+    counted, windows = class_gpu_time("rank", **tables(steps))
     assert counted["start_ns"].to_pylist() == starts
     assert counted["kind"].to_pylist() == ["compute"] * (len(starts) - 1) + ["other"]
     assert set(counted["device"].to_pylist()) == {None}, "all devices of a rank are one"
@@ -90,4 +90,4 @@ def test_what_the_last_step_launches_is_left_out(steps: tuple[int, ...], starts:
 
 def test_steps_are_refused() -> None:
     with pytest.raises(UsageError, match="answers per rank"):
-        classed("step", **tables((0,)))
+        class_gpu_time("step", **tables((0,)))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import UsageError
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
@@ -56,16 +56,16 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Trace:
     ],
 )
 def test_sums_of_each_grouping(trace: Trace, by: str, sums: dict[str, int]) -> None:
-    rows = ask(trace, "kernel_top", by=by).to_pylist()
+    rows = ask_trace(trace, "kernel_top", by=by).to_pylist()
     assert {row["name"]: row["total_ns"] // 1_000 for row in rows} == sums
 
 
 def test_a_row_of_several_kernels_names_the_largest_and_what_is_told(trace: Trace) -> None:
-    answer = ask(trace, "kernel_top", by="op")
+    answer = ask_trace(trace, "kernel_top", by="op")
     first = answer.to_pylist()[0]
     assert (first["kernel"], first["count"], first["family"]) == ("gemm_b", 3, None)
     assert answer.coverage["op_known_pct"] == round(100 * 47 / 48, 2)
-    assert ask(trace, "kernel_top").to_pylist()[0]["kernel"] is None
+    assert ask_trace(trace, "kernel_top").to_pylist()[0]["kernel"] is None
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_work_of_each_grouping(
     trace: Trace, by: str, work: dict[str, tuple[int, int, int]]
 ) -> None:
     """For each call: its operations, two for each multiply-add, and its time in us."""
-    rows = [r for r in ask(trace, "roofline", by=by).to_pylist() if r["flops_per_call"]]
+    rows = [r for r in ask_trace(trace, "roofline", by=by).to_pylist() if r["flops_per_call"]]
     found = {
         " ".join(filter(None, (row["name"], row["shapes"]))): (
             row["count"],
@@ -92,19 +92,19 @@ def test_work_of_each_grouping(
         for row in rows
     }
     assert found == work
-    flops = {row["name"]: row for row in ask(trace, "flops", by=by).to_pylist()}
+    flops = {row["name"]: row for row in ask_trace(trace, "flops", by=by).to_pylist()}
     assert sum(row["model_flops"] for row in flops.values()) == 216
     assert sum(row["device_ns"] for row in flops.values()) == 48_000
     assert set(work) <= set(flops)
 
 
 def test_chosen_activities_are_named_by_what_the_host_did(trace: Trace) -> None:
-    rows = ask(trace.sel(streams=[9]), "kernel_top", by="op").to_pylist()
+    rows = ask_trace(trace.sel(streams=[9]), "kernel_top", by="op").to_pylist()
     assert [(row["name"], row["total_ns"]) for row in rows] == [("aten::sum", 2_000)]
-    rows = ask(trace.sel(name="gemm_b"), "kernel_top", by="module").to_pylist()
+    rows = ask_trace(trace.sel(name="gemm_b"), "kernel_top", by="module").to_pylist()
     assert {row["name"]: row["total_ns"] for row in rows} == {
         "Net.layer": 30_000,
         "[no module]": 5_000,
     }
     with pytest.raises(UsageError, match="only questions about kernels"):
-        ask(trace.sel(streams=[9]), "op_breakdown")
+        ask_trace(trace.sel(streams=[9]), "op_breakdown")

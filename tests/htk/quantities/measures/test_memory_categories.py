@@ -6,9 +6,9 @@ import pytest
 
 from htk.analyses.memory.memory_peaks import memory_peaks
 from htk.analyses.memory.memory_timeline import memory_timeline
-from htk.answers.ask import ask
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.answers.ask import ask_trace
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import open_trace
 from tests.memory_events import event
 from tests.tables import answer_of, make
@@ -99,12 +99,12 @@ def test_categories_are_inferred_from_phase_and_life() -> None:
 
 def test_activations_of_a_simulated_job(tmp_path: Path) -> None:
     """What each layer keeps for backward; the rest was there before, or is one gathered unit."""
-    job = checked(Config(model="own", layers=4, hidden=512, heads=8, kv_heads=8, ffn=2048,
+    job = check_config(Config(model="own", layers=4, hidden=512, heads=8, kv_heads=8, ffn=2048,
                          vocab=1000, seq=512, steps=2, nodes=1, gpus_per_node=2,
                          strategy="full_shard"))  # fmt: skip
-    simulate(job, tmp_path)
+    simulate_job(job, tmp_path)
     trace = open_trace(tmp_path).sel(ranks=[0])
-    rows = ask(trace, "memory_peaks", by="category").to_pylist()
+    rows = ask_trace(trace, "memory_peaks", by="category").to_pylist()
     held = {r["holder"]: r["held_bytes"] for r in rows}
     sharded = job.memory.resident
     assert held["(allocated before the recording)"] == sharded

@@ -4,7 +4,11 @@ import random
 
 import numpy as np
 
-from htk.quantities.measures.memory_lifetimes import MemoryEvents, offloaded, recomputed
+from htk.quantities.measures.memory_lifetimes import (
+    MemoryEvents,
+    offload_activations,
+    recompute_activations,
+)
 
 # Two passes: a, b, c, d are activations, x is not; released the other way round.
 FORWARD = [("a", 4), ("b", 4), ("x", 9), ("c", 4), ("d", 4)]
@@ -35,13 +39,13 @@ def _peak(events: MemoryEvents) -> int:
 def test_what_is_computed_again_is_free_between() -> None:
     """Two segments, a and b, c and d; each keeps its first and has the other again in time."""
     events, activation, names = _events(1)
-    again = recomputed(events, activation, 2)
+    again = recompute_activations(events, activation, 2)
     assert _words(again, names) == ("+a0 +b0 -b0 +x0 +c0 +d0 -d0 +d0 -d0 -c0 -x0 +b0 -b0 -a0")
 
 
 def test_what_waits_on_the_host_comes_a_segment_ahead() -> None:
     events, activation, names = _events(1)
-    away = offloaded(events, activation, 2)
+    away = offload_activations(events, activation, 2)
     assert _words(away, names) == (
         "+a0 +b0 -a0 -b0 +x0 +c0 +d0 -c0 -d0 +a0 +b0 +c0 +d0 -d0 -c0 -x0 -b0 -a0"
     )
@@ -49,8 +53,8 @@ def test_what_waits_on_the_host_comes_a_segment_ahead() -> None:
 
 def test_each_pass_is_by_itself() -> None:
     one, two = _events(1), _events(2)
-    once = _words(recomputed(one[0], one[1], 2), one[2])
-    twice = _words(recomputed(two[0], two[1], 2), two[2])
+    once = _words(recompute_activations(one[0], one[1], 2), one[2])
+    twice = _words(recompute_activations(two[0], two[1], 2), two[2])
     assert twice == f"{once} {once.replace('0', '1')}"
 
 
@@ -67,7 +71,7 @@ def test_whatever_the_events_each_block_is_taken_and_given_back_in_turn() -> Non
         size = np.array([s for _, s in forward] + [-s for _, s in backward])
         events = MemoryEvents(block, size)
         every = np.ones(len(events), bool)
-        for edit in (recomputed, offloaded):
+        for edit in (recompute_activations, offload_activations):
             edited = edit(events, every, draw.randint(1, 8))
             held = np.zeros(len(forward))
             for b, s in zip(edited.block.tolist(), edited.size.tolist(), strict=True):
@@ -80,4 +84,4 @@ def test_whatever_the_events_each_block_is_taken_and_given_back_in_turn() -> Non
 def test_nothing_of_that_kind_changes_nothing() -> None:
     events, activation, names = _events(1)
     none = np.zeros(len(activation), bool)
-    assert _words(recomputed(events, none, 4), names) == _words(events, names)
+    assert _words(recompute_activations(events, none, 4), names) == _words(events, names)

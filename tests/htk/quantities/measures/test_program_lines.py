@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import MissingTable
 from htk.quantities.measures.program_lines import is_of_program
 from htk.traces.trace.opening import OpenOptions, open_trace
@@ -51,7 +51,7 @@ def _launched(name: str, ts: float, number: int, tid: int = 1, **args: object) -
 def _lines(folder: Path, *events: Event, depth: int = 1) -> dict[str, int]:
     path = write(folder / "rank0.json", *events, distributedInfo={"rank": 0})
     trace = open_trace(path, OpenOptions(cache=False))
-    rows = ask(trace, "kernel_top", by="source", source_depth=depth).to_pylist()
+    rows = ask_trace(trace, "kernel_top", by="source", source_depth=depth).to_pylist()
     return {row["name"]: row["total_ns"] for row in rows}
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from htk.quantities.measures.link_paces import LinkPaces
-from htk.quantities.measures.slow_links import ADAPTERS, GPU, NETWORK, NODE, PAIR, suspected
+from htk.quantities.measures.slow_links import ADAPTERS, GPU, NETWORK, NODE, PAIR, find_slow_links
 
 RANKS = 12
 HOSTS = {rank: f"h{rank // 3}" for rank in range(RANKS)}  # 4 hosts of 3
@@ -40,7 +40,7 @@ def paces(members: list[tuple[int, ...]], slow: set[int], seed: int = 0) -> Link
 
 
 def likeliest(members: list[tuple[int, ...]], slow: set[int]) -> tuple[set[tuple[str, str]], float]:
-    classes, _ = suspected(paces(members, slow), HOSTS)
+    classes, _ = find_slow_links(paces(members, slow), HOSTS)
     parts = {(s.kind, " ".join(s.nodes) or str(s.ranks)) for s in classes[0].suspects}
     return parts, classes[0].slowdown
 
@@ -68,7 +68,7 @@ def test_a_link_between_two_nodes_is_told_from_their_adapters() -> None:
 
 def test_a_gpu_is_slow_within_its_node_too() -> None:
     groups = ACROSS + WITHIN
-    classes, _ = suspected(paces(groups, using(groups, {7})), HOSTS)
+    classes, _ = find_slow_links(paces(groups, using(groups, {7})), HOSTS)
     (only,) = classes[0].suspects
     assert (only.kind, only.ranks) == (GPU, (7,))
     assert classes[0].probability > 0.99
@@ -84,7 +84,7 @@ def test_what_all_use_is_no_contrast_without_a_rate() -> None:
     """Nothing is known of the links' rate: that all are alike says nothing."""
     everything = set(range(len(ACROSS)))
     for slow in (set(), everything):
-        classes, nothing = suspected(paces(ACROSS, slow), HOSTS)
+        classes, nothing = find_slow_links(paces(ACROSS, slow), HOSTS)
         assert nothing > 0.5
         network = next(s for c in classes for s in c.suspects if s.kind == NETWORK)
         assert network.probability < 0.2
@@ -92,5 +92,5 @@ def test_what_all_use_is_no_contrast_without_a_rate() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_equal_links_raise_no_suspicion(seed: int) -> None:
-    _, nothing = suspected(paces(ACROSS + WITHIN, set(), seed), HOSTS)
+    _, nothing = find_slow_links(paces(ACROSS + WITHIN, set(), seed), HOSTS)
     assert nothing > 0.9

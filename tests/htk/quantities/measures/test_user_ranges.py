@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from htk.quantities.measures.user_ranges import enclosing, held_by
+from htk.quantities.measures.user_ranges import find_enclosing_ranges, held_by
 from tests.tables import make
 
 #  0 step 7 (0), 1 forward in it, 2 layer in 1, 3 backward in 0, 4 alone
@@ -38,7 +38,7 @@ def around(row: int) -> set[int]:
 def test_every_range_round_every_row() -> None:
     pairs = {
         (row, range_)
-        for rows, held in enclosing(*tables())
+        for rows, held in find_enclosing_ranges(*tables())
         for row, range_ in zip(rows.tolist(), held.tolist(), strict=True)
     }
     assert pairs == {(row, range_) for row in range(6) for range_ in around(row)}

@@ -6,7 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from htk.quantities.straggler.order_statistics import CountedBins, bins_of, medians, quantiles
+from htk.quantities.straggler.order_statistics import (
+    CountedBins,
+    bins_of,
+    compute_medians,
+    compute_quantiles,
+)
 
 SHARES = (0.0, 0.25, 0.5, 0.99, 1.0)
 
@@ -40,10 +45,10 @@ def test_quantiles_are_those_of_all_times_together(count: int, parts: int) -> No
         return [function(each) for each in blocks]
 
     bins = of_blocks(CountedBins(types_of))
-    answer = quantiles(of_blocks, types_of, bins, SHARES)
+    answer = compute_quantiles(of_blocks, types_of, bins, SHARES)
     for code, values in enumerate((wide, near, zeros)):
         assert answer[code] == pytest.approx(np.quantile(values, SHARES), rel=1e-14)
-        assert medians(of_blocks, types_of, bins)[code] == np.median(values)
+        assert compute_medians(of_blocks, types_of, bins)[code] == np.median(values)
 
 
 def test_bins_keep_the_order_of_times() -> None:

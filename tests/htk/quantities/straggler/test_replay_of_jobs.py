@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from htk.analyses import find
+from htk.analyses import find_analysis
 from htk.base.core.analysis import coverage_of
 from htk.base.errors import AnalysisError, MissingTable
 from htk.base.schema import JOB_LAYOUTS, JOB_OPERATIONS
@@ -196,7 +196,7 @@ def test_replicas_that_the_layout_has_and_no_row_names_are_counted() -> None:
         "dp_size": 9
     }
     layouts = pa.Table.from_pylist([layout], schema=JOB_LAYOUTS)
-    answer = find("straggler_slowdown")(simulate(JobPlan(steps=2)), layouts)
+    answer = find_analysis("straggler_slowdown")(simulate(JobPlan(steps=2)), layouts)
     assert coverage_of(answer)["dp_ranks_missing"] == 5
 
 
@@ -207,7 +207,7 @@ def test_files_of_two_jobs_are_refused() -> None:
     }
     alike, two = ([same, same], [same, same | {"pp_size": 2}])
     rows = simulate(JobPlan(steps=2))
-    ask = find("straggler_slowdown")
+    ask = find_analysis("straggler_slowdown")
     assert ask(rows, pa.Table.from_pylist(alike, schema=JOB_LAYOUTS)).num_rows
     with pytest.raises(AnalysisError, match=r"2 jobs \(dp 4 × pp 1 × tp 1 and dp 4 × pp 2"):
         ask(rows, pa.Table.from_pylist(two, schema=JOB_LAYOUTS))

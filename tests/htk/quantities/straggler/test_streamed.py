@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import MissingTable
 from htk.base.schema import JOB_OPERATIONS
-from htk.base.spread.workplace import Errand, Workplace, answering
-from htk.quantities.straggler.fidelity import fidelity
+from htk.base.spread.workplace import Errand, Workplace, announce_errand
+from htk.quantities.straggler.fidelity import measure_fidelity
 from htk.quantities.straggler.job import Job
 from htk.quantities.straggler.streamed import StepTables, StreamedBlocks, job_of, job_of_any_size
 from htk.traces.trace.opening import OpenOptions, open_trace
@@ -55,7 +55,7 @@ def _no_table(name: str) -> None:
 
 def streamed(rows: pa.Table) -> Job:
     """The job under a limit that a single row would pass."""
-    with answering(Errand(Workplace(memory_bytes=1), _no_table)):
+    with announce_errand(Errand(Workplace(memory_bytes=1), _no_table)):
         return job_of_any_size(rows)
 
 
@@ -85,7 +85,7 @@ def test_each_question_is_answered_alike_some_steps_at_a_time(
     held, limited = open_trace(tmp_path), open_trace(tmp_path, OpenOptions(memory_bytes=64 << 20))
     monkeypatch.setattr("htk.quantities.straggler.streamed._BYTES_PER_ROW", 64 << 20)
     for question in QUESTIONS:
-        answer, again = ask(held, question), ask(limited, question)
+        answer, again = ask_trace(held, question), ask_trace(limited, question)
         assert again.table.equals(answer.table) and answer.table.num_rows
         assert dict(again.coverage) == dict(answer.coverage)
     assert kinds[1::2] == [StreamedBlocks] * len(QUESTIONS) and StreamedBlocks not in kinds[::2]
@@ -103,7 +103,7 @@ def test_what_does_not_fit_is_left_out_and_counted_alike(few_at_once: None) -> N
     assert isinstance(parted.blocks, StreamedBlocks)
     assert parted.facts == whole.facts and whole.facts["unknown_types"] == {"lunch": 1}
     assert parted.steps.tolist() == whole.steps.tolist() and 13 not in parted.steps
-    assert fidelity(parted).figures == fidelity(whole).figures
+    assert measure_fidelity(parted).figures == measure_fidelity(whole).figures
 
 
 def test_rows_out_of_order_and_ranks_that_share_a_worker_are_held(few_at_once: None) -> None:
@@ -144,7 +144,7 @@ def test_memory_does_not_grow_with_the_steps(monkeypatch: pytest.MonkeyPatch) ->
         job = job_of(table) if held else streamed(table)
         assert isinstance(job.blocks, StreamedBlocks) is not held
         job.ideal_steps.sum()
-        fidelity(job)
+        measure_fidelity(job)
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         return most

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from htk.base.errors import UsageError
-from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.config import Config, check_config
 from htk.recording.simulate.groups import process_groups
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import OpenOptions, open_trace
 
 LAYERS, HIDDEN, FFN, EXPERTS, ACTIVE, TOKENS = 2, 256, 512, 8, 2, 2 * 128
@@ -24,7 +24,7 @@ MIXTURE = Config(
 
 def collectives(config: Config, folder: Path) -> list[dict[str, Any]]:
     """Those of one step, as a recording of all ranks tells them."""
-    simulate(checked(config), folder)
+    simulate_job(check_config(config), folder)
     tables = open_trace(folder, OpenOptions(cache=False)).tables
     rows: list[dict[str, Any]] = tables["collectives"].to_pylist()
     return rows
@@ -56,7 +56,7 @@ def test_experts_that_are_liked_get_more(tmp_path: Path) -> None:
 
 def test_a_step_takes_as_long_as_its_fullest_experts(tmp_path: Path) -> None:
     """Products are as long as the tokens of their rank are many."""
-    simulate(checked(replace(MIXTURE, expert_skew=0.5, steps=1)), tmp_path)
+    simulate_job(check_config(replace(MIXTURE, expert_skew=0.5, steps=1)), tmp_path)
     lengths, received = [], []
     for rank in range(4):
         text = gzip.decompress((tmp_path / f"rank{rank}.pt.trace.json.gz").read_bytes())
@@ -112,4 +112,4 @@ def test_keys_and_values_go_round_a_ring(tmp_path: Path) -> None:
 )
 def test_what_does_not_come_out_even_is_refused(change: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        checked(replace(MIXTURE, **change))
+        check_config(replace(MIXTURE, **change))

@@ -10,11 +10,11 @@ import pytest
 
 import htk
 from htk.base.errors import UsageError
-from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.config import Config, check_config
 from htk.recording.simulate.groups import process_groups
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.job import simulate_job
 from htk.recording.simulate.job_file import from_toml
-from htk.recording.simulate.program import programs
+from htk.recording.simulate.program import build_programs
 from htk.recording.simulate.schedule import Schedule
 from tests.htk.recording.simulate.simulated_trace import written
 from tests.thinned import thinned
@@ -53,8 +53,8 @@ KINDS = {
 
 def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        simulate(checked(ODD), tmp_path / name)
-    simulate(checked(replace(ODD, seed=6)), tmp_path / "c")
+        simulate_job(check_config(ODD), tmp_path / name)
+    simulate_job(check_config(replace(ODD, seed=6)), tmp_path / "c")
     files = sorted(p.name for p in (tmp_path / "a").iterdir())
     assert len(files) == 5
     for name in files:
@@ -174,7 +174,7 @@ def test_where_and_how_much_is_planted_may_be_given(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_planted_is_refused(plant: str) -> None:
     with pytest.raises(UsageError):
-        checked(replace(TINY, plants=(plant,)))
+        check_config(replace(TINY, plants=(plant,)))
 
 
 def test_a_slow_link_shows_in_the_bandwidth_of_its_groups(tmp_path: Path) -> None:
@@ -237,10 +237,10 @@ def test_only_some_ranks_are_written(tmp_path: Path) -> None:
 def test_only_what_is_written_is_kept(tmp_path: Path) -> None:
     """Of a large job most ranks are timed and forgotten."""
     config = replace(TINY, nodes=16, gpus_per_node=8, ranks_only=(0, 9))
-    schedule = Schedule(config, programs(config), process_groups(config))
+    schedule = Schedule(config, build_programs(config), process_groups(config))
     (timed,), whole = schedule.step(10), replace(config, ranks_only=None)
     assert timed.gpu_start.shape == (len(timed.program.do), 2)
-    (every,) = Schedule(whole, programs(whole), process_groups(whole)).step(10)
+    (every,) = Schedule(whole, build_programs(whole), process_groups(whole)).step(10)
     assert (every.gpu_start[:, [0, 9]] == timed.gpu_start).all()
 
 
@@ -265,7 +265,7 @@ def test_the_sample_that_comes_with_htk_is_what_the_simulator_makes(tmp_path: Pa
     sample = Path(htk.__file__).parent / "traces/sample"
     truth = json.loads((sample / "truth.json").read_text())
     given = {k: tuple(v) if isinstance(v, list) else v for k, v in truth["config"].items()}
-    simulate(checked(Config(**given)), tmp_path)
+    simulate_job(check_config(Config(**given)), tmp_path)
     assert json.loads((tmp_path / "truth.json").read_text()) == truth
     for path in sample.glob("*.gz"):
         made = gzip.decompress((tmp_path / path.name).read_bytes())
@@ -281,7 +281,7 @@ def test_memory_by_hand(tmp_path: Path, strategy: str, whole: int) -> None:
     job = replace(TINY, strategy=strategy)
     layer, beside = 12 * 768**2 + 13 * 768, (51200 + 2048 + 2) * 768
     assert (job.decoder.layer_parameters, job.decoder.root_parameters) == (layer, beside)
-    simulate(job, tmp_path)
+    simulate_job(job, tmp_path)
     told = json.loads((tmp_path / "truth.json").read_text())["ranks"][0]["peak_allocated_bytes"]
     resident = 16 * (2 * layer + beside) // 2 + 2 * 2 * layer
     gathered = 2 * ((whole - 1) * layer + beside)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from htk.base.errors import UsageError
-from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.config import Config, check_config
 from htk.recording.simulate.groups import process_groups
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.job import simulate_job
 from tests.htk.recording.simulate.simulated_trace import written
 from tests.thinned import thinned
 
@@ -99,7 +99,7 @@ def test_sequence_parallel_ranks_send_as_much_as_all_reduces(tmp_path: Path) -> 
     sent = []
     for sequence_parallel in (False, True):
         config = replace(SMALL, tensor_parallel=4, sequence_parallel=sequence_parallel, steps=1)
-        simulate(checked(config), tmp_path / str(sequence_parallel))
+        simulate_job(check_config(config), tmp_path / str(sequence_parallel))
         truth = json.loads((tmp_path / str(sequence_parallel) / "truth.json").read_text())
         calls = [c for c in truth["collectives"] if c["group_ranks"] == [0, 1, 2, 3]]
         sent.append({kind: sum(c["wire_bytes"] for c in calls if c["type"] == kind)
@@ -112,7 +112,7 @@ def test_sequence_parallel_ranks_send_as_much_as_all_reduces(tmp_path: Path) -> 
 def test_keys_and_values_go_round_as_messages(tmp_path: Path) -> None:
     """Three of four parts come from others; backward their gradients go with them."""
     config = replace(SMALL, context_parallel=4, context_exchange="messages", steps=1)
-    simulate(checked(config), tmp_path)
+    simulate_job(check_config(config), tmp_path)
     truth = json.loads((tmp_path / "truth.json").read_text())
     calls = [call for call in truth["exchanges"] if call["rank"] == 3]
     part = 2 * 2 * (128 // 4) * 256
@@ -126,7 +126,7 @@ def test_keys_and_values_go_round_as_messages(tmp_path: Path) -> None:
 def test_servers_side_by_side_are_jobs_of_their_own(tmp_path: Path) -> None:
     config = replace(SMALL, nodes=1, gpus_per_node=8, tensor_parallel=4, decode_requests=8,
                      custom_all_reduce=True)  # fmt: skip
-    files = simulate(checked(config), tmp_path)[:-1]
+    files = simulate_job(check_config(config), tmp_path)[:-1]
     assert {f.name for f in files} == {
         f"replica{replica}_rank{rank}.pt.trace.json.gz" for replica in (0, 1) for rank in range(4)
     }
@@ -162,4 +162,4 @@ def test_groups_of_a_split_have_one_name() -> None:
 )
 def test_what_cannot_be_is_refused(change: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        checked(replace(SMALL, **change))
+        check_config(replace(SMALL, **change))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from htk.base.errors import UsageError
-from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.config import Config, check_config
 from htk.recording.simulate.groups import process_groups
 from htk.recording.simulate.host import SimulatedHost
 from htk.recording.simulate.instructions import COMPUTE, Activity, RankProgram
@@ -111,7 +111,7 @@ def test_a_step_is_longer_by_the_bubble(
     stages: int, chunks: int, batches: int, batched: bool
 ) -> None:
     """Stages wait (p - 1)/v forwards and backwards: a step takes m + (p - 1)/v of them."""
-    job = checked(
+    job = check_config(
         replace(
             PIPELINE, gpus_per_node=stages, pipeline_parallel=stages, virtual_stages=chunks,
             accumulation=batches, batched_messages=batched, layers=16,
@@ -238,4 +238,4 @@ def test_a_slow_link_of_a_pipeline_is_that_of_two_stages(
 )
 def test_what_cannot_be_names_the_nearest_that_can(change: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        checked(replace(PIPELINE, **change))
+        check_config(replace(PIPELINE, **change))

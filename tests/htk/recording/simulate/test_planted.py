@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import UsageError
-from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.config import Config, check_config
 from htk.recording.simulate.groups import process_groups
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.job import simulate_job
 from htk.recording.simulate.plants import Plants
 from htk.traces.trace.opening import OpenOptions, open_trace
-from htk.whatif.baseline import baseline
-from htk.whatif.predict import predict
+from htk.whatif.baseline import build_baseline
+from htk.whatif.predict import predict_answer
 from tests.htk.recording.simulate.reading import read
 
 SMALL = Config(
@@ -29,7 +29,7 @@ Event = dict[str, Any]
 
 
 def truth_of(config: Config, folder: Path) -> dict[str, Any]:
-    simulate(checked(config), folder)
+    simulate_job(check_config(config), folder)
     truth: dict[str, Any] = json.loads((folder / "truth.json").read_text())
     return truth
 
@@ -103,7 +103,7 @@ def test_the_start_of_a_job_loads_and_creates(tmp_path: Path) -> None:
 
 def test_nothing_runs_before_the_start_of_a_job() -> None:
     with pytest.raises(UsageError, match="step 0"):
-        checked(replace(SMALL, first_step=0, carry_in=2))
+        check_config(replace(SMALL, first_step=0, carry_in=2))
 
 
 def test_a_full_allocator_gives_blocks_back_and_takes_others(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_full_allocator_gives_blocks_back_and_takes_others(tmp_path: Path) -> 
     assert idle[0] == idle[2] == [0, 0, 0]
     assert idle[1][0] == 0 and min(idle[1][1:]) > 5_000_000
     memory = [e["args"] for e in file_of(tmp_path, 1)["traceEvents"] if e["name"] == "[memory]"]
-    there = checked(SMALL).device.memory_gb * 1e9
+    there = check_config(SMALL).device.memory_gb * 1e9
     assert all(0.95 < m["Total Reserved"] / there < 1 for m in memory)
 
 
@@ -174,7 +174,7 @@ def test_a_straggler_may_be_a_node_or_rotate(tmp_path: Path) -> None:
 def test_a_slow_link_slows_the_groups_that_use_it(plant: str, slow: list[int]) -> None:
     """Four nodes of two GPUs; replicas of each GPU's parameters reduce in a ring 0, 1, 2, 3. With
     tensor parallelism four rings run through each adapter's node."""
-    config = checked(replace(SMALL, nodes=4, gpus_per_node=4, strategy="hybrid_shard"))
+    config = check_config(replace(SMALL, nodes=4, gpus_per_node=4, strategy="hybrid_shard"))
     config = replace(config, tensor_parallel=2, plants=(plant.replace("nic=1", "nic=2"),))
     groups = process_groups(config)
     plants = Plants(config)
@@ -206,7 +206,7 @@ def test_a_kernel_may_become_slow_by_name_on_one_rank(tmp_path: Path) -> None:
 
 def test_a_kernel_that_is_not_there_cannot_become_slow(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no kernel"):
-        simulate(checked(replace(SMALL, plants=("regressed_kernel:name=conv",))), tmp_path)
+        simulate_job(check_config(replace(SMALL, plants=("regressed_kernel:name=conv",))), tmp_path)
 
 
 def test_unnamed_groups_are_as_before_pytorch_2_3(tmp_path: Path) -> None:
@@ -219,9 +219,9 @@ def test_unnamed_groups_are_as_before_pytorch_2_3(tmp_path: Path) -> None:
 
 
 def test_modules_hold_their_operators_of_both_passes(tmp_path: Path) -> None:
-    simulate(checked(replace(SMALL, ranks_only=(0,))), tmp_path)
+    simulate_job(check_config(replace(SMALL, ranks_only=(0,))), tmp_path)
     trace = open_trace(tmp_path, options=OpenOptions(cache=False))
-    rows = {r["module"]: r for r in ask(trace, "module_breakdown", n=0).to_pylist()}
+    rows = {r["module"]: r for r in ask_trace(trace, "module_breakdown", n=0).to_pylist()}
     model = "FSDPLlamaForCausalLM_0"
     layers = [f"{model}.FSDPLlamaDecoderLayer_{k}" for k in (0, 1)]
     linear = [n.rpartition(".")[2] for n in rows if n and ".Linear_" in n]
@@ -235,9 +235,9 @@ def test_modules_hold_their_operators_of_both_passes(tmp_path: Path) -> None:
 
 def test_a_module_can_be_made_faster(tmp_path: Path) -> None:
     """Five norms in a step of four passes each, and their gradients."""
-    simulate(checked(SMALL), tmp_path)
-    recorded = baseline(open_trace(tmp_path, options=OpenOptions(cache=False)).tables)
-    answer = predict(recorded, [("replace", "RMSNorm=2x")])
+    simulate_job(check_config(SMALL), tmp_path)
+    recorded = build_baseline(open_trace(tmp_path, options=OpenOptions(cache=False)).tables)
+    answer = predict_answer(recorded, [("replace", "RMSNorm=2x")])
     assert any(text.startswith(f"{4 * 5 * 8} activities") for text in answer.assumptions), (
         answer.assumptions
     )

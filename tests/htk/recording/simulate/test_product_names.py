@@ -3,7 +3,7 @@
 import pytest
 
 from htk.base.names.kinds import kind_of
-from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.config import Config, check_config
 from htk.recording.simulate.products import ProductTimes
 from htk.recording.simulate.times import Times
 
@@ -15,7 +15,7 @@ from htk.recording.simulate.times import Times
 )
 def test_a_product_is_named_as_its_type(gpu: str, library: str, precision: str) -> None:
     """All of them run on matrix units."""
-    config = checked(Config(gpu=gpu, precision=precision))
+    config = check_config(Config(gpu=gpu, precision=precision))
     name = ProductTimes(config, 1.0, 1.0).timed(512, 1024, 2048, "tn").name
     kind = kind_of(name, "kernel")
     assert (kind.family, kind.library, kind.tensor_core) == ("gemm", library, True)

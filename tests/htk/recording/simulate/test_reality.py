@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from htk.base.errors import UsageError
-from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.config import Config, check_config
 from htk.recording.simulate.groups import process_groups
 from htk.recording.simulate.instructions import Do
-from htk.recording.simulate.program import programs
+from htk.recording.simulate.program import build_programs
 from htk.recording.simulate.schedule import Schedule, Timed
 
 REPORT = Config(nodes=2, gpus_per_node=4, seq=512, inter_gbps=12.5, micro_batch=8)
@@ -21,7 +21,7 @@ WEAK = Config(
 
 def second_step(config: Config) -> tuple[Timed, float]:
     """A step without what begins, and its time."""
-    schedule = Schedule(checked(config), programs(config), process_groups(config))
+    schedule = Schedule(check_config(config), build_programs(config), process_groups(config))
     schedule.step(config.first_step)
     before = schedule.now.max()
     (timed,) = schedule.step(config.first_step + 1)
@@ -49,7 +49,7 @@ def test_a_large_batch_hides_slow_links() -> None:
 
 def test_a_large_batch_needs_recomputation() -> None:
     with pytest.raises(UsageError, match="out of memory"):
-        checked(replace(REPORT, micro_batch=64))
+        check_config(replace(REPORT, micro_batch=64))
 
 
 @pytest.mark.parametrize("strategy", ["full_shard", "hybrid_shard"])

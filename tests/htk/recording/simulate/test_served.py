@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import UsageError
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.whatif.api import WhatIf
 
@@ -21,7 +21,7 @@ SERVER = Config(
 
 def kernels_ns(config: Config, folder: Path) -> dict[str, int]:
     """Time of an iteration's kernels, by their family."""
-    simulate(checked(config), folder)
+    simulate_job(check_config(config), folder)
     rows = open_trace(folder, OpenOptions(cache=False)).tables["kernels"].to_pylist()
     total: dict[str, int] = {}
     for row in rows:
@@ -31,8 +31,10 @@ def kernels_ns(config: Config, folder: Path) -> dict[str, int]:
 
 
 def test_ranges_tell_requests_and_what_they_look_back_on(tmp_path: Path) -> None:
-    simulate(checked(SERVER), tmp_path)
-    rows = ask(open_trace(tmp_path, OpenOptions(cache=False)), "serving_iterations").to_pylist()
+    simulate_job(check_config(SERVER), tmp_path)
+    rows = ask_trace(
+        open_trace(tmp_path, OpenOptions(cache=False)), "serving_iterations"
+    ).to_pylist()
     assert len(rows) == SERVER.steps
     assert {(r["phase"], r["decode_requests"], r["context_tokens"]) for r in rows} == {
         ("decode", 16, 16 * 2048)
@@ -56,7 +58,7 @@ def test_few_tokens_cost_what_reading_the_weights_takes(tmp_path: Path) -> None:
 def test_a_server_is_no_pipeline() -> None:
     """Ranks beyond a tensor-parallel group are further servers, never stages."""
     with pytest.raises(UsageError, match="without pipeline_parallel"):
-        checked(replace(SERVER, gpus_per_node=2, pipeline_parallel=2))
+        check_config(replace(SERVER, gpus_per_node=2, pipeline_parallel=2))
 
 
 EXPERTS = replace(
@@ -68,10 +70,10 @@ def test_ranks_of_experts_answer_requests_of_their_own(tmp_path: Path) -> None:
     """Exposed communication, waits and the imbalance of experts of each iteration, and tokens a
     second, by the truth that is written with the recording."""
     config = EXPERTS
-    simulate(checked(config), tmp_path)
+    simulate_job(check_config(config), tmp_path)
     truth = json.loads((tmp_path / "truth.json").read_text())
     trace = open_trace(tmp_path, OpenOptions(cache=False))
-    rows = ask(trace, "serving_iterations").to_pylist()
+    rows = ask_trace(trace, "serving_iterations").to_pylist()
     assert len(rows) == 4 * config.steps
     experts: dict[int, list[int]] = {}
     for row in rows:
@@ -82,7 +84,7 @@ def test_ranks_of_experts_answer_requests_of_their_own(tmp_path: Path) -> None:
         assert row["expert_ns"] == sum(each["total_ns"] for each in grouped)
         experts.setdefault(row["iteration"], []).append(row["expert_ns"])
     most, mean = (sum(map(of, experts.values())) for of in (max, lambda ns: sum(ns) / 4))
-    (told,) = ask(trace, "iteration_times").to_pylist()
+    (told,) = ask_trace(trace, "iteration_times").to_pylist()
     assert told["expert_imbalance_pct"] == pytest.approx(100 * (most / mean - 1))
     assert told["expert_imbalance_pct"] > 10
     waited = sum(s["exposed_wait_ns"] for rank in truth["ranks"] for s in rank["steps"])
@@ -100,9 +102,9 @@ def test_a_server_with_balanced_experts_is_predicted(tmp_path: Path) -> None:
     """Two ranks share each layer, two hold half of the experts each: what an iteration takes
     without skew is the truth, of another simulated recording."""
     skewed = replace(EXPERTS, tensor_parallel=2, expert_parallel=2)
-    simulate(checked(skewed), tmp_path / "skewed")
-    simulate(checked(replace(skewed, expert_skew=0.0)), tmp_path / "even")
-    even = ask(open_trace(tmp_path / "even", OpenOptions(cache=False)), "iteration_times")
+    simulate_job(check_config(skewed), tmp_path / "skewed")
+    simulate_job(check_config(replace(skewed, expert_skew=0.0)), tmp_path / "even")
+    even = ask_trace(open_trace(tmp_path / "even", OpenOptions(cache=False)), "iteration_times")
     start = WhatIf(open_trace(tmp_path / "skewed", OpenOptions(cache=False)))
     (answer,) = start.change("balanced_experts").run().to_pylist()
     assert answer["step_time_ns"] < 0.97 * answer["measured_step_time_ns"]

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from htk.answers.ask import ask
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.answers.ask import ask_trace
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import OpenOptions, open_trace
 
 GPU = ("kernel", "gpu_memcpy")
@@ -29,7 +29,7 @@ def events(tmp_path: Path) -> Any:
             gpus_per_node=2, micro_batch=2, seq=128, steps=2, noise=0.0, contention=False,
             jitter_ns=0,
         )  # fmt: skip
-        simulate(checked(Config(**given | switched)), tmp_path)
+        simulate_job(check_config(Config(**given | switched)), tmp_path)
         text = gzip.decompress((tmp_path / "rank1.pt.trace.json.gz").read_bytes())
         trace = json.loads(text, parse_float=Decimal)
         return [e for e in trace["traceEvents"] if e["ph"] == "X"]
@@ -227,7 +227,7 @@ def test_garbage_is_collected_now_and_then(tmp_path: Path) -> None:
         model="own", layers=1, hidden=64, heads=4, kv_heads=4, ffn=64, vocab=100,
         gpus_per_node=2, seq=8, steps=16, heavy_tails=True, stacks=False,
     )  # fmt: skip
-    simulate(checked(Config(**given)), tmp_path)
+    simulate_job(check_config(Config(**given)), tmp_path)
     truth = json.loads((tmp_path / "truth.json").read_text())
     idle = [s["idle_by_cause_ns"]["host_gc"] for s in truth["ranks"][0]["steps"]]
     assert 0 in idle and max(idle) > 30_000_000
@@ -237,7 +237,7 @@ def test_garbage_is_collected_now_and_then(tmp_path: Path) -> None:
     assert {c["end_ns"] - c["start_ns"] for c in calls} == {40_000_000}
     found = {
         (r["rank"], r["step"]): r["idle_ns"]
-        for r in ask(trace, "idle_breakdown", per="step").to_pylist()
+        for r in ask_trace(trace, "idle_breakdown", per="step").to_pylist()
         if r["cause"] == "host_gc"
     }
     known = {
@@ -246,7 +246,7 @@ def test_garbage_is_collected_now_and_then(tmp_path: Path) -> None:
         for step in rank["steps"]
     }
     assert found == {key: ns for key, ns in known.items() if ns}
-    stalls = ask(trace, "host_stalls").to_pylist()
+    stalls = ask_trace(trace, "host_stalls").to_pylist()
     told = sum(s["host_ns"] for s in stalls if s["cause"] == "garbage collection")
     assert told == 40_000_000 * len(calls)
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.recording.simulate.plant_options import PLANTS
 from tests.htk.recording.simulate.reading import read
 from tests.thinned import thinned
@@ -60,7 +60,7 @@ jobs = st.fixed_dictionaries(
 @given(job=jobs)
 def test_the_sidecar_tells_what_the_files_show(job: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        simulate(checked(Config(**SMALL, **job)), Path(folder))
+        simulate_job(check_config(Config(**SMALL, **job)), Path(folder))
         truth = json.loads((Path(folder) / "truth.json").read_text())
         assert len(truth["ranks"]) == job["nodes"] * job["gpus_per_node"]
         for told in truth["ranks"]:
@@ -80,7 +80,7 @@ def test_the_sidecar_tells_what_the_files_show(job: dict[str, Any]) -> None:
 )  # fmt: skip
 def test_the_sidecar_of_a_layout_tells_what_its_files_show(layout: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        simulate(checked(Config(**SMALL | layout)), Path(folder))
+        simulate_job(check_config(Config(**SMALL | layout)), Path(folder))
         truth = json.loads((Path(folder) / "truth.json").read_text())
         for told in truth["ranks"]:
             _compare(told, read(Path(folder) / f"rank{told['rank']}.pt.trace.json.gz"))
@@ -88,7 +88,7 @@ def test_the_sidecar_of_a_layout_tells_what_its_files_show(layout: dict[str, Any
 
 def test_the_same_seed_writes_the_same_bytes_and_another_does_not(tmp_path: Path) -> None:
     def bytes_of(name: str, seed: int) -> dict[str, bytes]:
-        simulate(checked(Config(**SMALL, gpus_per_node=2, seed=seed)), tmp_path / name)
+        simulate_job(check_config(Config(**SMALL, gpus_per_node=2, seed=seed)), tmp_path / name)
         return {p.name: p.read_bytes() for p in (tmp_path / name).iterdir()}
 
     once, again, other = bytes_of("a", 7), bytes_of("b", 7), bytes_of("c", 8)
@@ -99,7 +99,7 @@ def test_the_same_seed_writes_the_same_bytes_and_another_does_not(tmp_path: Path
 
 @pytest.mark.parametrize("strategy", ["ddp", "full_shard"])
 def test_collectives_are_of_all_ranks_and_add_up(strategy: str, tmp_path: Path) -> None:
-    simulate(checked(Config(**SMALL, gpus_per_node=4, strategy=strategy)), tmp_path)
+    simulate_job(check_config(Config(**SMALL, gpus_per_node=4, strategy=strategy)), tmp_path)
     truth = json.loads((tmp_path / "truth.json").read_text())
     assert truth["collectives"]
     for call in truth["collectives"]:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 
 
 def test_holistic_trace_analysis_agrees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,7 +17,7 @@ def test_holistic_trace_analysis_agrees(tmp_path: Path, monkeypatch: pytest.Monk
 
     # It rounds and counts synchronisation as busy, so no rows of that.
     sizes = dict(layers=2, nodes=2, gpus_per_node=4, micro_batch=2, seq=512, steps=2)
-    simulate(checked(Config(**sizes, sync_records=False)), tmp_path)
+    simulate_job(check_config(Config(**sizes, sync_records=False)), tmp_path)
     truth = json.loads((tmp_path / "truth.json").read_text())["ranks"]
     files = {rank: str(tmp_path / f"rank{rank}.pt.trace.json.gz") for rank in range(8)}
     analysis = TraceAnalysis(

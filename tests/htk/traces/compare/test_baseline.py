@@ -11,15 +11,15 @@ from htk.recording.simulate.config import Config
 from htk.traces.compare.baseline import (
     RecordedBaseline,
     Series,
-    baseline,
-    folded,
+    build_cost_baseline,
+    fold_values,
     from_json,
     is_baseline,
-    read,
+    read_baseline,
     to_json,
 )
-from htk.traces.compare.regression import judge
-from htk.traces.compare.rules import rule
+from htk.traces.compare.regression import judge_rules
+from htk.traces.compare.rules import parse_rule
 from htk.traces.trace.opening import open_trace
 from tests.htk.quantities.graph.simulated_steps import steps_in_memory
 from tests.htk.traces.compare.equal_runs import RULES, run
@@ -48,7 +48,9 @@ def test_means_by_step_and_rank_and_the_least_of_ranks(tmp_path: Path) -> None:
                 events += [launch(correlation, ts + 1), kernel(name, ts + 5, length, correlation)]
                 ts += length + 1
         write(tmp_path / f"r{rank}.json", *events, **of_rank(rank, 2))
-    held = baseline(open_trace([tmp_path / f"r{r}.json" for r in (0, 1)]).tables, ("kernel",))
+    held = build_cost_baseline(
+        open_trace([tmp_path / f"r{r}.json" for r in (0, 1)]).tables, ("kernel",)
+    )
     assert (held.steps, held.ranks, held.numbers, list(held.kinds)) == (
         3, (0, 1), (0, 1, 2), ["kernel"],
     )  # fmt: skip
@@ -74,8 +76,8 @@ def test_series_add_up_and_nothing_is_as_long() -> None:
 
 
 def test_long_lists_are_folded_into_means_of_neighbours() -> None:
-    assert folded(np.arange(3.0), 3).tolist() == [0, 1, 2]
-    assert folded(np.arange(7.0), 3).tolist() == [1.0, 3.5, 5.5]
+    assert fold_values(np.arange(3.0), 3).tolist() == [0, 1, 2]
+    assert fold_values(np.arange(7.0), 3).tolist() == [1.0, 3.5, 5.5]
 
 
 def test_a_baseline_comes_back_small_and_whole(recorded: RecordedBaseline) -> None:
@@ -83,7 +85,7 @@ def test_a_baseline_comes_back_small_and_whole(recorded: RecordedBaseline) -> No
     assert len(text) < 20_000
     again = from_json(text.encode(), "perf.json")
     assert to_json(again) == text
-    assert [j.verdict for j in judge(recorded, again, RULES)] == ["passed"] * 3
+    assert [j.verdict for j in judge_rules(recorded, again, RULES)] == ["passed"] * 3
     with pytest.raises(MalformedTrace, match="damaged"):
         from_json(text.replace("[1.0,", '["1.0",').encode(), "perf.json")
     with pytest.raises(MalformedTrace, match="make a new one"):
@@ -92,19 +94,19 @@ def test_a_baseline_comes_back_small_and_whole(recorded: RecordedBaseline) -> No
 
 def test_many_steps_and_ranks_are_kept_as_means_of_neighbours() -> None:
     config = Config(model="gpt3-126m", layers=1, gpus_per_node=2, steps=130, noise=0.0)
-    found = baseline(steps_in_memory(config), ("time",))
+    found = build_cost_baseline(steps_in_memory(config), ("time",))
     assert found.steps == 129 and len(found.kinds["time"]["total"].by_step) == 129
     assert [number for number, _, _ in found.outlying] == [0], "the first begins with a GPU at rest"
     again = from_json(to_json(found).encode(), "perf.json")
     assert again.steps == 129 and len(again.kinds["time"]["total"].by_step) == 64
-    assert judge(again, found, [rule("step_time>20%")])[0].verdict == "passed"
+    assert judge_rules(again, found, [parse_rule("step_time>20%")])[0].verdict == "passed"
 
 
 def test_a_file_is_known_by_its_schema(tmp_path: Path, recorded: RecordedBaseline) -> None:
     path = tmp_path / "perf.json"
     path.write_text(to_json(recorded))
     assert is_baseline(str(path))
-    assert read(str(path)).ranks == recorded.ranks
+    assert read_baseline(str(path)).ranks == recorded.ranks
     damaged = json.loads(path.read_text())
     name = next(iter(damaged["kinds"]["time"]))
     damaged["kinds"]["time"][name][2].pop()

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import htk
-from htk.traces.compare.call_forest import CallForest, forests
+from htk.traces.compare.call_forest import CallForest, build_forests
 from tests.kineto_file import kernel, launch, of_rank, op, step, write
 
 
@@ -56,7 +56,7 @@ def test_modules_hold_operators_and_threads_hold_both(tmp_path: Path) -> None:
 def test_names_have_the_same_numbers_on_both_sides(tmp_path: Path) -> None:
     base = _written(tmp_path / "a.json", {5: 100})
     new = _written(tmp_path / "b.json", {6: 100})
-    ours, theirs = forests(base, new)
+    ours, theirs = build_forests(base, new)
     differs = (ours.name != theirs.name).tolist()
     assert differs == [name == "aten::of_5" for name in (base.names[k] for k in base.name)]
     assert (ours.parent == theirs.parent).all()

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from htk.recording.simulate.config import Config
-from htk.recording.simulate.job import simulate
-from htk.traces.compare.baseline import RecordedBaseline, baseline
-from htk.traces.compare.regression import judge
-from htk.traces.compare.rules import rule
-from htk.traces.compare.runs import changes
+from htk.recording.simulate.job import simulate_job
+from htk.traces.compare.baseline import RecordedBaseline, build_cost_baseline
+from htk.traces.compare.regression import judge_rules
+from htk.traces.compare.rules import parse_rule
+from htk.traces.compare.runs import list_cost_changes
 from htk.traces.trace.opening import open_trace
 from tests.htk.quantities.graph.simulated_steps import steps_in_memory
 
@@ -23,7 +23,9 @@ ROOT = Path(__file__).parents[4]
 
 
 def run(number: int, **slower: float) -> RecordedBaseline:
-    return baseline(steps_in_memory(replace(JOB, run=number), slower), ("time", "kernel"))
+    return build_cost_baseline(
+        steps_in_memory(replace(JOB, run=number), slower), ("time", "kernel")
+    )
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +35,9 @@ def runs() -> list[RecordedBaseline]:
 
 def test_fifty_pairs_of_equal_runs_show_at_most_one_row_of_29(runs: list[RecordedBaseline]) -> None:
     pairs = random.Random(3).sample(list(itertools.combinations(runs, 2)), 50)
-    rows = [row for pair in pairs for row in changes(*pair, ("time", "kernel"), 0).to_pylist()]
+    rows = [
+        row for pair in pairs for row in list_cost_changes(*pair, ("time", "kernel"), 0).to_pylist()
+    ]
     called = sum(row["significant"] for row in rows)
     assert len(rows) > 50 * 25
     assert 29 * called <= len(rows)
@@ -46,7 +50,7 @@ def test_fifty_pairs_of_equal_runs_show_at_most_one_row_of_29(runs: list[Recorde
 def test_five_percent_on_one_kernel_of_ten_steps_is_found(runs: list[RecordedBaseline]) -> None:
     for number in range(5):
         slower = run(50 + number, gelu=1.05)
-        first, *rest = changes(runs[number], slower, ("kernel",), 10).to_pylist()
+        first, *rest = list_cost_changes(runs[number], slower, ("kernel",), 10).to_pylist()
         assert "gelu" in first["name"] and first["change"] == "slower"
         assert 3 < first["diff_pct"] < 7 and first["diff_ns"] > first["noise_ns"]
         assert not any(row["significant"] for row in rest)
@@ -55,12 +59,16 @@ def test_five_percent_on_one_kernel_of_ten_steps_is_found(runs: list[RecordedBas
 def test_each_kernel_is_judged_by_itself_with_a_shared_error_rate(
     runs: list[RecordedBaseline],
 ) -> None:
-    asked = [rule("each kernel>3%"), rule("kernel:*>3%"), rule("each kernel:nccl>3%")]
+    asked = [
+        parse_rule("each kernel>3%"),
+        parse_rule("kernel:*>3%"),
+        parse_rule("each kernel:nccl>3%"),
+    ]
     for number in range(5):
-        quiet = judge(runs[number], runs[number + 1], asked, min_abs_ns=1_000)
+        quiet = judge_rules(runs[number], runs[number + 1], asked, min_abs_ns=1_000)
         assert "failed" not in {j.verdict for j in quiet}
         slower = run(60 + number, gelu=1.08)
-        each, pooled, _ = judge(runs[number], slower, asked, min_abs_ns=1_000)
+        each, pooled, _ = judge_rules(runs[number], slower, asked, min_abs_ns=1_000)
         assert each.verdict == "failed" and "gelu" in each.name and "gelu" in each.reason
         assert 6 < (each.change or 0) < 10
         assert pooled.verdict != "failed", "a sum over kernels hides the one that is slower"
@@ -70,9 +78,11 @@ def test_a_new_kernel_has_no_percentage(runs: list[RecordedBaseline]) -> None:
     kernels = dict(runs[0].kinds["kernel"])
     name, series = next((n, s) for n, s in kernels.items() if "gelu" in n)
     before = replace(runs[0], kinds={"kernel": {n: s for n, s in kernels.items() if n != name}})
-    (each,) = judge(before, runs[0], [rule("each kernel>50%")])
+    (each,) = judge_rules(before, runs[0], [parse_rule("each kernel>50%")])
     assert each.verdict == "passed" and "1 not in the base" in each.reason
-    (by_time,) = judge(before, runs[0], [rule(f"each kernel>{series.mean / 2e3:.3f}us")])
+    (by_time,) = judge_rules(
+        before, runs[0], [parse_rule(f"each kernel>{series.mean / 2e3:.3f}us")]
+    )
     assert by_time.verdict == "failed" and by_time.name == name
 
 
@@ -86,16 +96,22 @@ def networks(tmp_path_factory: pytest.TempPathFactory) -> list[RecordedBaseline]
         ("same", 1, ()),
         ("slow", 2, ("slow_link:factor=1.1",)),
     ):
-        simulate(replace(job, run=number, plants=plants), folder / name)
+        simulate_job(replace(job, run=number, plants=plants), folder / name)
     kinds = ("time", "kernel", "comm")
-    return [baseline(open_trace(folder / n).tables, kinds) for n in ("base", "same", "slow")]
+    return [
+        build_cost_baseline(open_trace(folder / n).tables, kinds) for n in ("base", "same", "slow")
+    ]
 
 
 def test_a_network_a_tenth_slower_fails(networks: list[RecordedBaseline]) -> None:
-    asked = [rule("transfer>5%"), rule("least kernel:nccl>5%"), rule("least comm:transfer>5%")]
+    asked = [
+        parse_rule("transfer>5%"),
+        parse_rule("least kernel:nccl>5%"),
+        parse_rule("least comm:transfer>5%"),
+    ]
     base, same, slow = networks
-    assert {j.verdict for j in judge(base, same, asked)} == {"passed"}
-    judged = judge(base, slow, asked)
+    assert {j.verdict for j in judge_rules(base, same, asked)} == {"passed"}
+    judged = judge_rules(base, slow, asked)
     assert [j.verdict for j in judged] == ["failed"] * 3
     assert all(8 < (j.change or 0) < 12 for j in judged)
 
@@ -103,12 +119,13 @@ def test_a_network_a_tenth_slower_fails(networks: list[RecordedBaseline]) -> Non
 def test_the_first_of_five_steps_lacks_its_wait_for_data(tmp_path: Path) -> None:
     """Of 3.57 ms; the loader adds 1, which is 28 %: with the first step as short as ever, 22 %."""
     job = replace(JOB, gpus_per_node=4, seq=512, steps=5)
-    simulate(job, tmp_path / "base")
-    simulate(replace(job, plants=("starved_loader:ms=1",)), tmp_path / "starved")
+    simulate_job(job, tmp_path / "base")
+    simulate_job(replace(job, plants=("starved_loader:ms=1",)), tmp_path / "starved")
     base, starved = (
-        baseline(open_trace(tmp_path / name).tables, ("time",)) for name in ("base", "starved")
+        build_cost_baseline(open_trace(tmp_path / name).tables, ("time",))
+        for name in ("base", "starved")
     )
-    (judged,) = judge(base, starved, [rule("step_time>5%")])
+    (judged,) = judge_rules(base, starved, [parse_rule("step_time>5%")])
     assert judged.verdict == "failed" and 27 < (judged.change or 0) < 30
 
 
@@ -116,9 +133,9 @@ def test_transfer_of_unrecorded_ranks_is_not_judged(
     tmp_path: Path, networks: list[RecordedBaseline]
 ) -> None:
     job = replace(JOB, gpus_per_node=4, seq=512, ranks_only=(0, 1))
-    simulate(job, tmp_path / "two")
-    two = baseline(open_trace(tmp_path / "two").tables, ("time", "comm"))
-    (judged,) = judge(networks[0], two, [rule("transfer>5%")])
+    simulate_job(job, tmp_path / "two")
+    two = build_cost_baseline(open_trace(tmp_path / "two").tables, ("time", "comm"))
+    (judged,) = judge_rules(networks[0], two, [parse_rule("transfer>5%")])
     assert judged.verdict == "not recorded" and "ranks were not recorded" in judged.reason
 
 

@@ -2,19 +2,21 @@
 
 from xml.etree import ElementTree
 
-from htk.traces.compare.gate_junit import junit
+from htk.traces.compare.gate_junit import render_junit
 from htk.traces.compare.regression import Judgement
-from htk.traces.compare.rules import rule
+from htk.traces.compare.rules import parse_rule
 
 JUDGED = [
-    Judgement(rule("step_time>5%"), "failed", 100e6, 110e6, 10.0, 1.0, "10 % <slower>"),
-    Judgement(rule("idle>1ms"), "passed", 1e6, 1e6, 0.0, 1.0, ""),
-    Judgement(rule("each kernel>5%"), "unsure", 2e6, 2.1e6, 5.0, 9.0, "noise", name="a&b\x1b"),
+    Judgement(parse_rule("step_time>5%"), "failed", 100e6, 110e6, 10.0, 1.0, "10 % <slower>"),
+    Judgement(parse_rule("idle>1ms"), "passed", 1e6, 1e6, 0.0, 1.0, ""),
+    Judgement(
+        parse_rule("each kernel>5%"), "unsure", 2e6, 2.1e6, 5.0, 9.0, "noise", name="a&b\x1b"
+    ),
 ]
 
 
 def counts(strictly: bool) -> tuple[list[str | None], list[tuple[str, ...]]]:
-    (suite,) = ElementTree.fromstring(junit(JUDGED, strictly))
+    (suite,) = ElementTree.fromstring(render_junit(JUDGED, strictly))
     numbers = [suite.get(name) for name in ("tests", "failures", "skipped", "errors")]
     return numbers, [tuple(part.tag for part in case) for case in suite]
 
@@ -32,7 +34,7 @@ def test_strictly_what_is_open_fails() -> None:
 
 
 def test_names_cannot_break_the_file() -> None:
-    (suite,) = ElementTree.fromstring(junit(JUDGED, strictly=False))
+    (suite,) = ElementTree.fromstring(render_junit(JUDGED, strictly=False))
     failure = suite[0].find("failure")
     assert failure is not None and failure.get("message") == "failed: 10 % <slower>"
     assert failure.text == "100 ms -> 110 ms"

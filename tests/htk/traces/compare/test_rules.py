@@ -3,7 +3,7 @@
 import pytest
 
 from htk.base.errors import UsageError
-from htk.traces.compare.rules import Rule, rule
+from htk.traces.compare.rules import Rule, parse_rule
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from htk.traces.compare.rules import Rule, rule
 )
 def test_rules_as_written(text: str, expected: tuple[object, ...]) -> None:
     kind, name, limit, unit, each, least = expected
-    assert rule(text) == Rule(text, kind, name, limit, unit, each, least)  # type: ignore[arg-type]
+    assert parse_rule(text) == Rule(text, kind, name, limit, unit, each, least)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -29,12 +29,12 @@ def test_rules_as_written(text: str, expected: tuple[object, ...]) -> None:
 )
 def test_what_is_no_rule_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"rule|step"):
-        rule(text)
+        parse_rule(text)
 
 
 def test_parts_of_the_time_are_named_in_full_and_others_in_part() -> None:
-    assert rule("idle>1%").holds("idle") and not rule("idle>1%").holds("idle: launch")
-    flash = rule("kernel:fl*fwd>1%")
+    assert parse_rule("idle>1%").holds("idle") and not parse_rule("idle>1%").holds("idle: launch")
+    flash = parse_rule("kernel:fl*fwd>1%")
     assert flash.holds("void flash_fwd<64>") and not flash.holds("flash_bwd")
-    dots = rule("kernel:a.b>1%")  # a name, not an expression
+    dots = parse_rule("kernel:a.b>1%")  # a name, not an expression
     assert dots.holds("xa.by") and not dots.holds("axb")

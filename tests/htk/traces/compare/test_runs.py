@@ -7,14 +7,14 @@ import pytest
 
 from htk.base.core.analysis import coverage_of
 from htk.traces.compare.items import EACH
-from htk.traces.compare.runs import compare
+from htk.traces.compare.runs import compare_runs
 from htk.traces.trace.opening import open_trace
 from tests.htk.traces.compare.small_recording import recording
 from tests.kineto_file import kernel, launch, of_rank, op, step, write
 
 
 def rows(base: Any, new: Any, by: str) -> dict[str, dict[str, Any]]:
-    found = compare(base, new, (by,), 0).to_pylist()  # type: ignore[arg-type]
+    found = compare_runs(base, new, (by,), 0).to_pylist()  # type: ignore[arg-type]
     return {r["name"]: r for r in found}
 
 
@@ -94,9 +94,9 @@ def test_gpu_work_on_one_side_alone_is_said(tmp_path: Path) -> None:
     write(tmp_path / "b.json", *gpu, **of_rank(0, 1))
     base, new = (open_trace(tmp_path / f"{name}.json").tables for name in "ab")
     for pair, where in (((base, new), "new recording"), ((new, base), "base")):
-        (note,) = coverage_of(compare(*pair))["notes"]
+        (note,) = coverage_of(compare_runs(*pair))["notes"]
         assert note.startswith(f"GPU work was recorded in the {where} alone")
-    assert "notes" not in coverage_of(compare(new, new))
+    assert "notes" not in coverage_of(compare_runs(new, new))
 
 
 def test_without_steps_what_costs_more_in_all_comes_first(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_without_steps_what_costs_more_in_all_comes_first(tmp_path: Path) -> Non
 
 def test_a_trace_against_itself(shared: Path) -> None:
     tables = open_trace(shared / "traces/hta/nccl_parser_config").tables
-    found = compare(tables, tables, EACH, 0).to_pylist()
+    found = compare_runs(tables, tables, EACH, 0).to_pylist()
     assert {r["by"] for r in found} >= {"time", "phase", "kernel", "op"}
     assert {(r["change"], r["diff_ns"]) for r in found} == {("same", 0.0)}
 
@@ -122,5 +122,5 @@ def test_public_traces_of_a_job_before_and_after(shared: Path) -> None:
     base, new = (
         open_trace(shared / f"traces/hta/trace_diff/{n}").tables for n in ("control", "test")
     )
-    first = compare(base, new, ("kernel",), 1).to_pylist()[0]
+    first = compare_runs(base, new, ("kernel",), 1).to_pylist()[0]
     assert first["name"] == "Memcpy DtoD (Device -> Device)" and first["significant"]

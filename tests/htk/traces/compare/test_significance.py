@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from htk.traces.compare.baseline import RecordedBaseline, Series
-from htk.traces.compare.significance import Chance, run_noise_pct, stacked, surer_by_compute
+from htk.traces.compare.significance import Chance, run_noise_pct, stack_spreads, surer_by_compute
 
 
 def series(steps: list[float], ranks: list[float]) -> Series:
@@ -69,9 +69,9 @@ def test_hosts_differ_more_from_run_to_run_than_gpus() -> None:
 def test_errors_as_columns() -> None:
     was = series([1, 3], [2])
     spread = Chance(recording(was), recording(was), "time", 0.0).of(was, was)
-    errors, free = stacked([spread, spread])
+    errors, free = stack_spreads([spread, spread])
     assert errors.tolist() == [spread.error] * 2 and free.tolist() == [spread.free] * 2
-    assert stacked([])[0].shape == (0,)
+    assert stack_spreads([])[0].shape == (0,)
 
 
 def test_a_further_run_differs_from_the_mean_of_several_as_they_do() -> None:

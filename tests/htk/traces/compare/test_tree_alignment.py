@@ -8,7 +8,7 @@ import pytest
 
 from htk.base.columns.types import NONE
 from htk.traces.compare import tree_alignment
-from htk.traces.compare.tree_alignment import Forest, Matches, match, sites
+from htk.traces.compare.tree_alignment import Forest, Matches, find_difference_sites, match_forests
 from tests.thinned import thinned
 
 Tree = tuple[int, tuple["Tree", ...]]  # name, callees
@@ -101,7 +101,7 @@ def test_random_trees_are_matched_as_well_as_can_be(seed: int) -> None:
     roots = tuple(_random(rng, 3, names) for _ in range(rng.randint(0, 5)))
     other = _changed(rng, roots, names)
     base, new = _forest(roots), _forest(other)
-    _check(base, new, match(base, new))
+    _check(base, new, match_forests(base, new))
 
 
 @pytest.mark.parametrize("seed", thinned(range(20), 5))
@@ -112,7 +112,7 @@ def test_long_lists_are_cut_in_two_and_still_matched_best(
     rng = random.Random(seed)
     roots = tuple(_random(rng, 1, 3) for _ in range(rng.randint(10, 25)))
     base, new = _forest(roots), _forest(_changed(rng, roots, 3))
-    _check(base, new, match(base, new))
+    _check(base, new, match_forests(base, new))
 
 
 def test_lists_beyond_the_limit_are_aligned_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ def test_lists_beyond_the_limit_are_aligned_in_blocks(monkeypatch: pytest.Monkey
     rng = random.Random(5)
     roots = tuple(_random(rng, 1, 3) for _ in range(60))
     base, new = _forest(roots), _forest(_changed(rng, roots, 3))
-    matches = match(base, new)
+    matches = match_forests(base, new)
     assert matches.blocks > 1
     paired = matches.of_base[base.below(NONE)]
     assert (np.diff(paired[paired != NONE]) > 0).all()  # still in order
@@ -136,8 +136,8 @@ def test_what_is_alike_is_matched_whole_and_sites_hold_the_rest() -> None:
     other: Tree = (step, ((mm, ()), (add, ((mm, ()),)), (silu, ()), (silu, ())))
     base = _forest((layer, layer, layer, (add, ())))
     new = _forest((layer, other, layer))
-    matches = match(base, new)
-    different = sites(base, new, matches)
+    matches = match_forests(base, new)
+    different = find_difference_sites(base, new, matches)
     # below the second layer relu became two silu; at the end add is lost
     assert matches.of_base.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, NONE, 11, 12, 13, 14, 15, NONE]
     by_site = {
@@ -155,8 +155,8 @@ def test_every_node_without_a_partner_is_in_one_site() -> None:
         rng = random.Random(seed)
         roots = tuple(_random(rng, 3, 4) for _ in range(4))
         base, new = _forest(roots), _forest(_changed(rng, roots, 4))
-        matches = match(base, new)
-        different = sites(base, new, matches)
+        matches = match_forests(base, new)
+        different = find_difference_sites(base, new, matches)
         for forest, partner, rows in (
             (base, matches.of_base, different.base_row),
             (new, matches.of_new, different.new_row),

@@ -108,14 +108,17 @@ def test_without_gpu_work_times_are_null_and_places_are_still_found(tmp_path: Pa
 def test_python_and_the_command_line_answer_alike(
     pair: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from htk.faces.cli.main import run
+    from htk.faces.cli.main import run_command_line
 
     answer = htk.open(pair[0]).diff_tree(htk.open(pair[1]), n=3)
-    assert run(["diff-tree", str(pair[0]), str(pair[1]), "--n", "3", "--format", "csv"]) == 0
+    assert (
+        run_command_line(["diff-tree", str(pair[0]), str(pair[1]), "--n", "3", "--format", "csv"])
+        == 0
+    )
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 4 and lines[0].replace(chr(34), "").split(",") == answer.columns
     assert answer.coverage["base_step"] == "3" and answer.coverage["places"] == 7
-    assert run(["diff-tree", str(pair[0])]) == 2
+    assert run_command_line(["diff-tree", str(pair[0])]) == 2
     assert "htk diff-tree BASE NEW" in capsys.readouterr().err
 
 

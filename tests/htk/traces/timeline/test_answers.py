@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import UsageError
 from htk.faces.cli.commands.timeline import command
 from htk.faces.notebook.widget import WidgetServer
 from htk.traces.timeline.answers import TraceTimeline
-from htk.traces.timeline.page import Events, _packed, page, written
+from htk.traces.timeline.page import Events, _packed, render_timeline_page, written
 from htk.traces.timeline.rows import RowsTimeline
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.kineto_file import Event, kernel, launch, of_rank, op, span, step, write
@@ -173,7 +173,7 @@ def test_questions_as_text(timeline: TraceTimeline) -> None:
 
 
 def test_the_page_holds_every_event(timeline: TraceTimeline) -> None:
-    text = page(timeline, "two ranks")
+    text = render_timeline_page(timeline, "two ranks")
     assert "http://" not in text and "https://" not in text
     none = np.full(len(timeline.lanes.start), -1, np.int64)
     facts, _ = _packed(Events(timeline.lanes, none, none))
@@ -196,12 +196,12 @@ def test_too_large_a_page_leaves_out_short_calls_and_says_so(
 
 
 def test_the_rows_of_an_answer(timeline: TraceTimeline) -> None:
-    result = ask(timeline.trace, "step_times")
+    result = ask_trace(timeline.trace, "step_times")
     made = RowsTimeline(result.table, "step_times")
     assert len(made.lanes.start) == result.table.num_rows
     assert dict(made.event(id=0)["facts"])["step"] == "0"
     with pytest.raises(UsageError, match="no start and end"):
-        RowsTimeline(ask(timeline.trace, "kernel_top").table, "kernel_top")
+        RowsTimeline(ask_trace(timeline.trace, "kernel_top").table, "kernel_top")
 
 
 def test_rows_of_a_query_are_a_track_of_their_rank(timeline: TraceTimeline) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from htk.traces.timeline.counters import Counter, counter_lanes, described
+from htk.traces.timeline.counters import Counter, counter_lanes, describe_counters
 from htk.traces.timeline.lanes import Lane, Lanes
 
 
@@ -63,6 +63,6 @@ def test_each_counter_has_a_lane_and_spans_keep_theirs() -> None:
     ]  # fmt: skip
     assert [moved.lanes[k] for k in moved.lane] == [before[k] for k in lane]
     assert of_lane == {2: one, 3: second, 6: other}
-    scales = {d["lane"]: (d["low"], d["high"]) for d in described(of_lane)}
+    scales = {d["lane"]: (d["low"], d["high"]) for d in describe_counters(of_lane)}
     values = np.concatenate([one.value, other.value])
     assert scales[2] == scales[6] == (min(0, np.nanmin(values)), np.nanmax(values))

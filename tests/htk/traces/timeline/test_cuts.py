@@ -3,17 +3,19 @@
 import numpy as np
 import pytest
 
-from htk.traces.timeline.cuts import TimeCuts, recordings
+from htk.traces.timeline.cuts import TimeCuts, group_recordings
 
 HOUR = 3_600_000_000_000
 
 
 def test_files_of_one_recording_are_joined_and_hours_are_not() -> None:
     files = [[100, 1_000], [0, 900], [HOUR, HOUR + 500], [HOUR + 1_400, HOUR + 1_900]]
-    assert recordings(files) == [(0, 1_000), (HOUR, HOUR + 1_900)]
-    assert recordings([[0, 100], [300, 400]]) == [(0, 400)], "twice as far apart as they are long"
-    assert recordings([[0, 100], [301, 400]]) == [(0, 100), (301, 400)]
-    assert recordings([]) == []
+    assert group_recordings(files) == [(0, 1_000), (HOUR, HOUR + 1_900)]
+    assert group_recordings([[0, 100], [300, 400]]) == [(0, 400)], (
+        "twice as far apart as they are long"
+    )
+    assert group_recordings([[0, 100], [301, 400]]) == [(0, 100), (301, 400)]
+    assert group_recordings([]) == []
 
 
 def test_the_axis_by_hand() -> None:

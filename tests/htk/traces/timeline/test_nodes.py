@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from htk.recording.simulate.config import Config
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.job import simulate_job
 from htk.traces.timeline.answers import TraceTimeline
 from htk.traces.timeline.nodes import mean_busy, nodes_of
 from htk.traces.trace.opening import OpenOptions, open_trace
@@ -39,7 +39,7 @@ def test_many_ranks_are_rows_of_their_nodes(tmp_path: Path) -> None:
         model="any", layers=1, hidden=64, heads=2, ffn=64, vocab=512, nodes=9, gpus_per_node=8,
         strategy="ddp", steps=2,
     )  # fmt: skip
-    simulate(config, tmp_path / "run")
+    simulate_job(config, tmp_path / "run")
     trace = open_trace(tmp_path / "run", OpenOptions(cache=False))
     assert [node.ranks for node in nodes_of(trace)] == [
         list(range(8 * k, 8 * k + 8)) for k in range(9)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from htk.answers.ask import ask
-from htk.faces.cli.main import run
+from htk.answers.ask import ask_trace
+from htk.faces.cli.main import run_command_line
 from htk.parsers import kernel_stacks
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.kineto_file import Event, write
@@ -23,7 +23,7 @@ def test_a_broken_file_beside_a_trace_is_named(tmp_path: Path) -> None:
     assert [why.partition(": ")[2] for _, why in trace.failed] == [
         "no complete stack or annotation of a kernel"
     ]
-    rows = ask(trace, "kernel_top", by="source").to_pylist()
+    rows = ask_trace(trace, "kernel_top", by="source").to_pylist()
     assert {row["name"]: row["count"] for row in rows} == {
         "a.py(1): f": 1,
         "[no line of the program]": 2,
@@ -47,7 +47,7 @@ def test_whatever_lies_beside_a_trace_the_trace_answers(
 ) -> None:
     (tmp_path / "kernel_py_stacks_rank0.json").write_bytes(BROKEN[what])
     write(tmp_path / "rank0.json", *replay(1, 0), **HEADER)
-    assert run(["kernel-top", str(tmp_path), "--format", "csv", "--no-cache"]) == 0
+    assert run_command_line(["kernel-top", str(tmp_path), "--format", "csv", "--no-cache"]) == 0
     shown = capsys.readouterr()
     assert len(shown.out.splitlines()) == 1 + 3
     assert len(shown.err.splitlines()) <= 1
@@ -63,7 +63,7 @@ def test_gigabytes_of_stacks_are_left_out_with_a_line(
     assert len(packed) < 100_000
     (tmp_path / "kernel_py_stacks_rank0.json.gz").write_bytes(packed)
     write(tmp_path / "rank0.json", *replay(1, 0), **HEADER)
-    assert run(["kernel-top", str(tmp_path), "--format", "csv", "--no-cache"]) == 0
+    assert run_command_line(["kernel-top", str(tmp_path), "--format", "csv", "--no-cache"]) == 0
     shown = capsys.readouterr()
     assert len(shown.out.splitlines()) == 1 + 3
     (line,) = shown.err.splitlines()
@@ -86,5 +86,5 @@ def test_edges_in_a_circle_change_no_answer(tmp_path: Path) -> None:
         path = write(tmp_path / name / "rank0.json", *events, *more, **HEADER)
         trace = open_trace(path, OpenOptions(cache=False))
         questions = ("critical_path", "kernel_top", "recommendations")
-        answers.append([ask(trace, question).to_pylist() for question in questions])
+        answers.append([ask_trace(trace, question).to_pylist() for question in questions])
     assert answers[0] == answers[1]

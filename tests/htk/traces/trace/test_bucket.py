@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import TraceError
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import open_trace
-from htk.verdicts.overview.summary import result, verdict
+from htk.verdicts.overview.summary import build_summary_result, reach_verdict
 from tests.bucket_server import App, bucket_server
 
 JOB = {
@@ -91,12 +91,15 @@ def throttled() -> Iterator[tuple[str, Bucket]]:
 
 def answers(path: str | Path) -> dict[str, Any]:
     trace = open_trace(path)
-    tables = {name: ask(trace, name) for name in QUESTIONS}
+    tables = {name: ask_trace(trace, name) for name in QUESTIONS}
     found: dict[str, Any] = {
         name: (answer.to_pylist(), answer.table.schema, dict(answer.coverage))
         for name, answer in tables.items()
     }
-    return found | {"ranks": trace.ranks, "summary": result(verdict(trace)).to_pylist()}
+    return found | {
+        "ranks": trace.ranks,
+        "summary": build_summary_result(reach_verdict(trace)).to_pylist(),
+    }
 
 
 # At night until it is known why the share with the damaged file once ended as if all were read.
@@ -107,7 +110,7 @@ def test_a_bucket_that_refuses_requests_a_damaged_file_and_a_killed_share(
 ) -> None:
     folder, cache, ranks = tmp_path / "run", tmp_path / "cache", 8 * nodes
     monkeypatch.setenv("HTK_CACHE_DIR", str(cache))
-    simulate(checked(Config(nodes=nodes, **JOB)), folder)  # type: ignore[arg-type]
+    simulate_job(check_config(Config(nodes=nodes, **JOB)), folder)  # type: ignore[arg-type]
     (folder / "truth.json").unlink(missing_ok=True)
     damaged = folder / "rank5.pt.trace.json.gz"  # its header says that it is packed
     damaged.write_bytes(damaged.read_bytes()[:20] + b"not what it was")
@@ -147,9 +150,9 @@ def test_a_bucket_that_refuses_requests_a_damaged_file_and_a_killed_share(
             [sys.executable, "-m", "htk", "summary", store], capture_output=True, text=True
         )
         assert failed in shown.stdout and "missing ranks" in shown.stdout
-        of_some = ask(trace, "collective_times").to_pylist()
+        of_some = ask_trace(trace, "collective_times").to_pylist()
         there = [f for f in folder.iterdir() if f"s3://parsed/run/{f.name}" not in lacking]
-        assert of_some == ask(open_trace(there), "collective_times").to_pylist()
+        assert of_some == ask_trace(open_trace(there), "collective_times").to_pylist()
 
         del bucket.hold_at[who(killed)]
         bucket.written.clear()

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from htk.answers.ask import ask
-from htk.base.columns.arrow import numbers
+from htk.answers.ask import ask_trace
+from htk.base.columns.arrow import read_numbers
 from htk.base.core.parser import Parsed
 from htk.base.io.entry import MemoryEntry
 from htk.base.io.store import Store
@@ -22,8 +22,8 @@ from htk.quantities.derived.exposure import collective_shares
 from htk.quantities.derived.match import collective_matches
 from htk.quantities.derived.own_time import own_times
 from htk.quantities.derived.registry import BY_RANK
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace import by_rank, joined
 from htk.traces.trace.by_rank import made_by_rank
 from htk.traces.trace.file import TraceFile
@@ -105,9 +105,9 @@ def test_random_files_hold_what_may_go_wrong() -> None:
     """Else the property says little."""
     jobs = [random_files(seed) for seed in range(10)]
     found = [whole(*job) for job in jobs]
-    times = [numbers(tables["own_times"][f"own_{k}_ns"]) for tables in found
+    times = [read_numbers(tables["own_times"][f"own_{k}_ns"]) for tables in found
              for k in ("compute", "comm", "memory", "idle")]  # fmt: skip
-    shares = [numbers(tables["collective_shares"][c]) for tables in found
+    shares = [read_numbers(tables["collective_shares"][c]) for tables in found
               for c in tables["collective_shares"].column_names]  # fmt: skip
     assert all((values > 0).any() for values in (*times[:4], *shares[:3]))
     assert any(tables["collective_shares"]["shared_ns"].null_count for tables in found)
@@ -161,7 +161,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trace]:
     folder = tmp_path_factory.mktemp("job")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HTK_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        simulate(checked(Config(**options)), folder)  # type: ignore[arg-type]
+        simulate_job(check_config(Config(**options)), folder)  # type: ignore[arg-type]
         next(folder.glob("rank5*")).unlink()
         yield open_trace(folder)
 
@@ -183,7 +183,9 @@ def test_wherever_it_is_made_the_rows_are_the_same(on: str, job: Trace) -> None:
 def test_ranks_with_many_events_are_asked_one_by_one(
     job: Trace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = {name: ask(job, name) for name in ("comm_wait", "stragglers", "recommendations")}
+    answers = {
+        name: ask_trace(job, name) for name in ("comm_wait", "stragglers", "recommendations")
+    }
     made: list[tuple[str, int]] = []
 
     def noted(name: str, files: object, tables: object, mapper: Mapper) -> pa.Table | None:
@@ -197,7 +199,7 @@ def test_ranks_with_many_events_are_asked_one_by_one(
         store = Store(Store().root / f"on-{on}")
         trace = replace(job, work=work, joined=JoinedTables(store, job.files, work))
         for name, answer in answers.items():
-            again = ask(trace, name)
+            again = ask_trace(trace, name)
             assert again.to_pylist() == answer.to_pylist()
             assert dict(again.coverage) == dict(answer.coverage)
         work.close()
@@ -216,7 +218,7 @@ def test_which_ranks_recorded_kernels_is_asked_of_the_files(
             own["kernels"] = own["kernels"].slice(0, 0)
         parsed = replace(file.entry.parsed, tables=own)
         files.append(replace(file, entry=MemoryEntry(parsed)))
-    of_small = ask(Trace(tuple(files)), "stragglers").to_pylist()
+    of_small = ask_trace(Trace(tuple(files)), "stragglers").to_pylist()
     assert {row["rank"] for row in of_small if row["recorded_ns"] is None} == {2}
     monkeypatch.setattr(joined, "_LEAST_BYTES", 0)
-    assert ask(Trace(tuple(files)), "stragglers").to_pylist() == of_small
+    assert ask_trace(Trace(tuple(files)), "stragglers").to_pylist() == of_small

@@ -7,9 +7,9 @@ import pytest
 
 from htk.base.errors import GateFailed
 from htk.base.io.store import Store
-from htk.faces.cli.main import run
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.faces.cli.main import run_command_line
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.cache_need import cache_need
 from htk.traces.trace.opening import open_trace
 
@@ -19,7 +19,7 @@ JOB = Config(model="gpt3-126m", layers=4, seq=128, nodes=1, gpus_per_node=4, ste
 @pytest.fixture
 def ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HTK_CACHE_DIR", str(tmp_path / "cache"))
-    simulate(checked(JOB), tmp_path / "ranks")
+    simulate_job(check_config(JOB), tmp_path / "ranks")
     (tmp_path / "ranks" / "truth.json").unlink()
     return tmp_path / "ranks"
 
@@ -48,13 +48,13 @@ def test_what_is_foretold_is_near_what_is_kept(ranks: Path) -> None:
 def test_too_much_is_said_with_what_to_do(
     ranks: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["cache", "need", str(ranks)]) == 0
+    assert run_command_line(["cache", "need", str(ranks)]) == 0
     assert "4 files, none of them parsed: about" in capsys.readouterr().out
     kept = complete(ranks)
     monkeypatch.setenv("HTK_CACHE_LIMIT", str(kept - 1))
-    assert run(["cache", "need", str(ranks)]) == GateFailed.exit_code
+    assert run_command_line(["cache", "need", str(ranks)]) == GateFailed.exit_code
     assert f"HTK_CACHE_LIMIT={kept}" in capsys.readouterr().out
     monkeypatch.setenv("HTK_CACHE_LIMIT", str(kept))
-    assert run(["cache", "need", str(ranks), "--format", "json"]) == 0
+    assert run_command_line(["cache", "need", str(ranks), "--format", "json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["fits"] and facts["total_bytes"] == facts["limit_bytes"] == kept

@@ -19,7 +19,7 @@ import pytest
 from htk.base.core import child_process
 from htk.base.core.parser import Parsed, ParseOptions, Source
 from htk.base.errors import HtkError, TraceError, UsageError
-from htk.base.io.raw_files import guarded
+from htk.base.io.raw_files import open_guarded
 from htk.parsers import flight_recorder
 from htk.quantities.derived import registry
 from htk.traces.trace import confined
@@ -128,7 +128,7 @@ def test_what_is_made_of_a_file_is_made_in_the_process(
     for rank in (0, 1):
         file = tmp_path / f"rank{rank}.json"
         write(file, step(0, 1, 9), kernel("gemm", 1, 2 + rank), **of_rank(rank))
-    maker = registry.maker("kernel_totals").function
+    maker = registry.find_maker("kernel_totals").function
 
     def refuse_a_kernel(
         kernels: pa.Table, kernel_links: pa.Table, kernel_passes: pa.Table
@@ -153,9 +153,9 @@ def patch_maker(
     monkeypatch: pytest.MonkeyPatch, name: str, function: Callable[..., pa.Table]
 ) -> None:
     """Have something else make a table."""
-    maker = registry.maker
+    maker = registry.find_maker
     made = {name: registry.Maker(function)}
-    monkeypatch.setattr(registry, "maker", lambda name: made.get(name) or maker(name))
+    monkeypatch.setattr(registry, "find_maker", lambda name: made.get(name) or maker(name))
 
 
 @pytest.mark.usefixtures("forked")
@@ -271,7 +271,7 @@ class _Ill(io.RawIOBase):
 def test_bytes_that_cannot_be_had_are_said() -> None:
     readers = confined.ConfinedReaders(())
     name = "s3://bucket/rank0.json"
-    ill = Source(name, lambda: guarded(name, lambda: _cast(_Ill())))
+    ill = Source(name, lambda: open_guarded(name, lambda: _cast(_Ill())))
     good = Source("s3://bucket/dump_rank_1", lambda: io.BytesIO(pickle.dumps(dump(), 2)))
     try:
         with pytest.raises(TraceError, match=r"rank0\.json: the disk is ill"):

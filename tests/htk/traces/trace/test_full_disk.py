@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from tests.thinned import thinned
 
 JOB = {
@@ -25,7 +25,7 @@ import resource, signal, sys
 limit, words = int(sys.argv[1]), sys.argv[2:]
 import htk.base.io.spill as spill, htk.traces.trace.joined as joined
 from htk.__main__ import _one_line
-from htk.faces.cli.main import run
+from htk.faces.cli.main import run_command_line
 import warnings
 warnings.formatwarning = _one_line
 spill._LARGE_BYTES = 4096
@@ -39,7 +39,7 @@ matching.WORK_PER_CALL = 1 << 30
 if limit:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 for question in words[0].split(","):
-    code = run([question, *words[1:]])
+    code = run_command_line([question, *words[1:]])
     if code:
         sys.exit(code)
 """
@@ -50,7 +50,7 @@ SAID = ("No space left on device", "File too large")
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("job")
-    simulate(checked(Config(**JOB)), folder)  # type: ignore[arg-type]
+    simulate_job(check_config(Config(**JOB)), folder)  # type: ignore[arg-type]
     return folder
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.bucket_server import App, bucket_server
 from tests.kineto_file import kernel, of_rank, write
@@ -60,7 +60,7 @@ def test_hostile_objects_fail_alone_wherever_they_are_read(on: str, tmp_path: Pa
             bucket.pipe(f"{address}/hostile/{name}", content)
         trace = open_trace(f"{address}/hostile/", OpenOptions(on=on))
         assert trace.ranks == [0, 1]
-        assert ask(trace, "kernel_top").to_pylist()[0]["total_ns"] == 12_000
+        assert ask_trace(trace, "kernel_top").to_pylist()[0]["total_ns"] == 12_000
         trace.work.close()
     assert {name.rsplit("/", 1)[-1] for name, _ in trace.failed} == {
         "trap_rank_2",

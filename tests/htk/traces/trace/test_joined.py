@@ -8,17 +8,17 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.io.entry import StoredEntry
 from htk.base.io.store import Store
 from htk.physics.hardware import OWN_FILE
 from htk.quantities.derived.registry import OVER_RANKS
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.joined import JoinedTables
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
-from htk.verdicts.overview.summary import summary
+from htk.verdicts.overview.summary import summarise_trace
 
 JOB = Config(
     model="gpt3-126m",
@@ -36,7 +36,7 @@ JOB = Config(
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("job") / "ranks"
-    simulate(checked(JOB), folder)
+    simulate_job(check_config(JOB), folder)
     return folder
 
 
@@ -83,15 +83,15 @@ def test_tables_are_those_of_the_files_whether_joined_or_kept(ranks: Path, cache
 
 
 def test_answers_rest_on_what_is_kept(ranks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = summary(open_trace(ranks)).to_pylist()
-    kernels = ask(open_trace(ranks), "kernel_top").to_pylist()
+    expected = summarise_trace(open_trace(ranks)).to_pylist()
+    kernels = ask_trace(open_trace(ranks), "kernel_top").to_pylist()
 
     def joined(trace: Trace, name: str) -> pa.Table:
         raise AssertionError(f"{name} was joined again")
 
     monkeypatch.setattr(Trace, "_joined_table", joined)
-    assert summary(open_trace(ranks)).to_pylist() == expected
-    assert ask(open_trace(ranks), "kernel_top").to_pylist() == kernels
+    assert summarise_trace(open_trace(ranks)).to_pylist() == expected
+    assert ask_trace(open_trace(ranks), "kernel_top").to_pylist() == kernels
 
 
 def test_of_few_large_files_what_is_made_of_all_is_kept(
@@ -99,7 +99,7 @@ def test_of_few_large_files_what_is_made_of_all_is_kept(
 ) -> None:
     monkeypatch.setattr("htk.traces.trace.joined._FEWEST_FILES", 32)
     small = open_trace(ranks)
-    assert summary(small).to_pylist() and joined_files(cache) == set()
+    assert summarise_trace(small).to_pylist() and joined_files(cache) == set()
     monkeypatch.setattr("htk.traces.trace.joined._LEAST_BYTES", 1000)
     large = open_trace(ranks)
     assert_same(large, small)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from htk.base.columns.concatenate import concatenated
+from htk.base.columns.concatenate import concatenate_tables
 from htk.base.core.parser import Parsed
 from htk.base.io.entry import MemoryEntry
 from htk.base.schema import DERIVED, TABLES
@@ -81,4 +81,4 @@ def test_as_the_tables_of_each_file(name: str) -> None:
     expected = [part.table(name) for part in trace.files]
     assert joined is not None
     assert joined.num_rows
-    assert joined.equals(concatenated(schema, expected, added, by_numpy=True))
+    assert joined.equals(concatenate_tables(schema, expected, added, by_numpy=True))

@@ -3,8 +3,8 @@
 from pathlib import Path
 from shutil import copy
 
-from htk.answers.ask import ask
-from htk.quantities.graph.build import READS, build
+from htk.answers.ask import ask_trace
+from htk.quantities.graph.build import READS, build_graph
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 from tests.kineto_file import kernel, launch, write
@@ -27,7 +27,10 @@ def test_lines_and_modules_of_a_replay(tmp_path: Path) -> None:
     beside = ("kernel_py_stacks_rank0.json.gz", "kernel_annotations_rank0_1.json")
     trace = opened(tmp_path, *beside, "kernel_information.json")
     totals = {
-        by: {row["name"]: row["total_ns"] for row in ask(trace, "kernel_top", by=by).to_pylist()}
+        by: {
+            row["name"]: row["total_ns"]
+            for row in ask_trace(trace, "kernel_top", by=by).to_pylist()
+        }
         for by in ("source", "module")
     }
     assert totals["source"] == {
@@ -42,7 +45,7 @@ def test_lines_and_modules_of_a_replay(tmp_path: Path) -> None:
 
 def test_edges_between_nodes_are_waits_that_were_recorded(tmp_path: Path) -> None:
     trace = opened(tmp_path)
-    graph = build({name: trace.tables[name] for name in READS})
+    graph = build_graph({name: trace.tables[name] for name in READS})
     waits = graph.edges("event")
     assert sorted(graph.weight[waits].tolist()) == [0, 0, 2_000]
     assert graph.observed[waits].all()

@@ -13,10 +13,10 @@ from htk.base.errors import TraceError, UsageError
 from htk.base.io.shared_store import MARK, SharedStore
 from htk.base.io.store import META, Store
 from htk.base.io.table_file import read_tables, write_tables
-from htk.faces.cli.main import run
+from htk.faces.cli.main import run_command_line
 from htk.traces.trace.mapping import Shard, map_files
 from htk.traces.trace.opening import open_trace
-from htk.verdicts.overview.summary import result, verdict
+from htk.verdicts.overview.summary import build_summary_result, reach_verdict
 from tests.kineto_file import kernel, launch, of_rank, op, step, write
 from tests.two_ranks import write_ranks
 
@@ -53,7 +53,7 @@ def fresh_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def answers(path: str | Path) -> Any:
     trace = open_trace(path)
     assert not trace.failed and not trace.unread
-    return trace.ranks, result(verdict(trace)).to_pylist()
+    return trace.ranks, build_summary_result(reach_verdict(trace)).to_pylist()
 
 
 def test_shares_in_a_bucket_answer_as_the_files_do(
@@ -61,9 +61,9 @@ def test_shares_in_a_bucket_answer_as_the_files_do(
 ) -> None:
     store = f"{bucket}/run"
     for shard in ("2/2", "1/2"):
-        assert run(["map", str(many), "--shard", shard, "--store", store]) == 0
+        assert run_command_line(["map", str(many), "--shard", shard, "--store", store]) == 0
     assert capsys.readouterr().out.count("11 files stored, 0 were there before") == 2
-    assert run(["map", str(many), "--store", store]) == 0
+    assert run_command_line(["map", str(many), "--store", store]) == 0
     assert "0 files stored, 22 were there before" in capsys.readouterr().out
     of_files = answers(many)
     shutil.rmtree(fresh_cache)
@@ -188,7 +188,7 @@ def test_a_damaged_file_is_named_and_the_others_are_stored(
     (tmp_path / "ranks").mkdir()
     folder = write_ranks(tmp_path / "ranks")
     (folder / "rank2.json").write_text("")
-    code = run(["map", str(folder), "--store", str(tmp_path / "store")])
+    code = run_command_line(["map", str(folder), "--store", str(tmp_path / "store")])
     output = capsys.readouterr()
     assert code == TraceError.exit_code
     assert "2 files stored" in output.out and "1 failed" in output.out
@@ -270,20 +270,20 @@ def test_what_is_no_trace_is_named(
     (tmp_path / "ranks").mkdir()
     ranks = write_ranks(tmp_path / "ranks")
     (ranks / "odd\x1b.json").write_text("[1, 2]")
-    assert run(["map", str(ranks), "--store", str(tmp_path / "store")]) == 0
+    assert run_command_line(["map", str(ranks), "--store", str(tmp_path / "store")]) == 0
     output = capsys.readouterr()
     assert "1 are no traces" in output.out and "odd" in output.err and "\x1b" not in output.err
-    assert run(["map", str(ranks), "--store", ""]) == UsageError.exit_code
+    assert run_command_line(["map", str(ranks), "--store", ""]) == UsageError.exit_code
     assert "--store is empty" in capsys.readouterr().err
 
 
 def test_a_store_takes_what_its_entries_do(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["cache", "need", str(store), "--format", "json"]) == 0
+    assert run_command_line(["cache", "need", str(store), "--format", "json"]) == 0
     need = json.loads(capsys.readouterr().out)
     assert (need["files"], need["parsed_files"]) == (2, 0)
     assert need["expected_bytes"] == sum(entry.stat().st_size for entry in entries(store))
     open_trace(store)
-    assert run(["cache", "need", str(store), "--format", "json"]) == 0
+    assert run_command_line(["cache", "need", str(store), "--format", "json"]) == 0
     need = json.loads(capsys.readouterr().out)
     assert (need["parsed_files"], need["expected_bytes"]) == (2, 0)
     assert need["parsed_bytes"] > 0
@@ -296,7 +296,7 @@ def test_a_bucket_that_is_not_there_is_not_made(
 
     (tmp_path / "ranks").mkdir()
     ranks = str(write_ranks(tmp_path / "ranks"))
-    assert run(["map", ranks, "--store", "s3://parsd/run"]) == TraceError.exit_code
+    assert run_command_line(["map", ranks, "--store", "s3://parsd/run"]) == TraceError.exit_code
     assert "parsd" in capsys.readouterr().err
     buckets = boto3.client("s3").list_buckets()["Buckets"]
     assert "parsd" not in {each["Name"] for each in buckets}

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.io.store import Store
 from htk.base.spread.workplace import Workplace
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace import matching
 from htk.traces.trace.joined import JoinedTables
 from htk.traces.trace.matching import matched_by_partition
@@ -30,7 +30,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trace]:
     folder = tmp_path_factory.mktemp("job")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HTK_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
-        simulate(checked(Config(**JOB)), folder)  # type: ignore[arg-type]
+        simulate_job(check_config(Config(**JOB)), folder)  # type: ignore[arg-type]
         next(folder.glob("rank5*")).unlink()
         yield open_trace(folder)
 
@@ -63,9 +63,9 @@ def test_little_memory_matches_by_partition(job: Trace, monkeypatch: pytest.Monk
         return made[-1]
 
     monkeypatch.setattr(matching, "matched_by_partition", noted)
-    answer = ask(job, "collective_times")
+    answer = ask_trace(job, "collective_times")
     assert not made
-    little = ask(with_work(job, Workplace(memory_bytes=1)), "collective_times")
+    little = ask_trace(with_work(job, Workplace(memory_bytes=1)), "collective_times")
     assert len(made) == 1 and made[0].num_rows == job.tables["collectives"].num_rows
     assert little.to_pylist() == answer.to_pylist()
     assert dict(little.coverage) == dict(answer.coverage)
@@ -79,8 +79,8 @@ def test_a_full_disk_matches_in_memory_and_says_so(
 
     monkeypatch.setattr(matching._Split, "write", full)
     with pytest.warns(RuntimeWarning, match="No space left on device"):
-        little = ask(with_work(job, Workplace(memory_bytes=1)), "collective_times")
-    assert little.to_pylist() == ask(job, "collective_times").to_pylist()
+        little = ask_trace(with_work(job, Workplace(memory_bytes=1)), "collective_times")
+    assert little.to_pylist() == ask_trace(job, "collective_times").to_pylist()
 
 
 def test_few_calls_are_matched_at_once(job: Trace) -> None:

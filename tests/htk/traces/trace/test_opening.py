@@ -19,8 +19,8 @@ from htk.base.errors import (
 )
 from htk.base.io.store import Store
 from htk.traces.trace.opening import OpenOptions, open_trace
-from htk.verdicts.overview.doctor import doctor
-from htk.verdicts.overview.summary import verdict
+from htk.verdicts.overview.doctor import check_recording
+from htk.verdicts.overview.summary import reach_verdict
 from tests.kineto_file import kernel, of_rank, op, step, write
 
 KEEP_NOTHING = OpenOptions(cache=False)
@@ -68,11 +68,11 @@ def test_hosts_of_a_jax_job_are_ranks_in_the_order_of_their_names(tmp_path: Path
 def test_a_file_of_events_that_nobody_reads_is_not_ok(tmp_path: Path) -> None:
     driver = [{**op("nvidia_ioctl", k, 1), "cat": "driver"} for k in range(36)]
     trace = open_trace(write(tmp_path / "t.json", *driver, **of_rank(0)), KEEP_NOTHING)
-    rows = {(row["section"], row["item"]): row for row in doctor(trace).table.to_pylist()}
+    rows = {(row["section"], row["item"]): row for row in check_recording(trace).table.to_pylist()}
     assert rows["files", "t.json"]["state"] == "warning"
     assert rows["damage", "unread_events"]["finding"].endswith(" read: driver")
     with pytest.raises(MissingTable, match="36 events, none of them read"):
-        verdict(trace)
+        reach_verdict(trace)
 
 
 @pytest.mark.parametrize(("phases", "count"), [("b", 20), ("BE", 20), ("ne", 20), ("i", None)])
@@ -88,13 +88,13 @@ def test_events_of_phases_that_are_not_read_are_counted(
 
 def test_an_execution_trace_alone_says_what_to_put_beside_it() -> None:
     with pytest.raises(MissingTable, match="beside the profiler's trace"):
-        verdict(open_trace(SAMPLES / "execution_trace/rank0_et.json.gz", KEEP_NOTHING))
+        reach_verdict(open_trace(SAMPLES / "execution_trace/rank0_et.json.gz", KEEP_NOTHING))
 
 
 def test_files_of_two_clocks_are_told_apart(tmp_path: Path) -> None:
     for rank, base_ns in enumerate((0, 1_760_000_000_000_000_000)):
         write(tmp_path / f"{rank}.json", op("a", 1, 1), **of_rank(rank, base=base_ns))
-    rows = doctor(open_trace(tmp_path, KEEP_NOTHING)).table.to_pylist()
+    rows = check_recording(open_trace(tmp_path, KEEP_NOTHING)).table.to_pylist()
     (times,) = [row for row in rows if (row["section"], row["item"]) == ("clocks", "times")]
     assert (times["state"], times["finding"].count("kineto")) == ("warning", 2)
 
@@ -164,7 +164,7 @@ def test_of_two_recordings_whose_steps_begin_anew_the_newer_is_taken(tmp_path: P
     assert [o["name"] for o in trace.tables["cpu_ops"].to_pylist()] == ["new"]
     (issue,) = trace.tables["parse_issues"].to_pylist()
     assert issue["kind"] == "older_recording" and issue["file"].endswith("old.json")
-    (damage,) = (row for row in doctor(trace).to_pylist() if row["section"] == "damage")
+    (damage,) = (row for row in check_recording(trace).to_pylist() if row["section"] == "damage")
     assert damage["finding"].startswith("1 time in old.json: an older recording of the rank of ")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.kineto_file import kernel, of_rank, write
 
@@ -38,7 +38,7 @@ def shared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def kernels(run: Path, *, cache: bool) -> tuple[Rows, int]:
     """Return the kernels of a run, and how many files were left out."""
     trace = open_trace(run, OpenOptions(cache=cache))
-    return ask(trace, "kernel_top").to_pylist(), len(trace.failed)
+    return ask_trace(trace, "kernel_top").to_pylist(), len(trace.failed)
 
 
 def as_nobody(check: Callable[[], bool]) -> bool:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.core.stated_counts import RANKS
 from htk.base.errors import TraceError
 from htk.traces.trace import parsing
@@ -24,7 +24,7 @@ def test_a_world_beyond_any_job_is_said_and_not_believed(
     file = write(tmp_path / "t.json", kernel("k", 1, 3), **facts)
     trace = open_trace(file, OpenOptions(cache=False))
     assert trace.tables["ranks"]["world_size"].to_pylist() == [believed]
-    assert ask(trace, "kernel_top").coverage["world_size"] == believed
+    assert ask_trace(trace, "kernel_top").coverage["world_size"] == believed
     issues = trace.tables["parse_issues"].to_pylist()
     assert [issue["kind"] for issue in issues] == ["absurd_count"] * (believed is None)
 
@@ -54,5 +54,5 @@ def test_a_plugin_that_fails_is_named_and_not_the_file(
 def test_a_rank_beyond_any_job_is_said_and_not_believed(rank: int, tmp_path: Path) -> None:
     file = write(tmp_path / "t.json", kernel("k", 1, 3), **of_rank(rank))
     trace = open_trace(file, OpenOptions(cache=False))
-    assert ask(trace, "kernel_top").to_pylist()[0]["count"] == 1
+    assert ask_trace(trace, "kernel_top").to_pylist()[0]["count"] == 1
     assert "absurd_count" in trace.tables["parse_issues"]["kind"].to_pylist()

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
-from htk.verdicts.overview.doctor import doctor
+from htk.verdicts.overview.doctor import check_recording
 from tests.kineto_file import Event, kernel, launch, of_rank, op, step, write
 
 NOW = 1_763_000_000_000_000_000
@@ -39,12 +39,15 @@ def test_common_steps_tell_where_it_belongs(tmp_path: Path) -> None:
     assert {(k["rank"], k["start_ns"] - NOW) for k in kernels} == {
         (rank, 1_000_000 * k + 30_000) for rank in (0, 1) for k in (3, 4)
     }
-    assert ask(trace, "time_breakdown").coverage["issues"] == {"truncated": 1, "no_base_time": 1}
+    assert ask_trace(trace, "time_breakdown").coverage["issues"] == {
+        "truncated": 1,
+        "no_base_time": 1,
+    }
 
 
 def test_without_common_marks_it_is_said_to_be_unplaced(tmp_path: Path) -> None:
     trace = opened(tmp_path, steps=(8, 9))
-    rows = doctor(trace).to_pylist()
+    rows = check_recording(trace).to_pylist()
     clock = next(r for r in rows if r["item"] == "first events")
     assert clock["state"] == "warning" and "apart" in clock["advice"]
     lost = next(r for r in rows if r["item"] == "no_base_time")

@@ -15,7 +15,7 @@ from htk.base.io.shared_store import MARK
 from htk.base.io.store import META
 from htk.base.io.store_key import SEAL_BYTES
 from htk.base.io.table_file import give_tables, read_tables, write_tables
-from htk.faces.cli.main import run
+from htk.faces.cli.main import run_command_line
 from htk.traces.trace.mapping import Shard, map_files
 from htk.traces.trace.opening import open_trace
 from tests.kineto_file import kernel, launch, of_rank, op, step, write
@@ -155,11 +155,11 @@ def test_the_key_goes_to_colleagues_in_a_file(
     (key,) = (tmp_path / "settings" / "htk" / "store-keys").iterdir()
     assert key.stat().st_mode & 0o777 == 0o600 and key.parent.stat().st_mode & 0o777 == 0o700
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "colleague"))
-    assert run(["summary", str(store)]) == TraceError.exit_code
+    assert run_command_line(["summary", str(store)]) == TraceError.exit_code
     error = capsys.readouterr().err
     assert "--store-key" in error and error.count("\n") == 1
-    assert run(["summary", str(store), "--store-key", str(key)]) == 0
-    assert run(["summary", str(store), "--store-key", str(tmp_path / "absent")]) == 2
+    assert run_command_line(["summary", str(store), "--store-key", str(key)]) == 0
+    assert run_command_line(["summary", str(store), "--store-key", str(tmp_path / "absent")]) == 2
     (tmp_path / "short").write_text("00ff")
     with monkeypatch.context() as patch:
         patch.setenv("HTK_STORE_KEY", str(tmp_path / "short"))
@@ -175,13 +175,13 @@ def test_the_key_goes_to_colleagues_in_a_file(
 def test_verify_tells_of_altered_entries(
     store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["cache", "verify", str(store)]) == 0
+    assert run_command_line(["cache", "verify", str(store)]) == 0
     assert f"{FILES} entries are as sealed, 0 are not" in capsys.readouterr().out
     longer_kernels(entries(store)[0], tmp_path)
-    assert run(["cache", "verify", str(store)]) == 4
+    assert run_command_line(["cache", "verify", str(store)]) == 4
     out = capsys.readouterr().out
     assert f"{FILES - 1} entries are as sealed, 1 are not" in out and "its seal is not" in out
-    assert run(["verify", str(store), "--format", "json"]) != 0
+    assert run_command_line(["verify", str(store), "--format", "json"]) != 0
     assert "its seal is not of this store" in capsys.readouterr().out
 
 
@@ -244,7 +244,7 @@ def test_the_cache_of_a_store_is_its_own(store: Path, tmp_path: Path) -> None:
     open_trace(store)
     names = {folder.name for folder in (tmp_path / "cache").iterdir() if (folder / META).is_file()}
     assert len(names) >= FILES and not names & {entry.stem for entry in entries(store)}
-    assert run(["cache", "verify"]) == 0
+    assert run_command_line(["cache", "verify"]) == 0
     give = tmp_path / "cache" / sorted(names)[0] / "parsed.arrow"
     give_tables(give, "0" * 40)
-    assert run(["cache", "verify"]) == 4
+    assert run_command_line(["cache", "verify"]) == 4

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 
@@ -55,19 +55,19 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Trace:
 
 
 def test_sums_are_of_serving(server: Trace) -> None:
-    (kernels,) = ask(server, "kernel_top").to_pylist()
+    (kernels,) = ask_trace(server, "kernel_top").to_pylist()
     assert (kernels["count"], kernels["total_ns"]) == (4, 16_000)
-    assert "phase" in ask(server, "kernel_top").coverage
+    assert "phase" in ask_trace(server, "kernel_top").coverage
 
 
 def test_a_selection_of_times_or_recordings_is_what_was_asked(server: Trace) -> None:
-    assert ask(server.sel(from_ns=0), "kernel_top").to_pylist()[0]["count"] == 7
-    assert ask(server.sel(to_ns=500_000), "kernel_top").to_pylist()[0]["count"] == 3
-    assert ask(server.sel(ranks=[0]), "kernel_top").to_pylist()[0]["count"] == 4, "of serving"
+    assert ask_trace(server.sel(from_ns=0), "kernel_top").to_pylist()[0]["count"] == 7
+    assert ask_trace(server.sel(to_ns=500_000), "kernel_top").to_pylist()[0]["count"] == 3
+    assert ask_trace(server.sel(ranks=[0]), "kernel_top").to_pylist()[0]["count"] == 4, "of serving"
     assert server.everything.tables["kernels"].num_rows == 7
-    assert "phase" not in ask(server.sel(from_ns=0), "kernel_top").coverage
+    assert "phase" not in ask_trace(server.sel(from_ns=0), "kernel_top").coverage
     if len(server.cycles) > 1:
-        assert ask(server.sel(cycles=[0]), "kernel_top").to_pylist()[0]["count"] == 3
+        assert ask_trace(server.sel(cycles=[0]), "kernel_top").to_pylist()[0]["count"] == 3
 
 
 @pytest.mark.parametrize("events", [CAPTURE, SERVED], ids=["capture", "serving"])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from htk.base.io.shared_store import SharedStore
-from htk.faces.cli.main import run
+from htk.faces.cli.main import run_command_line
 from htk.traces.trace.mapping import Shard, map_files
 from htk.traces.trace.opening import open_trace
 from htk.traces.trace.shares import NO_TRACE, ShareNote, not_stored, notes_of
@@ -72,7 +72,7 @@ def test_a_store_tells_what_is_missing_until_it_is_there(
         map_files(folder, store, Shard(share, 4))
     ((inputs, why),) = open_trace(store).failed
     assert inputs == str(folder) and why.startswith("shares 4 of 4 have not begun")
-    assert run(["summary", store]) == 0
+    assert run_command_line(["summary", store]) == 0
     assert "1 file failed" in capsys.readouterr().out
     map_files(folder, store, Shard(4, 4))
     trace, of_files = open_trace(store), open_trace(folder)

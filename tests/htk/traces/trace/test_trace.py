@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import MissingTable, UsageError
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
@@ -85,7 +85,7 @@ def test_times_keep_what_was_launched_and_know_what_else_runs(trace: Trace) -> N
     chosen = trace.sel(from_ns=13_000, to_ns=16_500, ranks=[0])
     assert names(chosen, "kernels") == []
     assert names(chosen, "activities") == ["gemm", "add"]
-    (row,) = ask(chosen, "time_breakdown").to_pylist()
+    (row,) = ask_trace(chosen, "time_breakdown").to_pylist()
     assert (row["total_ns"], row["busy_ns"]) == (3_500, 3_000)
 
 
@@ -133,17 +133,17 @@ def test_a_name_has_one_code_on_all_ranks(trace: Trace) -> None:
 
 
 def test_steps_on_the_host_are_chosen_too(trace: Trace) -> None:
-    steps = ask(trace, "step_times").table
-    chosen = ask(trace.sel(steps=[1]), "step_times").table
+    steps = ask_trace(trace, "step_times").table
+    chosen = ask_trace(trace.sel(steps=[1]), "step_times").table
     assert set(steps["step"].to_pylist()) > {1}
     assert set(chosen["step"].to_pylist()) == {1}
 
 
 def test_the_first_steps_are_those_of_the_recording_whatever_their_numbers(trace: Trace) -> None:
-    recorded = sorted(set(ask(trace, "step_times").table["step"].to_pylist()))
+    recorded = sorted(set(ask_trace(trace, "step_times").table["step"].to_pylist()))
     assert len(recorded) > 1, "one of more is chosen"
     for text, steps in (("first:1", recorded[:1]), ("first:99", recorded)):
-        chosen = ask(trace.sel(steps=text), "step_times").table
+        chosen = ask_trace(trace.sel(steps=text), "step_times").table
         assert sorted(set(chosen["step"].to_pylist())) == steps
 
 
@@ -160,4 +160,4 @@ def test_a_selection_of_what_is_not_there_is_no_empty_answer(
     trace: Trace, chosen: dict[str, list[int]], words: str
 ) -> None:
     with pytest.raises(MissingTable, match=words):
-        ask(trace.sel(**chosen), "op_breakdown")  # type: ignore[arg-type]
+        ask_trace(trace.sel(**chosen), "op_breakdown")  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from htk.recording.simulate.config import Config, checked
+from htk.recording.simulate.config import Config, check_config
 
 JOB: dict[str, Any] = {"model": "gpt3-126m", "layers": 3, "gpu": "a100-80gb", "gpus_per_node": 4,
                        "micro_batch": 8, "seq": 1024, "steps": 6}  # fmt: skip
@@ -17,4 +17,4 @@ def job_of(flags: str, seed: int) -> Config:
             options["plants"] = (*options.get("plants", ()), value)
         else:
             options[name] = int(value) if value.isdigit() else value
-    return checked(Config(**(JOB | options)))
+    return check_config(Config(**(JOB | options)))

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from htk.analyses.time.time_breakdown import RETURNS as TIMES
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.quantities.derived.totals import launch_totals, op_totals
 from htk.traces import sample
 from htk.traces.trace.opening import open_trace
@@ -79,7 +79,7 @@ def test_chains_on_other_accelerators_are_left_to_the_vendor_s_libraries(tmp_pat
         path = tmp_path / name / "rank0.pt.trace.json"
         path.parent.mkdir()
         path.write_bytes(text)
-        chains = ask(open_trace(path), "fusible_chains", n=0).to_pylist()
+        chains = ask_trace(open_trace(path), "fusible_chains", n=0).to_pylist()
         ways.append({chain["implementation"] for chain in chains})
     assert "torch.compile" in ways[0] and ways[1] == {FUSED_ELSEWHERE}
 

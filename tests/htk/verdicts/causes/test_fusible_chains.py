@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.answers.output.result import Result
 from htk.base.names.fused import fused_implementation
 from htk.traces.trace.opening import OpenOptions, open_trace
@@ -66,7 +66,7 @@ def recording(
 
 
 def answer(path: Path) -> Result:
-    return ask(open_trace(path, OpenOptions(cache=False)), "fusible_chains")
+    return ask_trace(open_trace(path, OpenOptions(cache=False)), "fusible_chains")
 
 
 def test_a_planted_norm(tmp_path: Path) -> None:

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from bench.causes import KINDS, Score, causes_of, draw_faults, judge, simulated, step_ns
-from htk.answers.ask import ask
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.answers.ask import ask_trace
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import open_trace
 from htk.verdicts.causes.changes import even_compute
-from htk.whatif.baseline import baseline
-from htk.whatif.predict import predict
+from htk.whatif.baseline import build_baseline
+from htk.whatif.predict import predict_answer
 from tests.htk.whatif.small_step_model import Act, small_model
 from tests.in_process import htk
 from tests.thinned import thinned
@@ -78,7 +78,7 @@ def test_stages_of_a_pipeline_are_no_slow_gpus(fault: str, tmp_path: Path) -> No
     assert slow == (["the same kernels take longer there: rank 1 25 %"] if fault else [])
     (uneven,) = [row for row in causes if "computes longer" in row["finding"]]
     assert "rank 3 computes" in uneven["evidence"]
-    computed = ask(open_trace(recording), "time_breakdown").table["compute_ns"].to_numpy()
+    computed = ask_trace(open_trace(recording), "time_breakdown").table["compute_ns"].to_numpy()
     if not fault:
         assert uneven["gain_ns"] == pytest.approx(computed.max() - computed.mean(), rel=0.05)
 
@@ -86,7 +86,7 @@ def test_stages_of_a_pipeline_are_no_slow_gpus(fault: str, tmp_path: Path) -> No
 def test_a_gain_that_goes_with_a_larger_one_is_told(tmp_path: Path) -> None:
     """Two stalls of one rank in every step: alone each gains its own, together both."""
     faults = ("starved_loader:ms=20", "full_allocator:rank=1,times=2,ms=8")
-    simulate(checked(Config(**TWO, plants=faults)), tmp_path / "both")
+    simulate_job(check_config(Config(**TWO, plants=faults)), tmp_path / "both")
     rows = causes_of(tmp_path / "both")
     together = [row["together_gain_ns"] for row in rows]
     assert together == sorted(together)
@@ -99,7 +99,9 @@ def test_of_a_run_of_steps_the_first_waits_too(
 ) -> None:
     """A graph that has room for one step alone begins where the step before it ends."""
     monkeypatch.setattr("htk.verdicts.causes.replayed.MOST_ACTIVITIES", 1)
-    simulate(checked(Config(**TWO | {"steps": 5}, plants=("starved_loader:ms=20",))), tmp_path)
+    simulate_job(
+        check_config(Config(**TWO | {"steps": 5}, plants=("starved_loader:ms=20",))), tmp_path
+    )
     first, *_ = causes_of(tmp_path)
     assert first["finding"] == LOADING
     assert first["step_gain_ns"] == pytest.approx(20e6, rel=0.05)
@@ -121,8 +123,8 @@ def test_a_gain_of_the_host_holds_without_the_profiler(tmp_path: Path) -> None:
     gains = {}
     for cost_ns in (0, 1000):
         folder = tmp_path / str(cost_ns)
-        simulate(checked(Config(**job, profiler_ns=cost_ns)), folder)
-        rows = ask(open_trace(folder), "recommendations").to_pylist()
+        simulate_job(check_config(Config(**job, profiler_ns=cost_ns)), folder)
+        rows = ask_trace(open_trace(folder), "recommendations").to_pylist()
         (gains[cost_ns],) = (row for row in rows if row["finding"].startswith("launch-bound"))
     recorded, free = gains[1000], gains[0]
     assert 1.5 * free["step_gain_ns"] < recorded["step_gain_ns"]
@@ -132,8 +134,8 @@ def test_a_gain_of_the_host_holds_without_the_profiler(tmp_path: Path) -> None:
 def test_the_edit_of_a_cause_can_be_typed(tmp_path: Path) -> None:
     """A small job: its GPUs wait for launches, and for data."""
     job = TWO | {"gpu": "h100", "micro_batch": 1, "seq": 256}
-    simulate(checked(Config(**job)), tmp_path)
-    rows = ask(open_trace(tmp_path), "recommendations").to_pylist()
+    simulate_job(check_config(Config(**job)), tmp_path)
+    rows = ask_trace(open_trace(tmp_path), "recommendations").to_pylist()
     edits = [row["edit"] for row in rows if row["edit"]]
     assert {"--graphs on", "--no-data-wait on"} <= {*edits}
     for edit in edits:
@@ -143,12 +145,16 @@ def test_the_edit_of_a_cause_can_be_typed(tmp_path: Path) -> None:
 
 def test_a_fault_of_one_step_names_the_what_if_of_that_step(tmp_path: Path) -> None:
     """A load of 20 ms in one of four steps: what-ifs of themselves take a step without it."""
-    simulate(checked(Config(**TWO | {"steps": 4, "plants": ("data_stall:ms=20",)})), tmp_path)
+    simulate_job(
+        check_config(Config(**TWO | {"steps": 4, "plants": ("data_stall:ms=20",)})), tmp_path
+    )
     trace = open_trace(tmp_path)
-    (cause,) = (r for r in ask(trace, "recommendations").to_pylist() if r["finding"] == LOADING)
+    (cause,) = (
+        r for r in ask_trace(trace, "recommendations").to_pylist() if r["finding"] == LOADING
+    )
     steps, step, *edit = cause["edit"].split()
     assert [steps, *edit] == ["--steps", "--no-data-wait", "on"]
-    start = baseline(trace.sel(steps=[int(step)]).tables)
-    after = predict(start, [("no_data_wait", "on")])
+    start = build_baseline(trace.sel(steps=[int(step)]).tables)
+    after = predict_answer(start, [("no_data_wait", "on")])
     assert start.step_ns - after.step_ns == pytest.approx(20e6, rel=0.1)
     assert cause["step_gain_ns"] == pytest.approx(20e6 / 4, rel=0.1)

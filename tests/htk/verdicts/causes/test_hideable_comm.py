@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.answers.output.result import Result
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 
@@ -34,9 +34,9 @@ class Asked(NamedTuple):
 
 
 def simulated(folder: Path, **options: Any) -> Asked:
-    simulate(checked(Config(**JOB | options)), folder)
+    simulate_job(check_config(Config(**JOB | options)), folder)
     trace = open_trace(folder, OpenOptions(cache=False))
-    return Asked(trace, ask(trace, "hideable_comm"))
+    return Asked(trace, ask_trace(trace, "hideable_comm"))
 
 
 @pytest.fixture(scope="module", params=("ddp", "full_shard", "shard_grad_op"))
@@ -63,7 +63,7 @@ def test_what_runs_beside_compute_has_little_left(jobs: list[Asked]) -> None:
 
 def test_rows_add_up(jobs: list[Asked]) -> None:
     for job in jobs:
-        breakdown = ask(job.trace, "time_breakdown").table.to_pandas()
+        breakdown = ask_trace(job.trace, "time_breakdown").table.to_pandas()
         per_step = breakdown["exposed_comm_ns"].mean() / JOB["steps"]
         assert job.sum_of("exposed_ns") == pytest.approx(per_step, rel=0.02)
 

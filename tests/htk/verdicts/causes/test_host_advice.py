@@ -8,7 +8,7 @@ import pytest
 import htk
 from htk.base.errors import MissingTable
 from htk.verdicts.causes.exposed_communication import UNDETERMINED
-from htk.verdicts.overview.summary import verdict
+from htk.verdicts.overview.summary import reach_verdict
 from tests.kineto_file import Event, kernel, launch, of_rank, op, span, step, write
 
 SAMPLES = Path(__file__).parents[4] / "sample_traces"
@@ -123,7 +123,7 @@ def test_an_operator_that_takes_most(tmp_path: Path) -> None:
 
 def test_the_summary_gives_the_same(tmp_path: Path) -> None:
     trace = _job(tmp_path, loading=30, late=24)
-    summary = verdict(trace)
+    summary = reach_verdict(trace)
     advised = trace.recommendations().to_pylist()
     assert [c.finding for c in summary.causes] == [r["finding"] for r in advised][:3]
     # gloo runs 10 us of each 100 on rank 1, 34 on rank 0; for 10 of them operators run too
@@ -136,7 +136,7 @@ def test_collectives_that_go_on_after_the_last_operator(tmp_path: Path) -> None:
     made by an operator of 1 us: alone for 299."""
     events = [op("aten::mm", 0, 100), *_gloo(50, 200), *_gloo(200, 200)]
     write(tmp_path / "rank0.json", *events, **of_rank(0, 1))
-    told = verdict(htk.open(tmp_path))
+    told = reach_verdict(htk.open(tmp_path))
     said = "collectives (gloo) run beside no operator in 75 % of the time"
     assert dict(told.next)["comm_summary"] == said
     (cause,) = (c for c in told.causes if c.finding == UNDETERMINED)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import htk
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 from tests.kineto_file import Event, kernel, launch, of_rank, op, write
@@ -39,7 +39,7 @@ def _trace(folder: Path, device: str = "NVIDIA H100 80GB HBM3", units: int = 132
 
 
 def test_a_gap_is_what_calls_take_beyond_measured_kernels(tmp_path: Path) -> None:
-    answer = ask(_trace(tmp_path), "kernel_gap")
+    answer = ask_trace(_trace(tmp_path), "kernel_gap")
     typical = htk.kernel_time(op="matmul", gpu="h100", m=4096, n=4096, k=4096).to_pylist()[0]
     batched, single = answer.to_pylist()
     assert (single["name"], single["count"], single["device_ns"]) == ("aten::mm", 2, 460_000)
@@ -54,16 +54,16 @@ def test_a_gap_is_what_calls_take_beyond_measured_kernels(tmp_path: Path) -> Non
 
 def test_rows_of_families_hold_what_rows_of_shapes_do(tmp_path: Path) -> None:
     trace = _trace(tmp_path)
-    shapes = ask(trace, "kernel_gap", n=0).to_pylist()
+    shapes = ask_trace(trace, "kernel_gap", n=0).to_pylist()
     for by in ("op", "family", "kernel", "stream", "phase"):
-        rows = ask(trace, "kernel_gap", by=by, n=0).to_pylist()
+        rows = ask_trace(trace, "kernel_gap", by=by, n=0).to_pylist()
         for name in ("count", "device_ns", "typical_ns", "best_ns", "gap_ns"):
             total = sum(r[name] for r in shapes)
             assert sum(r[name] for r in rows) == pytest.approx(total, rel=1e-4, abs=4)
 
 
 def test_a_gpu_that_is_not_known_has_no_gap(tmp_path: Path) -> None:
-    answer = ask(_trace(tmp_path, "Some GPU", 7), "kernel_gap")
+    answer = ask_trace(_trace(tmp_path, "Some GPU", 7), "kernel_gap")
     assert answer.table.num_rows == 0
     assert answer.coverage["not_measured_ns"] == {"the GPU is not known": 1_360_000}
 

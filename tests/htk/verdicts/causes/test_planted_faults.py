@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from htk.answers.ask import ask
-from htk.recording.simulate.job import simulate
+from htk.answers.ask import ask_trace
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import open_trace
 from tests.htk.verdicts.causes.advice_rows import assert_disjoint
 from tests.htk.verdicts.causes.planted_job import job_of
@@ -17,8 +17,8 @@ ROWS = re.findall(r"^\| `(--[^`]+)` \| ([^|]+) \| ([^|]+) \|$", PAGE.read_text("
 
 
 def check(folder: Path, flags: str, finding: str, evidence: str, seed: int) -> None:
-    simulate(job_of(flags, seed), folder)
-    answer = ask(open_trace(folder), "recommendations", min_pct=0.0)
+    simulate_job(job_of(flags, seed), folder)
+    answer = ask_trace(open_trace(folder), "recommendations", min_pct=0.0)
     first, *_ = answer.to_pylist()
     assert_disjoint(answer.to_pylist(), answer.coverage["recorded_window_ns"])
     assert first["finding"] == finding.strip(), first

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.traces.trace.opening import open_trace
 
 LAUNCHING = "launch-bound: the host launches slower than the GPU works"
@@ -83,7 +83,7 @@ RECORDINGS: dict[str, list[Confirmed]] = {
 
 @pytest.mark.parametrize("name", RECORDINGS)
 def test_each_cause_that_is_named_is_in_the_raw_events(shared: Path, name: str) -> None:
-    rows = ask(open_trace(shared / "traces" / name), "recommendations").to_pylist()
+    rows = ask_trace(open_trace(shared / "traces" / name), "recommendations").to_pylist()
     causes = [row for row in rows if row["finding"] != "unexplained"]
     assert [row["finding"] for row in causes] == [finding for finding, _ in RECORDINGS[name]]
     for row, (finding, raw_ms) in zip(causes, RECORDINGS[name], strict=True):

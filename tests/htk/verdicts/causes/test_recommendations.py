@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from htk.analyses.time.time_breakdown import RETURNS as TIMES
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.core.humanize import format_duration
 from htk.quantities.derived.totals import op_totals
 from htk.traces.trace.opening import open_trace
@@ -232,10 +232,10 @@ def test_copies_and_memory() -> None:
 ])  # fmt: skip
 def test_gains_never_exceed_what_there_is(shared: Path, name: str) -> None:
     trace = open_trace(shared / "traces" / name)
-    answer = ask(trace, "recommendations", min_pct=0.0)
+    answer = ask_trace(trace, "recommendations", min_pct=0.0)
     rows = answer.to_pylist()
     assert_disjoint(rows, answer.coverage["recorded_window_ns"])
-    times = ask(trace, "time_breakdown").to_pylist()
+    times = ask_trace(trace, "time_breakdown").to_pylist()
     idle = sum(r["idle_ns"] for r in times) // len(times)
     alone = len(times) == 1  # else what others wait is part of a finding on idle time
     causes = [r for r in rows if r["finding"] != "unexplained"]
@@ -247,9 +247,9 @@ def test_what_causes_share_is_told_of_those_that_are_shown(shared: Path) -> None
     """Between the first cause and the second lies one too short to be told here, without which the
     others gain nothing: it is in no sum."""
     trace = open_trace(shared / "traces/nsys/mfu_2gpu_after.sqlite")
-    rows = ask(trace, "recommendations").to_pylist()
+    rows = ask_trace(trace, "recommendations").to_pylist()
     replayed = [row for row in rows if row["together_gain_ns"] is not None]
-    assert len(replayed) >= 3 and len(ask(trace, "recommendations", min_pct=0.0)) > len(rows)
+    assert len(replayed) >= 3 and len(ask_trace(trace, "recommendations", min_pct=0.0)) > len(rows)
     claimed = replayed[0]["step_gain_ns"]  # by the gains above, without what they share
     for row in replayed[1:]:
         claimed += row["step_gain_ns"]
@@ -264,14 +264,14 @@ def test_a_public_trace_that_waits_for_its_data(shared: Path) -> None:
     trace = open_trace(
         shared / "traces/tracelens/mi300/google_owlv2-large-patch14-ensemble__1016001.json.gz"
     )
-    first = ask(trace, "recommendations").to_pylist()[0]
+    first = ask_trace(trace, "recommendations").to_pylist()[0]
     assert first["finding"] == "the GPU waits for data" and round(first["gain_pct"]) == 62
 
 
 def test_work_that_is_done_twice(shared: Path) -> None:
     """TraceLens finds 4.122 ms of recomputed GPU time here; it loses the 24 sets among it."""
     trace = open_trace(shared / "traces/tracelens/mi300/resnet_act_checkpoint.json.gz")
-    found = {r["finding"]: r for r in ask(trace, "recommendations").to_pylist()}
+    found = {r["finding"]: r for r in ask_trace(trace, "recommendations").to_pylist()}
     again = found["activations are recomputed"]
     assert again["evidence"].startswith("615 activities")
     assert 4_122_223 <= again["gain_ns"] <= 4_122_223 + 87_735, "sets run beside compute in part"

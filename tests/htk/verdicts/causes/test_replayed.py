@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import open_trace
 from htk.verdicts.causes.changes import whatif_change
 from htk.verdicts.causes.replayed import ReplayedRecording
-from htk.whatif.baseline import baseline
-from htk.whatif.predict import predict
+from htk.whatif.baseline import build_baseline
+from htk.whatif.predict import predict_answer
 from tests.htk.verdicts.causes.planted_job import job_of
 
 FAULTS = "--plant starved_loader:ms=20 --plant straggler:rank=1,factor=1.25"
@@ -17,7 +17,7 @@ GAINS = "no_data_wait", "fix_rank", "graphs"
 
 
 def replayed(flags: str, folder: Path) -> ReplayedRecording:
-    simulate(job_of(f"--gpus_per_node 2 {FAULTS} {flags}", seed=3), folder)
+    simulate_job(job_of(f"--gpus_per_node 2 {FAULTS} {flags}", seed=3), folder)
     return ReplayedRecording.of(open_trace(folder))
 
 
@@ -33,10 +33,10 @@ def test_work_launched_before_the_recording_changes_no_gain(tmp_path: Path, step
 
 def test_what_a_lone_step_gains_is_what_the_what_if_says(tmp_path: Path) -> None:
     lone = replayed("--steps 1 --carry_in 60", tmp_path)
-    start = baseline(open_trace(tmp_path).tables)
+    start = build_baseline(open_trace(tmp_path).tables)
     assert lone.step_ns == start.step_ns
     for name in GAINS:
         value = "all" if name == "fix_rank" else "on"
-        after = predict(start, [(name, value)])
+        after = predict_answer(start, [(name, value)])
         gain = lone.saved_ns([whatif_change(name, value)])
         assert gain == pytest.approx(start.step_ns - after.step_ns, abs=1)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.answers.output.result import Result
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
@@ -46,7 +46,7 @@ def slow_kernels(answer: Result) -> list[dict[str, object]]:
 
 def test_a_product_far_from_what_is_usual_is_a_cause_by_what_a_step_gains(tmp_path: Path) -> None:
     trace = recorded(tmp_path, 500)
-    (cause,) = slow_kernels(ask(trace, "recommendations"))
+    (cause,) = slow_kernels(ask_trace(trace, "recommendations"))
     gained_ns = 1_000 * CALLS * (500 - USUAL_US)
     assert cause["basis"] == "replay"
     assert cause["step_gain_ns"] == pytest.approx(gained_ns, rel=0.06)
@@ -56,18 +56,18 @@ def test_a_product_far_from_what_is_usual_is_a_cause_by_what_a_step_gains(tmp_pa
 
 
 def test_a_product_at_the_usual_pace_is_none(tmp_path: Path) -> None:
-    assert not slow_kernels(ask(recorded(tmp_path, 230), "recommendations"))
+    assert not slow_kernels(ask_trace(recorded(tmp_path, 230), "recommendations"))
 
 
 def test_kernel_gap_replays_what_the_usual_pace_gains(tmp_path: Path) -> None:
     trace = recorded(tmp_path, 500)
-    (row,) = ask(trace, "kernel_gap", gain=True).to_pylist()
+    (row,) = ask_trace(trace, "kernel_gap", gain=True).to_pylist()
     assert row["step_gain_ns"] == pytest.approx(1_000 * CALLS * (500 - USUAL_US), rel=0.06)
-    (silent,) = ask(trace, "kernel_gap").to_pylist()
+    (silent,) = ask_trace(trace, "kernel_gap").to_pylist()
     assert silent["step_gain_ns"] is None
 
 
 def test_all_rows_together_gain_what_each_does_on_one_stream(tmp_path: Path) -> None:
-    answer = ask(recorded(tmp_path, 300), "kernel_gap", gain=True)
+    answer = ask_trace(recorded(tmp_path, 300), "kernel_gap", gain=True)
     (row,) = answer.to_pylist()
     assert answer.coverage["step_gain_of_all"]["step_gain_ns"] == row["step_gain_ns"]

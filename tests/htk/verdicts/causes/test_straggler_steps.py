@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from htk.answers.ask import ask
-from htk.answers.output.figures import figure
+from htk.answers.ask import ask_trace
+from htk.answers.output.figures import draw_figure
 from htk.answers.output.result import Result
 from htk.base.core.analysis import coverage_of
 from htk.base.core.chart import Heatmap
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import OpenOptions, open_trace
 
 JOB: dict[str, Any] = {
@@ -22,8 +22,8 @@ JOB: dict[str, Any] = {
 
 
 def answer(folder: Path, *plants: str) -> Result:
-    simulate(checked(Config(**(JOB | {"plants": plants}))), folder)
-    return ask(open_trace(folder, OpenOptions(cache=False)), "straggler_steps")
+    simulate_job(check_config(Config(**(JOB | {"plants": plants}))), folder)
+    return ask_trace(open_trace(folder, OpenOptions(cache=False)), "straggler_steps")
 
 
 def test_the_same_rank_in_every_step(tmp_path: Path) -> None:
@@ -56,10 +56,10 @@ def test_a_node(tmp_path: Path) -> None:
 
 
 def test_costs_are_those_of_stragglers(tmp_path: Path) -> None:
-    simulate(checked(Config(**(JOB | {"plants": ("straggler:rank=2",)}))), tmp_path)
+    simulate_job(check_config(Config(**(JOB | {"plants": ("straggler:rank=2",)}))), tmp_path)
     trace = open_trace(tmp_path, OpenOptions(cache=False))
-    steps = ask(trace, "straggler_steps").to_pylist()
-    for row in ask(trace, "stragglers").to_pylist():
+    steps = ask_trace(trace, "straggler_steps").to_pylist()
+    for row in ask_trace(trace, "stragglers").to_pylist():
         own = [s for s in steps if s["rank"] == row["rank"]]
         for name in ("cost_to_others_ns", "times_blamed"):
             assert sum(s[name] for s in own) == row[name]
@@ -70,7 +70,7 @@ def test_costs_are_those_of_stragglers(tmp_path: Path) -> None:
 def test_the_picture_has_a_cell_for_each_rank_and_step(tmp_path: Path) -> None:
     pytest.importorskip("plotly")
     table = answer(tmp_path, "straggler:rank=3,factor=1.6")
-    picture = figure(table.table, Heatmap("step", "rank", "lateness_ns")).data[0]
+    picture = draw_figure(table.table, Heatmap("step", "rank", "lateness_ns")).data[0]
     cells = {(str(x), str(y)): z for x, y, z in zip(picture.x, picture.y, picture.z, strict=True)}
     assert len(cells) == 16
     hottest = {max((z, y) for (at, y), z in cells.items() if at == x)[1] for x in set(picture.x)}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bench.causes import simulated, step_ns
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import MissingTable
 from htk.quantities.derived.match import collective_matches
 from htk.quantities.derived.window_times import rank_window_times
@@ -59,7 +59,7 @@ def test_of_one_rank_nothing_can_be_said() -> None:
 
 def test_the_rank_with_the_shortest_step_is_the_late_one(shared: Path) -> None:
     """Rank 7 of this public job has the shortest step, and the others wait for it most."""
-    rows = ask(open_trace(shared / "traces/dlrm_8rank"), "stragglers").to_pylist()
+    rows = ask_trace(open_trace(shared / "traces/dlrm_8rank"), "stragglers").to_pylist()
     assert rows[0]["rank"] == 7 and rows[0]["late_in"] == "host"
     assert rows[0]["recorded_ns"] == min(r["recorded_ns"] for r in rows)
 
@@ -85,7 +85,7 @@ def test_a_planted_straggler(plant: str, late_in: str, tmp_path: Path) -> None:
     and it is late by no more than its own work exceeds the others'."""
     slow = simulated(JOB, [plant], tmp_path)
     true_ns = step_ns(slow) - step_ns(simulated(JOB, [], tmp_path))
-    first, second, *_ = ask(open_trace(slow), "stragglers").to_pylist()
+    first, second, *_ = ask_trace(open_trace(slow), "stragglers").to_pylist()
     assert (first["rank"], first["late_in"]) == (2, late_in)
     assert first["step_gain_ns"] == pytest.approx(true_ns, rel=0.1)
     assert first["step_gain_ns_lo90"] <= true_ns <= first["step_gain_ns_hi90"]
@@ -97,9 +97,9 @@ def test_others_that_compute_while_they_wait_make_nobody_later(tmp_path: Path) -
     """Compute of the slow rank is 40 % longer than the others' 10 ms a step at most."""
     slow = simulated(JOB, ["straggler:rank=2,factor=1.4"], tmp_path)
     trace = open_trace(slow)
-    first, *_ = ask(trace, "stragglers").to_pylist()
-    computed = {r["rank"]: r["compute_ns"] for r in ask(trace, "time_breakdown").to_pylist()}
+    first, *_ = ask_trace(trace, "stragglers").to_pylist()
+    computed = {r["rank"]: r["compute_ns"] for r in ask_trace(trace, "time_breakdown").to_pylist()}
     assert first["compute_ns"] <= computed[2] - min(computed.values())
-    by_step = ask(trace, "straggler_steps").to_pylist()
+    by_step = ask_trace(trace, "straggler_steps").to_pylist()
     late = sum(row["lateness_ns"] for row in by_step if row["rank"] == 2)
     assert late == pytest.approx(first["lateness_ns"], rel=0.1)

@@ -10,12 +10,14 @@ import pytest
 from htk.base.errors import UsageError
 from htk.faces.cli import main
 from htk.faces.cli.commands.claim import cluster_of
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 
 
 def _answer(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[Any, dict[str, Any]]:
-    assert main.run(["claim", *words, "--format", "json"]) == 0, capsys.readouterr().err
+    assert main.run_command_line(["claim", *words, "--format", "json"]) == 0, (
+        capsys.readouterr().err
+    )
     answer = json.loads(capsys.readouterr().out)
     return answer["coverage"], {row["check"]: row for row in answer["rows"]}
 
@@ -29,7 +31,7 @@ def bound_by_links(tmp_path_factory: pytest.TempPathFactory) -> Path:
         nodes=2, gpus_per_node=2, strategy="full_shard", micro_batch=2, seq=256, steps=4, seed=5,
         inter_gbps=2.0, stacks=True,
     )  # fmt: skip
-    simulate(checked(job), folder)
+    simulate_job(check_config(job), folder)
     (folder / "truth.json").unlink()
     return folder
 
@@ -61,7 +63,7 @@ def test_a_small_speedup_of_a_part_that_holds_it_needs_a_factor(
 
 
 def test_a_part_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.run(["claim", "2x by frobnication", "--trace", "sample"]) == 2
+    assert main.run_command_line(["claim", "2x by frobnication", "--trace", "sample"]) == 2
     error = capsys.readouterr().err
     assert "nothing of the step is named like 'frobnication'" in error and error.count("\n") == 1
 
@@ -86,7 +88,7 @@ def test_a_reading_without_any_bound_has_no_verdict(capsys: pytest.CaptureFixtur
 
 
 def test_the_text_begins_with_the_verdict(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.run(["claim", "--gpus", "RTX 4090", "--tflops", "156"]) == 0
+    assert main.run_command_line(["claim", "--gpus", "RTX 4090", "--tflops", "156"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("questioned") and "to decide: " in text
 
@@ -116,7 +118,7 @@ def test_what_is_no_cluster_is_an_error(text: str) -> None:
 def test_what_is_no_claim_is_one_line(
     words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main.run(["claim", *words]) == 2
+    assert main.run_command_line(["claim", *words]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import htk
 from htk.base.errors import UsageError
-from htk.faces.cli.main import run
+from htk.faces.cli.main import run_command_line
 from htk.physics.hardware import gpu
 from htk.verdicts.claims.kernel_question import time_kernels
 
@@ -68,7 +68,7 @@ def test_a_file_comes_back_with_its_own_columns(tmp_path: Path) -> None:
     given = tmp_path / "kernels.csv"
     given.write_text("id,op,m,n,k,note\na,matmul,16,4096,4096,x\nb,matmul,16,4096\n")
     out = tmp_path / "out.csv"
-    assert run(["kernel-time", str(given), "--gpu", "h100", "-o", str(out)]) == 0
+    assert run_command_line(["kernel-time", str(given), "--gpu", "h100", "-o", str(out)]) == 0
     with out.open() as file:
         first, second = csv.DictReader(file)
     assert list(first)[:6] == ["id", "op", "m", "n", "k", "note"]
@@ -95,5 +95,5 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str, said: st
 def test_one_kernel_that_cannot_be_answered_is_an_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert run(["kernel-time", "--gpu", "h100", "--op", "matmul", "--m", "1"]) != 0
+    assert run_command_line(["kernel-time", "--gpu", "h100", "--op", "matmul", "--m", "1"]) != 0
     assert capsys.readouterr().err.splitlines() == ["htk: kernel-time: matmul needs n"]

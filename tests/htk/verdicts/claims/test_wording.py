@@ -2,7 +2,7 @@
 
 import pytest
 
-from htk.verdicts.claims.wording import confusions, speedup_claim
+from htk.verdicts.claims.wording import find_confusions, speedup_claim
 
 
 @pytest.mark.parametrize(
@@ -40,4 +40,4 @@ def test_what_is_no_speedup_is_none(text: str) -> None:
     ],
 )
 def test_confusions_are_named_where_the_words_show_them(text: str, names: list[str]) -> None:
-    assert [confusion.name for confusion in confusions(text)] == names
+    assert [confusion.name for confusion in find_confusions(text)] == names

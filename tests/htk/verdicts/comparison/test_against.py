@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bench.causes import step_ns
-from htk.faces.cli.main import run
-from htk.recording.simulate.job import simulate
+from htk.faces.cli.main import run_command_line
+from htk.recording.simulate.job import simulate_job
 from tests.htk.verdicts.causes.planted_job import job_of
 
 NAME = "a kernel became slower than in the other recording"
@@ -17,13 +17,16 @@ NAME = "a kernel became slower than in the other recording"
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
-    simulate(job_of("--run 1", 3), folder / "before")
-    simulate(job_of("--run 2 --plant regressed_kernel:factor=3,step=10", 3), folder / "after")
+    simulate_job(job_of("--run 1", 3), folder / "before")
+    simulate_job(job_of("--run 2 --plant regressed_kernel:factor=3,step=10", 3), folder / "after")
     return folder
 
 
 def advice(capsys: pytest.CaptureFixture[str], new: Path, base: Path) -> list[dict[str, object]]:
-    assert run(["recommendations", str(new), "--against", str(base), "--format", "json"]) == 0
+    assert (
+        run_command_line(["recommendations", str(new), "--against", str(base), "--format", "json"])
+        == 0
+    )
     rows: list[dict[str, object]] = json.loads(capsys.readouterr().out)["rows"]
     return rows
 
@@ -50,5 +53,5 @@ def test_a_recording_without_kernels_is_refused(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sample = Path(__file__).parents[4] / "sample_traces/recorded/transformer"
-    assert run(["recommendations", str(runs / "after"), "--against", str(sample)]) != 0
+    assert run_command_line(["recommendations", str(runs / "after"), "--against", str(sample)]) != 0
     assert "no GPU activities were recorded" in capsys.readouterr().err

@@ -8,11 +8,11 @@ import pytest
 
 from bench.changed_jobs import Pair, true_parts
 from htk.recording.simulate.config import Config
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import open_trace
 from htk.traces.trace.trace import Trace
-from htk.verdicts.comparison.compared import compared
-from htk.verdicts.comparison.differences import differences
+from htk.verdicts.comparison.compared import compare_work
+from htk.verdicts.comparison.differences import list_differences
 
 JOB = Config(model="gpt3-126m", layers=3, gpus_per_node=4, micro_batch=2, steps=5, stacks=False)
 SLOW = "straggler:rank=2,factor=1.35"
@@ -20,7 +20,7 @@ LOADER = "starved_loader:step=10,ms=8,rank=1"
 
 
 def recorded(folder: Path, job: Config) -> Trace:
-    simulate(job, folder)
+    simulate_job(job, folder)
     return open_trace(folder)
 
 
@@ -36,7 +36,7 @@ def slow(tmp_path_factory: pytest.TempPathFactory) -> Trace:
 
 def test_a_slow_gpu_and_a_slow_loader_each_have_their_part(base: Trace, slow: Trace) -> None:
     parts = true_parts(Pair(JOB, (SLOW, LOADER)))
-    causes = {cause.kind: cause for cause in compared(base.tables, slow.tables).causes}
+    causes = {cause.kind: cause for cause in compare_work(base.tables, slow.tables).causes}
     assert set(causes) == {"gpu", "loader"}
     assert causes["gpu"].ranks == (2,) and causes["loader"].ranks == (1,)
     assert causes["gpu"].change == pytest.approx(0.35, abs=0.02)
@@ -47,7 +47,7 @@ def test_a_slow_gpu_and_a_slow_loader_each_have_their_part(base: Trace, slow: Tr
 
 
 def test_the_verdict_names_the_rank_first(base: Trace, slow: Trace) -> None:
-    answer = differences(base, slow)
+    answer = list_differences(base, slow)
     verdict, ranks, then = answer.coverage["in_short"]
     assert verdict.startswith("step +") and "unexplained" not in verdict
     assert "wait for rank 2, whose kernels take 35 % longer" in verdict
@@ -62,23 +62,23 @@ def test_the_verdict_names_the_rank_first(base: Trace, slow: Trace) -> None:
 
 
 def test_turned_round_the_step_is_faster_by_the_same_causes(base: Trace, slow: Trace) -> None:
-    causes = {cause.kind: cause for cause in compared(slow.tables, base.tables).causes}
+    causes = {cause.kind: cause for cause in compare_work(slow.tables, base.tables).causes}
     assert set(causes) == {"gpu", "loader"}
     assert causes["gpu"].change == pytest.approx(1 / 1.35 - 1, abs=0.02)
-    forth = {c.kind: c.part_ns for c in compared(base.tables, slow.tables).causes}
+    forth = {c.kind: c.part_ns for c in compare_work(base.tables, slow.tables).causes}
     for kind, cause in causes.items():
         assert cause.part_ns == pytest.approx(-forth[kind], rel=0.3)
 
 
 def test_equal_runs_have_no_cause(tmp_path: Path, base: Trace) -> None:
     again = recorded(tmp_path, replace(JOB, run=2))
-    assert not compared(base.tables, again.tables).causes
-    assert not any(row["significant"] for row in differences(base, again))
+    assert not compare_work(base.tables, again.tables).causes
+    assert not any(row["significant"] for row in list_differences(base, again))
 
 
 def test_products_alone_are_no_slow_gpu(tmp_path: Path, base: Trace) -> None:
     plant = "regressed_kernel:name=gemm,step=10,factor=1.3"
-    (cause,) = compared(
+    (cause,) = compare_work(
         base.tables, recorded(tmp_path, replace(JOB, run=1, plants=(plant,))).tables
     ).causes
     assert cause.kind == "kernel" and cause.ranks == (0, 1, 2, 3)
@@ -88,8 +88,8 @@ def test_products_alone_are_no_slow_gpu(tmp_path: Path, base: Trace) -> None:
 
 def test_other_ranks_than_before_are_said_first(base: Trace) -> None:
     one_rank = base.sel(ranks=[0])
-    assert "another number of ranks" in differences(base, one_rank).coverage["in_short"][0]
-    assert not compared(base.tables, one_rank.tables).causes
+    assert "another number of ranks" in list_differences(base, one_rank).coverage["in_short"][0]
+    assert not compare_work(base.tables, one_rank.tables).causes
 
 
 def test_recordings_without_a_collective_or_a_step_in_common_are_compared() -> None:
@@ -98,4 +98,4 @@ def test_recordings_without_a_collective_or_a_step_in_common_are_compared() -> N
     traces = [open_trace(samples / path) for path in paths]
     for before in traces:
         for after in traces:
-            assert differences(before, after, n=5).coverage["in_short"]
+            assert list_differences(before, after, n=5).coverage["in_short"]

@@ -58,7 +58,7 @@ def test_a_job_says_what_it_took_of_its_step(
     asked += ["--micro-batch", "8", "--lengths", "128:0.6,512:0.4"]
     for change in words:
         asked += ["--change", change]
-    assert main.run(asked) == 0
+    assert main.run_command_line(asked) == 0
     text = capsys.readouterr().out
     assert f"its steps alone: {speedup}" in text
     assert ("on the same GPUs" in text) == (words == ("global-batch=512",))

@@ -13,7 +13,9 @@ LLAMA_3 = ("--gpus", "16384", "--failures", "466/54d")
 
 
 def _answer(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[dict[str, Any], Any]:
-    assert main.run(["goodput", *words, "--format", "json"]) == 0, capsys.readouterr().err
+    assert main.run_command_line(["goodput", *words, "--format", "json"]) == 0, (
+        capsys.readouterr().err
+    )
     answer = json.loads(capsys.readouterr().out)
     return {row["part"]: row for row in answer["rows"]}, answer["coverage"]
 
@@ -75,7 +77,7 @@ def test_more_spares_wait_less_and_the_fewest_are_named(capsys: pytest.CaptureFi
 
 def test_the_text_says_what_dominates(capsys: pytest.CaptureFixture[str]) -> None:
     words = (*LLAMA_3, "--restart", "1min..30min", "--checkpoint", "20s")
-    assert main.run(["goodput", *words]) == 0
+    assert main.run_command_line(["goodput", *words]) == 0
     text = capsys.readouterr().out
     assert "fail every 2.78 h" in text and "comes from: --restart 9" in text
 
@@ -97,6 +99,6 @@ def test_the_text_says_what_dominates(capsys: pytest.CaptureFixture[str]) -> Non
 def test_what_makes_no_job_is_one_line(
     words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main.run(["goodput", "--gpus", "64", *words]) == 2
+    assert main.run_command_line(["goodput", "--gpus", "64", *words]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1

@@ -8,7 +8,7 @@ import pytest
 
 from htk.base.core.ranges import ValueRange
 from htk.faces.cli import main
-from htk.physics.failures import Checkpointing, shares
+from htk.physics.failures import Checkpointing, divide_job_time
 from htk.verdicts.economics.job_time import TimedJob, job_time
 
 
@@ -17,7 +17,9 @@ def _exact(seconds: float) -> ValueRange:
 
 
 def _parts(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[dict[str, Any], Any]:
-    assert main.run(["job-time", *words, "--format", "json"]) == 0, capsys.readouterr().err
+    assert main.run_command_line(["job-time", *words, "--format", "json"]) == 0, (
+        capsys.readouterr().err
+    )
     answer = json.loads(capsys.readouterr().out)
     return {row["part"]: row for row in answer["rows"]}, answer["coverage"]
 
@@ -77,14 +79,14 @@ def test_failures_cost_restart_and_work_since_the_last_checkpoint() -> None:
         failures=_exact(1e-4), restart=_exact(300.0),
     )  # fmt: skip
     rows = {row["part"]: row["time_ns"] / 1e9 for row in job_time(job).to_pylist()}
-    split = shares(1e-4, 300.0, Checkpointing(1000.0, 20.0))
+    split = divide_job_time(1e-4, 300.0, Checkpointing(1000.0, 20.0))
     assert rows["the job"] == pytest.approx(10_000 / split.useful)
     assert rows["checkpoints"] == 200 and rows["steps"] == 10_000
 
 
 def test_parts_longer_than_the_job_are_said(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--steps", "100", "--step-time", "1s", "--measured", "50s"]
-    assert main.run(["job-time", *words]) == 0
+    assert main.run_command_line(["job-time", *words]) == 0
     assert "longer than the job did" in capsys.readouterr().out
 
 
@@ -112,6 +114,6 @@ def test_a_logged_job_is_split(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_what_makes_no_job_is_one_line(
     words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main.run(["job-time", *words]) == 2
+    assert main.run_command_line(["job-time", *words]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1

@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 
 from htk.faces.cli import main
-from htk.physics.hardware import catalogue
+from htk.physics.hardware import load_catalogue
 
 PRICED = ("--price", "a100-80gb=1.5", "--price", "h100=2..3", "--gpu", "a100-80gb", "--gpu", "h100")
 
 
 def _rows(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[dict[str, Any], Any]:
-    assert main.run(["prices", "sample", *words, "--format", "json"]) == 0, capsys.readouterr().err
+    assert main.run_command_line(["prices", "sample", *words, "--format", "json"]) == 0, (
+        capsys.readouterr().err
+    )
     answer = json.loads(capsys.readouterr().out)
     return {row["gpu"]: row for row in answer["rows"]}, answer["coverage"]
 
@@ -58,7 +60,7 @@ def test_a_range_of_prices_widens_cost_and_nothing_else(capsys: pytest.CaptureFi
 
 def test_without_prices_every_gpu_is_there_by_speed(capsys: pytest.CaptureFixture[str]) -> None:
     rows, facts = _rows(capsys)
-    able = {name for name, entry in catalogue().items() if entry.has("bf16")}  # as recorded
+    able = {name for name, entry in load_catalogue().items() if entry.has("bf16")}  # as recorded
     assert set(rows) == able and facts["reference"] is None
     steps = [row["step_time_ns"] for row in rows.values()]
     assert steps == sorted(steps)
@@ -92,6 +94,6 @@ def test_a_power_cap_saves_energy_and_slows_products_within_bounds(
 def test_what_cannot_be_asked_is_one_line(
     words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main.run(["prices", "sample", *words]) == 2
+    assert main.run_command_line(["prices", "sample", *words]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1

@@ -8,8 +8,8 @@ from htk.base.core.ranges import ValueRange, parse_count_over_time, parse_second
 from htk.base.errors import UsageError
 from htk.verdicts.economics.uncertain_inputs import (
     ObservedCount,
-    evaluated,
-    interval,
+    evaluate_draws,
+    find_interval,
     shares_of_width,
 )
 
@@ -45,7 +45,7 @@ def test_what_is_no_count_over_time_is_an_error(text: str) -> None:
 
 def test_the_width_of_a_sum_comes_from_its_parts_by_their_variance() -> None:
     inputs = {"a": ValueRange(0, 1), "b": ValueRange(0, 2), "c": ValueRange(5, 5)}
-    draws, answers = evaluated(inputs, lambda x: {"sum": x["a"] + x["b"] + x["c"]})
+    draws, answers = evaluate_draws(inputs, lambda x: {"sum": x["a"] + x["b"] + x["c"]})
     explained = shares_of_width(draws, answers["sum"])
     assert list(explained) == ["b", "a"]
     assert explained["b"] == pytest.approx(0.8, abs=0.03)  # variances 4/12 and 1/12
@@ -53,14 +53,14 @@ def test_the_width_of_a_sum_comes_from_its_parts_by_their_variance() -> None:
 
 
 def test_the_interval_of_a_range_leaves_a_twentieth_on_each_side() -> None:
-    _, answers = evaluated({"x": ValueRange(1, 100)}, lambda x: {"x": x["x"]})
-    low, high = interval(answers["x"])
+    _, answers = evaluate_draws({"x": ValueRange(1, 100)}, lambda x: {"x": x["x"]})
+    low, high = find_interval(answers["x"])
     assert math.log(low) / math.log(100) == pytest.approx(0.05, abs=0.005)
     assert math.log(high) / math.log(100) == pytest.approx(0.95, abs=0.005)
 
 
 def test_a_counted_rate_is_as_uncertain_as_its_count() -> None:
     inputs = {"rate": ObservedCount(100, 50.0)}
-    _, answers = evaluated(inputs, lambda x: {"rate": x["rate"]})
-    low, high = interval(answers["rate"])
+    _, answers = evaluate_draws(inputs, lambda x: {"rate": x["rate"]})
+    low, high = find_interval(answers["rate"])
     assert (low, high) == pytest.approx((2 * 0.84, 2 * 1.17), rel=0.03)  # Poisson: ±1.645 · 10 %

@@ -12,10 +12,10 @@ from pyarrow import parquet
 from htk.base.errors import MissingTable, TraceError, UsageError
 from htk.traces.trace.opening import open_trace
 from htk.verdicts.history.archive import _SCHEMAS, History, opened_history
-from htk.verdicts.history.listing import Wanted, moment
-from htk.verdicts.history.notes import matches, parse_tags
+from htk.verdicts.history.listing import Wanted, parse_moment
+from htk.verdicts.history.notes import has_tags, parse_tags
 from htk.verdicts.history.run_facts import identity, run_facts
-from htk.verdicts.history.sealed_parquet import unpacked
+from htk.verdicts.history.sealed_parquet import unpack_table
 from tests.htk.verdicts.history.recorded_runs import BASE_NS, facts, recording
 from tests.kineto_file import kernel, of_rank, write
 
@@ -131,7 +131,7 @@ def test_no_flipped_bit_is_read(tmp_path: Path, folder: str, every: int) -> None
         damaged = bytearray(content)
         damaged[position] ^= 1 << position % 8
         with pytest.raises(Exception):  # noqa: B017 - of Arrow's many kinds, caught by who reads
-            unpacked(bytes(damaged), f"{folder}/{path.name}", _SCHEMAS[folder])
+            unpack_table(bytes(damaged), f"{folder}/{path.name}", _SCHEMAS[folder])
 
 
 def test_costs_of_another_run_are_refused(tmp_path: Path) -> None:
@@ -203,7 +203,10 @@ def test_runs_are_chosen_by_tag_time_and_mark(tmp_path: Path) -> None:
     assert names() == ["run0", "run1", "run2", "run3", "run4"]
     assert names(tags={"model": "llama"}) == ["run1", "run3"]
     assert names(tags={"model": "g*", "lr": "3e-4"}) == ["run0", "run2", "run4"]
-    assert names(since=moment("2026-01-03"), before=moment("2026-01-05")) == ["run2", "run3"]
+    assert names(since=parse_moment("2026-01-03"), before=parse_moment("2026-01-05")) == [
+        "run2",
+        "run3",
+    ]
     assert names(mark="good") == ["run3"]
     assert opened_history(str(tmp_path)).find("run2").run == f"{2:016x}"
     with pytest.raises(UsageError, match="5 runs are called so"):
@@ -222,10 +225,10 @@ def test_what_is_no_tag_is_refused(text: str) -> None:
 
 def test_tags_and_times_are_read() -> None:
     assert parse_tags(["a=1, b=x=y", "a=2"]) == {"a": "2", "b": "x=y"}
-    assert matches({}, {}) and not matches({}, {"a": "1"}) and matches({"a": "12"}, {"a": "1?"})
-    assert moment("2026-11-22T10:00+02:00") == "2026-11-22T08:00:00"
+    assert has_tags({}, {}) and not has_tags({}, {"a": "1"}) and has_tags({"a": "12"}, {"a": "1?"})
+    assert parse_moment("2026-11-22T10:00+02:00") == "2026-11-22T08:00:00"
     with pytest.raises(UsageError, match="is not a time"):
-        moment("yesterday")
+        parse_moment("yesterday")
 
 
 def test_operation_level_rows_are_a_run(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from htk.base.errors import UsageError
 from htk.traces.compare.baseline import RecordedBaseline, Series
-from htk.traces.compare.regression import judge
-from htk.traces.compare.rules import rule
+from htk.traces.compare.regression import judge_rules
+from htk.traces.compare.rules import parse_rule
 from htk.verdicts.history.archive import History
 from htk.verdicts.history.costs import costs_of, costs_table, over_runs
 from htk.verdicts.history.good_runs import last_good
@@ -28,7 +28,7 @@ def test_the_base_by_hand() -> None:
     assert (base.steps, base.runs, base.ranks) == (3, 3, (0, 1))
     total = base.kinds["time"]["total"]
     assert sorted(total.by_step.tolist()) == [96, 100, 104] and total.by_rank.tolist() == [99, 101]
-    (asked,) = judge(base, flat(115.0), [rule("step_time>10%")])
+    (asked,) = judge_rules(base, flat(115.0), [parse_rule("step_time>10%")])
     # Runs have a variance of 16; one more differs from the mean of three by 16 * 4/3: 4.62 is one
     # sigma, and t of 2 degrees at 0.005 is 9.925.
     assert asked.change == pytest.approx(15) and asked.noise == pytest.approx(45.83, rel=1e-3)
@@ -44,14 +44,14 @@ def flat(mean: float) -> RecordedBaseline:
 def test_it_is_quiet_where_runs_differ_and_loud_where_one_is_slow() -> None:
     """Runs differ by 2 %, their steps by 0.5 %: a single base would alarm again and again."""
     rng = np.random.default_rng(3)
-    rules = [rule("step_time>1%")]
+    rules = [parse_rule("step_time>1%")]
     quiet = single = caught = 0
     for _ in range(200):
         runs = [run_of(100 * rng.normal(1, 0.02), rng) for _ in range(8)]
-        quiet += judge(over_runs(runs[:-1]), runs[-1], rules)[0].verdict == "failed"
-        single += judge(runs[0], runs[-1], rules)[0].verdict == "failed"
+        quiet += judge_rules(over_runs(runs[:-1]), runs[-1], rules)[0].verdict == "failed"
+        single += judge_rules(runs[0], runs[-1], rules)[0].verdict == "failed"
         slow = run_of(120 * rng.normal(1, 0.02), rng)
-        caught += judge(over_runs(runs[:-1]), slow, rules)[0].verdict == "failed"
+        caught += judge_rules(over_runs(runs[:-1]), slow, rules)[0].verdict == "failed"
     assert quiet <= 5, "of 200 at 0.5 %: more than 5 with a chance of 1 in 1,000"
     assert single > 30 and caught > 195
 

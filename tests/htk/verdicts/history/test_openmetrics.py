@@ -8,7 +8,7 @@ import pytest
 
 from htk.traces.trace.opening import open_trace
 from htk.verdicts.history.openmetrics import MeasuredRun, measure_run, write_openmetrics
-from htk.verdicts.overview.summary import verdict
+from htk.verdicts.overview.summary import reach_verdict
 from tests.conftest import ROOT
 
 _LABEL = r'[a-z_]+="(?:[^"\\\n]|\\[\\"n])*"'
@@ -69,7 +69,7 @@ def test_values_are_in_units_of_their_names() -> None:
 
 def test_a_recording_tells_what_its_summary_does() -> None:
     trace = open_trace("sample")
-    judged = verdict(trace)
+    judged = reach_verdict(trace)
     families = read_samples(write_openmetrics([measure_run(trace, "sample")]))
     step = families["htk_step_seconds"]['run="sample"']
     assert step == pytest.approx((judged.step_ns or 0) / 1e9, rel=1e-6)

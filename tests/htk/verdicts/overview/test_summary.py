@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import MissingTable
 from htk.faces.cli.commands.diff import command as diff
 from htk.faces.cli.commands.summary import command
 from htk.traces.trace.opening import OpenOptions, open_trace
-from htk.verdicts.overview.summary import CAUSES, result, verdict
+from htk.verdicts.overview.summary import CAUSES, build_summary_result, reach_verdict
 from tests.kineto_file import kernel, launch, step, write
 from tests.parsers.xplane.tpu_profile import tpu_profile
 
@@ -22,35 +22,35 @@ SAMPLES = Path(__file__).parents[4] / "sample_traces"
 
 @pytest.mark.parametrize("part", ["dlrm_8rank", "hta/trace_diff/control", "tracelens/mi210"])
 def test_bars_add_up_to_the_window(shared: Path, part: str) -> None:
-    found = verdict(open_trace(shared / "traces" / part))
+    found = reach_verdict(open_trace(shared / "traces" / part))
     assert sum(s.pct for s in found.shares) == pytest.approx(100)
     assert abs(sum(s.time_ns for s in found.shares) - found.window_ns) <= len(found.shares)
     assert len(found.causes) <= CAUSES and found.next
 
 
 def test_waiting_is_told_from_moving_bytes(shared: Path) -> None:
-    found = verdict(open_trace(shared / "traces/dlrm_8rank"))
+    found = reach_verdict(open_trace(shared / "traces/dlrm_8rank"))
     shares = {s.name: s.pct for s in found.shares}
     assert shares["exposed wait for other ranks"] > 20 * shares["exposed transfer"]
     assert "stragglers" in dict(found.next)
 
 
 def test_without_gpu_work_the_host_s_steps_are_told(shared: Path) -> None:
-    found = verdict(open_trace(shared / "traces/hta/cpu_only"))
+    found = reach_verdict(open_trace(shared / "traces/hta/cpu_only"))
     assert found.on_host and found.step_ns == found.cpu_step_ns
     assert sum(s.pct for s in found.shares) == pytest.approx(100)
-    assert {"time", "cause", "next"} == set(result(found).table["part"].to_pylist())
+    assert {"time", "cause", "next"} == set(build_summary_result(found).table["part"].to_pylist())
 
 
 def test_steps_that_cover_little_are_no_measure_of_the_rest(tmp_path: Path) -> None:
     """A step of 1 us in a recording of 1,108 us; the same step, and little besides."""
     short = [step(1, 0, 10), launch(1, 1), kernel("copy", 2, 1, 1), launch(2, 100)]
     long = write(tmp_path / "long.json", *short, kernel("gemm", 110, 1000, 2))
-    found = verdict(open_trace(long))
+    found = reach_verdict(open_trace(long))
     assert (found.step_ns, found.window_ns, found.steps) == (None, 1_108_000, 1)
     assert found.headline == "1 rank, 1.11 ms recorded, of which 1 step covers little"
     near = write(tmp_path / "near.json", *short[:3], launch(2, 2.5), kernel("gemm", 3, 0.5, 2))
-    assert verdict(open_trace(near)).step_ns == 1_500
+    assert reach_verdict(open_trace(near)).step_ns == 1_500
 
 
 @pytest.mark.parametrize(
@@ -63,16 +63,16 @@ def test_steps_that_cover_little_are_no_measure_of_the_rest(tmp_path: Path) -> N
 )
 def test_what_stands_beside_a_recording_asks_for_it(sample: str, said: str) -> None:
     with pytest.raises(MissingTable, match=f"{said}; open both together"):
-        verdict(open_trace(SAMPLES / sample))
+        reach_verdict(open_trace(SAMPLES / sample))
 
 
 @pytest.mark.parametrize("sample", ["operation_rows", "proton/sums", "debug_server"])
 def test_what_is_asked_next_is_answered(sample: str) -> None:
     """Rows of which no step is whole, and kernels without operators, answer some questions less."""
     opened = open_trace(SAMPLES / sample)
-    told = verdict(opened)
+    told = reach_verdict(opened)
     for name, _ in told.next:
-        assert len(ask(opened, name)), name
+        assert len(ask_trace(opened, name)), name
     assert not told.headline.startswith((" ", "\n"))
 
 
@@ -97,10 +97,13 @@ def test_ways_of_gpus_are_not_advised_to_mtia(shared: Path) -> None:
 
 def _assert_no_ways_of_gpus(path: Path) -> None:
     trace = open_trace(path)
-    every_cause = ask(trace, "recommendations", min_pct=0.0)
-    texts = [*result(verdict(trace)).table.to_pylist(), *every_cause.to_pylist()]
+    every_cause = ask_trace(trace, "recommendations", min_pct=0.0)
+    texts = [
+        *build_summary_result(reach_verdict(trace)).table.to_pylist(),
+        *every_cause.to_pylist(),
+    ]
     with suppress(MissingTable):  # without operators
-        texts += ask(trace, "fusible_chains", n=0).to_pylist()
+        texts += ask_trace(trace, "fusible_chains", n=0).to_pylist()
     assert not _OF_GPUS.findall(" ".join(str(text) for row in texts for text in row.values()))
 
 
@@ -140,7 +143,7 @@ def test_diff_of_two_ranks_for_machines(shared: Path) -> None:
 def test_causes_of_idle_time_are_named_in_words() -> None:
     """The 8-rank sample has a loader that starves one rank; all faces show this one text."""
     trace = open_trace(SAMPLES / "simulated/llama2-7b", OpenOptions(cache=False))
-    (data,) = [c for c in verdict(trace).causes if c.finding == "the GPU waits for data"]
+    (data,) = [c for c in reach_verdict(trace).causes if c.finding == "the GPU waits for data"]
     assert "GPU idle: data loading " in data.evidence
     assert "host_data_loading" not in data.evidence
     assert "#_SingleProcessDataLoaderIter.__next__" in data.evidence, "names of calls stay"

@@ -6,7 +6,7 @@ import htk
 from htk import Session
 from htk.base.errors import UsageError
 from htk.verdicts.query.meanings import _MEANT
-from htk.verdicts.query.sql import columns, relations
+from htk.verdicts.query.sql import describe_columns, list_relations
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +45,6 @@ def test_a_mistaken_column_is_answered_by_meaning(trace: Session, asked: str, sa
 
 
 def test_what_it_suggests_is_a_column_somewhere() -> None:
-    known = {column for relation in relations() for column in columns(relation).names}
+    known = {column for relation in list_relations() for column in describe_columns(relation).names}
     words = {part for meant in _MEANT.values() for word in meant for part in word.split(" - ")}
     assert words <= known

@@ -17,8 +17,8 @@ from htk.answers.output.render import to_text
 from htk.base.errors import UsageError
 from htk.base.schema import TABLES
 from htk.faces.notebook.session import Session
-from htk.verdicts.query.sql import query, query_dataset
-from htk.verdicts.query.worker import Limits, macros
+from htk.verdicts.query.sql import query_dataset, run_query
+from htk.verdicts.query.worker import Limits, build_macros
 from tests.kineto_file import kernel, of_rank, write
 
 PAGE = Path(__file__).parents[4] / "docs/sql.md"
@@ -62,10 +62,10 @@ def test_pivot_is_a_reading_statement(trace: Session) -> None:
 
 
 def test_parameters_by_name_and_by_place(trace: Session) -> None:
-    by_name = query(
+    by_name = run_query(
         trace, "select count(*) as n from kernels where name = $name", None, {"name": "gemm"}
     )
-    by_place = query(trace, "select count(*) as n from kernels where name = ?", None, ["gemm"])
+    by_place = run_query(trace, "select count(*) as n from kernels where name = ?", None, ["gemm"])
     assert by_name.to_pylist() == by_place.to_pylist() == [{"n": 2}]
 
 
@@ -77,7 +77,7 @@ def test_every_format_can_hold_what_is_answered(trace: Session) -> None:
 
 
 def test_a_map_is_json_as_a_struct_is(trace: Session) -> None:
-    answer = query(trace, "select map {'a': 2} as m, {'a': 2} as s")
+    answer = run_query(trace, "select map {'a': 2} as m, {'a': 2} as s")
     assert [json.loads(to_text(answer, "json"))["rows"][0]["m"]] == ['{"a":2}']
     assert '"{""a"":2}","{""a"": 2}"' in to_text(answer, "csv")
 
@@ -127,10 +127,10 @@ def test_what_is_refused_says_why_on_one_line(trace: Session, asked: str, said: 
 def test_a_query_ends_at_its_limits(trace: Session) -> None:
     endless = "select count(*) from range(10000000) a, range(10000000) b where a.range*b.range%7=3"
     with pytest.raises(UsageError, match=r"stopped after 0\.2 s"):
-        query(trace, endless, Limits(seconds=0.2))
+        run_query(trace, endless, Limits(seconds=0.2))
     large = "select list(r)::varchar from (select random() as r from range(50000000))"
     with pytest.raises(UsageError, match="stopped at 20MB"):
-        query(trace, large, Limits(memory="20MB"))
+        run_query(trace, large, Limits(memory="20MB"))
 
 
 def test_joined_views_agree_with_joins_by_row(sample: Session) -> None:
@@ -224,7 +224,7 @@ def test_interval_macros_against_counting_every_nanosecond(
     first: list[tuple[int, int, int]], second: list[tuple[int, int, int]]
 ) -> None:
     connection = duckdb.connect(":memory:")
-    connection.execute(macros())
+    connection.execute(build_macros())
     for name, spans in (("a", first), ("b", second)):
         columns = {
             "rank": pa.array([r for r, _, _ in spans], pa.int32()),
@@ -250,7 +250,7 @@ def test_interval_macros_keep_devices_apart(
 ) -> None:
     """What has no device is held against each device of its rank."""
     connection = duckdb.connect(":memory:")
-    connection.execute(macros())
+    connection.execute(build_macros())
     for name, spans in (("a", on_gpu), ("b", on_host)):
         names = ("rank", "start_ns", "length", "device")[: 4 if name == "a" else 3]
         columns = {n: pa.array([row[k] for row in spans], pa.int64()) for k, n in enumerate(names)}

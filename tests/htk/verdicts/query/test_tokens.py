@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.verdicts.query.tokens import tokens
+from htk.verdicts.query.tokens import split_into_tokens
 
 _INNER = st.text("ab'\"\\$-/* \n()", max_size=6)
 _WORDS = st.one_of(
@@ -23,7 +23,7 @@ def test_words_are_told_from_each_other(
     parts: list[tuple[tuple[str, tuple[str, str]], str]],
 ) -> None:
     query = "".join(word + between for (word, _), between in parts)
-    words = list(tokens(query))
+    words = list(split_into_tokens(query))
     assert [word[:2] for word in words] == [expected for (_, expected), _ in parts]
     assert [query[word.start : word.end] for word in words] == [text for (text, _), _ in parts]
 
@@ -44,9 +44,9 @@ def test_words_are_told_from_each_other(
 )
 def test_no_text_is_looked_at_twice(query: str) -> None:
     """A reader that goes back would not end within a lifetime."""
-    assert sum(1 for _ in tokens(query)) <= len(query)
+    assert sum(1 for _ in split_into_tokens(query)) <= len(query)
 
 
 def test_what_has_no_end_names_nothing() -> None:
     for query in ("1 ' kernels", '1 " kernels', "1 /* kernels", "1 $$ kernels"):
-        assert [word.value for word in tokens(query)] == ["1"], query
+        assert [word.value for word in split_into_tokens(query)] == ["1"], query

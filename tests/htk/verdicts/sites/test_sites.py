@@ -18,7 +18,7 @@ from htk.planning.sites.site import (
 )
 from htk.planning.sites.site_file import read_site
 from htk.traces.trace.opening import OpenOptions, open_trace
-from htk.verdicts.sites.learning import MeasuredStep, RecordedRates, learned, recorded_rates
+from htk.verdicts.sites.learning import MeasuredStep, RecordedRates, learn_site, recorded_rates
 
 BASE = Job(model="llama2-7b", gpu="a100-80gb", nodes=2, gpus_per_node=4, steps=3, noise=0.02)
 SHAPES = (
@@ -79,8 +79,8 @@ def test_plans_of_jobs_left_out_get_nearer_and_their_bands_narrower_and_hold(
             others = [step for i, step in enumerate(steps) if i != k]
             plans = (
                 Plan(left_out.job),
-                PlanAtSite(left_out.job, learned([rates], [])),
-                PlanAtSite(left_out.job, learned([rates], others)),
+                PlanAtSite(left_out.job, learn_site([rates], [])),
+                PlanAtSite(left_out.job, learn_site([rates], others)),
             )
             missed = [abs(math.log(p.step_ns / left_out.step_ns)) for p in plans]
             for list_, value in zip((without, by_rates, by_steps), missed, strict=True):
@@ -113,7 +113,7 @@ def test_a_folder_becomes_a_site_and_the_site_a_narrower_plan(
 ) -> None:
     (workplace / "mine/steps.csv").write_text(_ROWS)
     (workplace / "mine/notes.txt").write_text("no trace")
-    assert main.run(["calibrate", "mine"]) == 0
+    assert main.run_command_line(["calibrate", "mine"]) == 0
     out, err = capsys.readouterr()
     assert "2 measured steps" in out and "left out mine" in err
     steps = read_site(workplace / "site.toml").gpus["a100-80gb"].steps
@@ -121,7 +121,7 @@ def test_a_folder_becomes_a_site_and_the_site_a_narrower_plan(
     words = ["plan", "--model", "llama2-13b", "--gpu", "a100-80gb", "--format", "json"]
     widths = []
     for site in ([], ["--site", "site.toml"]):
-        assert main.run([*words, *site]) == 0
+        assert main.run_command_line([*words, *site]) == 0
         row = json.loads(capsys.readouterr().out)["rows"][0]
         widths.append(row["step_time_ns_hi90"] / row["step_time_ns_lo90"])
     assert widths[1] < widths[0]
@@ -142,11 +142,11 @@ def test_a_damaged_table_of_steps_is_one_line(
     rows: str, message: str, workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (workplace / "mine/steps.csv").write_text(rows)
-    assert main.run(["calibrate", "mine"]) == 2
+    assert main.run_command_line(["calibrate", "mine"]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
 
 
 def test_an_empty_folder_is_one_line(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.run(["calibrate", "mine"]) == 2
+    assert main.run_command_line(["calibrate", "mine"]) == 2
     assert "neither a recording" in capsys.readouterr().err

@@ -12,10 +12,10 @@ import pytest
 
 from htk.answers.export import merged
 from htk.base.io.table_file import read_tables, write_tables
-from htk.faces.cli.main import run
+from htk.faces.cli.main import run_command_line
 from htk.traces.trace import cut
 from htk.traces.trace.opening import OpenOptions, open_trace
-from htk.verdicts.verify.outcome import DIFFERS, NOT_APPLICABLE, OK, all_checks, outcomes
+from htk.verdicts.verify.outcome import DIFFERS, NOT_APPLICABLE, OK, all_checks, list_outcomes
 from htk.verdicts.verify.subject import Subject
 from tests.htk.verdicts.verify.two_busy_ranks import write_ranks
 from tests.kineto_file import kernel, of_rank, write
@@ -36,7 +36,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 def states(subject: Subject, *names: str) -> dict[str, str]:
     chosen = [check for check in all_checks() if check.name in names]
     assert len(chosen) == len(names)
-    return {outcome.check.name: outcome.state for outcome in outcomes(subject, chosen)}
+    return {outcome.check.name: outcome.state for outcome in list_outcomes(subject, chosen)}
 
 
 def rewrite(cache: Path, name: str, change: Any) -> None:
@@ -134,7 +134,7 @@ def wrong(ranks: Path, cache: Path) -> Iterator[str]:
 def test_exit_code_4_and_a_line_for_each_check(
     wrong: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["verify", wrong]) == 4
+    assert run_command_line(["verify", wrong]) == 4
     shown = capsys.readouterr()
     *lines, summary = shown.out.splitlines()
     assert len(lines) == len(all_checks()) and not shown.err
@@ -146,16 +146,16 @@ def test_exit_code_4_and_a_line_for_each_check(
 def test_exit_code_0_where_all_agree(
     ranks: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["verify", str(ranks), "--no-cache"]) == 0
+    assert run_command_line(["verify", str(ranks), "--no-cache"]) == 0
     assert " 0 differ, " in capsys.readouterr().out
-    assert run(["verify", str(ranks), "--quick", "-o", str(tmp_path / "out.txt")]) == 0
+    assert run_command_line(["verify", str(ranks), "--quick", "-o", str(tmp_path / "out.txt")]) == 0
     assert not capsys.readouterr().out
     written = (tmp_path / "out.txt").read_text()
     assert "--quick leaves out the second reading" in written and "ok " in written
 
 
 def test_json_holds_every_check(wrong: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["verify", wrong, "--format", "json"]) == 4
+    assert run_command_line(["verify", wrong, "--format", "json"]) == 4
     answer = json.loads(capsys.readouterr().out)
     assert answer["analysis"] == "verify"
     rows = {row["check"]: row for row in answer["rows"]}
@@ -165,7 +165,7 @@ def test_json_holds_every_check(wrong: str, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_what_cannot_be_opened_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["verify", "/no/such/file.json"]) == 3
+    assert run_command_line(["verify", "/no/such/file.json"]) == 3
     shown = capsys.readouterr()
     assert not shown.out and "no such file" in shown.err
 
@@ -174,11 +174,11 @@ def test_a_file_too_large_or_not_whole_is_said(tmp_path: Path) -> None:
     write(tmp_path / "rank0.json", *(kernel("gemm", k, 1) for k in range(9)), **of_rank(0, 2))
     write(tmp_path / "rank1.json", kernel("gemm", 1, 2), **of_rank(1, 2))
     subject = Subject(str(tmp_path), OpenOptions(cache=False), largest_bytes=1 << 10)
-    outcome = {o.check.name: o for o in outcomes(subject)}
+    outcome = {o.check.name: o for o in list_outcomes(subject)}
     assert outcome["kernels"].state == OK  # of the rank that was read
     assert "rank0.json holds more than 1.00 KiB" in outcome["kernels"].finding
     assert outcome["events"].state == NOT_APPLICABLE
     text = (tmp_path / "rank1.json").read_text()
     (tmp_path / "rank1.json").write_text(text[:-2])
-    outcome = {o.check.name: o for o in outcomes(Subject(str(tmp_path)))}
+    outcome = {o.check.name: o for o in list_outcomes(Subject(str(tmp_path)))}
     assert "rank1.json is not valid JSON" in outcome["kernels"].finding

@@ -8,7 +8,7 @@ import pytest
 
 from htk.base.mappings import Fields
 from htk.verdicts.verify import other_formats
-from htk.verdicts.verify.outcome import DIFFERS, OK, outcomes
+from htk.verdicts.verify.outcome import DIFFERS, OK, list_outcomes
 from htk.verdicts.verify.subject import Subject
 from htk.verdicts.verify.tally import NotApplicable
 from tests.thinned import thinned
@@ -18,7 +18,7 @@ FORMATS = ("nsight", "rocpd", "rocprof_json", "xplane")
 
 
 def outcome_of(path: Path) -> tuple[str, str]:
-    (found,) = (o for o in outcomes(Subject(str(path))) if o.check.name == "other formats")
+    (found,) = (o for o in list_outcomes(Subject(str(path))) if o.check.name == "other formats")
     return found.state, found.finding
 
 

@@ -5,10 +5,15 @@ from typing import Any
 
 import pytest
 
-from htk.base.io.sources import resolve
-from htk.verdicts.verify.reading import EventsByKind, Span, read
-from htk.verdicts.verify.spans import Nesting, common, covered, union
-from htk.verdicts.verify.totals import Facts, File, merge
+from htk.base.io.sources import resolve_inputs
+from htk.verdicts.verify.reading import EventsByKind, Span, read_events
+from htk.verdicts.verify.spans import (
+    Nesting,
+    intersect_intervals,
+    measure_covered_time,
+    merge_intervals,
+)
+from htk.verdicts.verify.totals import Facts, File, merge_facts
 from tests.htk.verdicts.verify.two_busy_ranks import ALL_REDUCE, write_ranks
 from tests.kineto_file import kernel, launch, op, span, write
 
@@ -16,7 +21,7 @@ KINDS = {"gemm": "compute", "add": "compute", "nccl": "comm"}
 
 
 def recording(path: Path) -> EventsByKind:
-    return read(resolve(path)[0], 1 << 20)
+    return read_events(resolve_inputs(path)[0], 1 << 20)
 
 
 def facts(path: Path, *events: Any, kinds: dict[str, str] = KINDS, **header: Any) -> Facts:
@@ -25,10 +30,14 @@ def facts(path: Path, *events: Any, kinds: dict[str, str] = KINDS, **header: Any
 
 
 def test_unions_by_hand() -> None:
-    spans = union([(5, 8), (1, 3), (2, 4), (8, 9), (20, 20)])
+    spans = merge_intervals([(5, 8), (1, 3), (2, 4), (8, 9), (20, 20)])
     assert spans == [(1, 4), (5, 9), (20, 20)]
-    assert common(spans, [(0, 2), (3, 6), (8, 30)]) == [(1, 2), (3, 4), (5, 6), (8, 9)]
-    assert covered(spans, 2, 7) == 4 and covered(spans, 9, 30) == 0 and covered([], 0, 9) == 0
+    assert intersect_intervals(spans, [(0, 2), (3, 6), (8, 30)]) == [(1, 2), (3, 4), (5, 6), (8, 9)]
+    assert (
+        measure_covered_time(spans, 2, 7) == 4
+        and measure_covered_time(spans, 9, 30) == 0
+        and measure_covered_time([], 0, 9) == 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -161,8 +170,8 @@ def test_figures_of_a_rank_by_hand(tmp_path: Path) -> None:
 
 def test_sums_over_recordings(tmp_path: Path) -> None:
     sums: Facts = {}
-    merge(sums, facts(tmp_path, kernel("gemm", 1, 5), kernel("gemm", 9, 2)))
-    merge(sums, facts(tmp_path, kernel("gemm", 1, 7), span("forward", 0, 1)))
+    merge_facts(sums, facts(tmp_path, kernel("gemm", 1, 5), kernel("gemm", 9, 2)))
+    merge_facts(sums, facts(tmp_path, kernel("gemm", 1, 7), span("forward", 0, 1)))
     assert sums["kernels"][0, "gemm"] == {
         "count": 3,
         "total_ns": 14_000,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from htk.traces.trace.opening import OpenOptions
-from htk.verdicts.verify.outcome import DIFFERS, OK, outcomes
+from htk.verdicts.verify.outcome import DIFFERS, OK, list_outcomes
 from htk.verdicts.verify.subject import Subject
 from tests.thinned import thinned
 
@@ -57,7 +57,9 @@ LARGE = (
 
 
 def check(path: Path) -> None:
-    results = list(outcomes(Subject(str(path), OpenOptions(rank=0 if path.is_file() else None))))
+    results = list(
+        list_outcomes(Subject(str(path), OpenOptions(rank=0 if path.is_file() else None)))
+    )
     assert {o.check.name: o.finding for o in results if o.state == DIFFERS} == {}
     assert any(o.state == OK and o.check.name == "events" for o in results)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from htk.traces.trace.opening import open_trace
-from htk.verdicts.overview.doctor import doctor
+from htk.verdicts.overview.doctor import check_recording
 from htk.verdicts.verify import tables_beside
-from htk.verdicts.verify.outcome import DIFFERS, NOT_APPLICABLE, OK, Outcome, outcomes
+from htk.verdicts.verify.outcome import DIFFERS, NOT_APPLICABLE, OK, Outcome, list_outcomes
 from htk.verdicts.verify.subject import Subject
 
 SAMPLES = Path(__file__).parents[4] / "sample_traces"
@@ -23,7 +23,7 @@ STEPS = """Device_id,Step,Computing,Communication(Not Overlapped),Communication,
 
 
 def checked(path: Path) -> Outcome:
-    (outcome,) = outcomes(Subject(str(path)), tables_beside.checks())
+    (outcome,) = list_outcomes(Subject(str(path)), tables_beside.checks())
     return outcome
 
 
@@ -75,7 +75,7 @@ def test_what_differs_is_named(folder: Path, table: str, old: str, new: str, nam
 
 def beside(folder: Path) -> dict[str, str | None] | None:
     """What `doctor` says of the tables beside a recording, in a folder of any name."""
-    rows = doctor(open_trace(folder)).table.to_pylist()
+    rows = check_recording(open_trace(folder)).table.to_pylist()
     return next((row for row in rows if row["item"] == "tables beside"), None)
 
 
@@ -98,7 +98,7 @@ def test_doctor_says_whether_tables_agree(folder: Path, monkeypatch: pytest.Monk
 def test_what_is_no_table_stops_nobody(folder: Path, text: str) -> None:
     for name in ("kernel_details.csv", "step_trace_time.csv"):
         (folder / name).write_text(text)
-    doctor(open_trace(folder / "trace_view.json"))
+    check_recording(open_trace(folder / "trace_view.json"))
 
 
 def test_steps_that_cover_a_part_are_left_out(folder: Path) -> None:

@@ -12,7 +12,13 @@ import pytest
 from htk.analyses import ANALYSES, MenuEntry
 from htk.base.core.analysis import Analysis
 from htk.traces.trace.opening import OpenOptions
-from htk.verdicts.verify.outcome import DIFFERS, Outcome, all_checks, outcomes, summary
+from htk.verdicts.verify.outcome import (
+    DIFFERS,
+    Outcome,
+    all_checks,
+    list_outcomes,
+    summarise_outcomes,
+)
 from htk.verdicts.verify.subject import Subject
 from tests.htk.verdicts.verify.two_busy_ranks import write_ranks
 from tests.kineto_file import kernel, launch, op, write
@@ -28,13 +34,13 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def differing(subject: Subject) -> dict[str, str]:
-    return {o.check.name: o.finding for o in outcomes(subject) if o.state == DIFFERS}
+    return {o.check.name: o.finding for o in list_outcomes(subject) if o.state == DIFFERS}
 
 
 def only(subject: Subject, name: str) -> Outcome:
     """The outcome of one check."""
     check = next(check for check in all_checks() if check.name == name)
-    return next(iter(outcomes(subject, [check])))
+    return next(iter(list_outcomes(subject, [check])))
 
 
 def test_the_last_line_says_what_cannot_be(tmp_path: Path) -> None:
@@ -48,14 +54,14 @@ def test_the_last_line_says_what_cannot_be(tmp_path: Path) -> None:
     ):
         subject = Subject(str(write(tmp_path / "t.json", *events)), quick=True)
         counts = "0 checks: 0 ok, 0 differ, 0 not applicable"
-        assert summary([], subject.trace) == f"{counts}{words}"
+        assert summarise_outcomes([], subject.trace) == f"{counts}{words}"
 
 
 # -- what is right is found right
 
 
 def test_every_check_applies_to_a_trace_that_has_everything(ranks: Path) -> None:
-    for outcome in outcomes(Subject(str(ranks))):
+    for outcome in list_outcomes(Subject(str(ranks))):
         if outcome.check.name in (
             "other formats",
             "tables beside",

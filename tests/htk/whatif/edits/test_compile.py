@@ -7,9 +7,9 @@ import pytest
 
 from htk.base.errors import UsageError
 from htk.traces.trace.opening import open_trace
-from htk.whatif.baseline import baseline
+from htk.whatif.baseline import build_baseline
 from htk.whatif.edits import compile as compile_edit
-from htk.whatif.predict import predict
+from htk.whatif.predict import predict_answer
 from tests.htk.whatif.simulated_job import written
 from tests.htk.whatif.small_step_model import Act, small_model
 
@@ -25,9 +25,9 @@ def test_neighbours_that_are_elementwise_become_one() -> None:
 
 def test_it_is_no_slower_than_as_captured_and_no_slower_than_recorded(tmp_path: Path) -> None:
     job = {"micro_batch": 1, "gpu": "h100", "nodes": 1, "steps": 3}
-    start = baseline(open_trace(str(written(tmp_path, **job))).tables)
-    answer = predict(start, [("compile", "on")])
-    captured = predict(start, [("graphs", "on")])
+    start = build_baseline(open_trace(str(written(tmp_path, **job))).tables)
+    answer = predict_answer(start, [("compile", "on")])
+    captured = predict_answer(start, [("graphs", "on")])
     assert answer.step_ns is not None and captured.step_ns is not None
     assert answer.step_ns < captured.step_ns < start.step_ns
     assert answer.sigma_by_cause["host"] >= captured.sigma_by_cause["host"]

@@ -9,7 +9,7 @@ import htk
 from htk.base.errors import UsageError
 from htk.physics.site_rates import NARROWED, SiteRates
 from htk.traces.trace.opening import open_trace
-from htk.whatif.baseline import baseline
+from htk.whatif.baseline import build_baseline
 from htk.whatif.edits import hardware
 from tests.htk.whatif.small_step_model import Act, comm, length, small_model
 
@@ -62,7 +62,7 @@ def test_products_on_another_vendors_gpu_are_those_recorded_there(model: str, sh
         htk.open(shared / "traces/tracelens" / folder / f"{model}.json.gz")
         for folder in ("h100", "mi300")
     )
-    start = baseline(open_trace(shared / f"traces/tracelens/h100/{model}.json.gz").tables)
+    start = build_baseline(open_trace(shared / f"traces/tracelens/h100/{model}.json.gz").tables)
     changed = hardware.apply(start.model, "mi300x")
     large = start.model.facts.op.isin("aten::mm", "aten::addmm")
     large &= start.model.lengths() > 20_000

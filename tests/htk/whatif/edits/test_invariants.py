@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from htk.whatif.edits import edit, overlap
+from htk.whatif.edits import find_edit, overlap
 from htk.whatif.step_model import StepModel
 from tests.htk.whatif.small_step_model import Act, comm, period, small_model
 
@@ -31,7 +31,7 @@ def models(draw: Callable[[st.SearchStrategy[int]], int]) -> StepModel:
 
 
 def after(model: StepModel, name: str, value: str) -> int:
-    return period(edit(name).apply(model, value))
+    return period(find_edit(name).apply(model, value))
 
 
 @pytest.mark.parametrize(

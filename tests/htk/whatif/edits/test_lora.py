@@ -4,7 +4,7 @@ import pytest
 
 from htk.base.errors import UsageError
 from htk.whatif.edits import lora
-from htk.whatif.predict import predict
+from htk.whatif.predict import predict_answer
 from tests.htk.whatif.named_jobs import hold_to_twin, started
 from tests.htk.whatif.small_step_model import Act, small_model
 
@@ -23,14 +23,14 @@ def test_the_job_simulated_so(job: str, value: str, twin: str) -> None:
 
 def test_adapters_run_again_where_checkpointing_comes_with_them() -> None:
     edits = [("lora", "8"), ("checkpointing", "on")]
-    assert predict(started("plain"), edits).step_ns == pytest.approx(
+    assert predict_answer(started("plain"), edits).step_ns == pytest.approx(
         started("checkpointed adapters").step_ns, rel=0.04
     )
 
 
 def test_adapters_are_as_wide_as_the_format_that_comes_with_them() -> None:
     edits = [("lora", "8"), ("precision", "tf32")]
-    answered = predict(started("plain"), edits).step_ns
+    answered = predict_answer(started("plain"), edits).step_ns
     assert answered == pytest.approx(started("tf32 adapters").step_ns, rel=0.04)
 
 

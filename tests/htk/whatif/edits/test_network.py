@@ -7,9 +7,9 @@ import pytest
 from htk.base.errors import UsageError
 from htk.base.schema import DERIVED, TABLES
 from htk.traces.trace.opening import open_trace
-from htk.whatif.baseline import baseline
+from htk.whatif.baseline import build_baseline
 from htk.whatif.edits import network
-from htk.whatif.predict import predict
+from htk.whatif.predict import predict_answer
 from tests.htk.whatif.simulated_job import step_ns, written
 from tests.htk.whatif.small_step_model import comm, length, small_model
 from tests.tables import make
@@ -91,10 +91,12 @@ def test_a_faster_network_never_hurts() -> None:
 def test_a_lost_adapter_leaves_the_others_with_its_share(tmp_path: Path) -> None:
     """Of two adapters of each node one: transfers between nodes on half of the rate."""
     slow = {"micro_batch": 1, "seq": 512, "strategy": "ddp", "steps": 3}
-    start = baseline(open_trace(str(written(tmp_path / "two", inter_gbps=20.0, **slow))).tables)
+    start = build_baseline(
+        open_trace(str(written(tmp_path / "two", inter_gbps=20.0, **slow))).tables
+    )
     truth = step_ns(written(tmp_path / "one", inter_gbps=10.0, **slow))
-    answer = predict(start, [("network", "lost=1")])
+    answer = predict_answer(start, [("network", "lost=1")])
     assert truth > 1.2 * answer.measured_ns
     assert answer.step_ns == pytest.approx(truth, rel=0.05)
     with pytest.raises(UsageError, match="take fewer"):
-        predict(start, [("network", "lost=2")])
+        predict_answer(start, [("network", "lost=2")])

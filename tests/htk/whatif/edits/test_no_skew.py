@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from htk.recording.simulate.config import Config, checked
-from htk.recording.simulate.job import simulate
+from htk.recording.simulate.config import Config, check_config
+from htk.recording.simulate.job import simulate_job
 from htk.traces.trace.opening import open_trace
-from htk.whatif.baseline import baseline
+from htk.whatif.baseline import build_baseline
 from htk.whatif.edits import network, no_skew
-from htk.whatif.predict import predict
+from htk.whatif.predict import predict_answer
 from tests.htk.whatif.small_step_model import Act, comm, period, small_model
 
 
@@ -69,9 +69,9 @@ def test_a_job_without_jitter_has_no_skew_to_lose(tmp_path: Path, strategy: str)
         steps=3,
         inter_gbps=5.0,
     )
-    simulate(checked(job), tmp_path)
-    start = baseline(open_trace(str(tmp_path)).tables)
-    found = predict(start, [("no_skew", "on")])
+    simulate_job(check_config(job), tmp_path)
+    start = build_baseline(open_trace(str(tmp_path)).tables)
+    found = predict_answer(start, [("no_skew", "on")])
     assert found.exposed_ns is not None and found.exposed_ns > 0.2 * found.measured_ns
     assert found.step_ns == pytest.approx(found.measured_ns, rel=0.01)
 

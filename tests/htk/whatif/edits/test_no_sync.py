@@ -4,7 +4,7 @@ import pytest
 
 from htk.base.errors import UsageError
 from htk.whatif.edits import no_sync
-from htk.whatif.predict import predict
+from htk.whatif.predict import predict_answer
 from tests.htk.whatif.named_jobs import hold_to_twin, started
 from tests.htk.whatif.small_step_model import Act, small_model
 
@@ -27,7 +27,7 @@ def test_what_is_so_already_changes_nothing(job: str, value: str) -> None:
     start = started(job)
     model = no_sync.apply(start.model, value)
     assert model.weight is start.model.weight and "already" in model.assumptions[-1]
-    assert predict(start, [("no_sync", value)]).step_ns == start.step_ns
+    assert predict_answer(start, [("no_sync", value)]).step_ns == start.step_ns
 
 
 @pytest.mark.parametrize(("value", "words"), [("twice", "on or off"), ("On", "on or off")])
@@ -43,7 +43,7 @@ def test_one_micro_batch_is_the_last_one() -> None:
 
 def test_on_and_off_again() -> None:
     start = started("four micro-batches, each reduced")
-    alone = predict(start, [("no_sync", "on")])
+    alone = predict_answer(start, [("no_sync", "on")])
     assert alone.step_ns is not None and alone.step_ns < start.step_ns
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from htk.base.errors import UsageError
 from htk.whatif.edits import optimizer
-from htk.whatif.predict import predict
+from htk.whatif.predict import predict_answer
 from tests.htk.whatif.named_jobs import hold_to_twin, started
 from tests.htk.whatif.small_step_model import Act, small_model
 
@@ -26,7 +26,7 @@ def test_what_is_so_already_changes_nothing(job: str, value: str) -> None:
     start = started(job)
     model = optimizer.apply(start.model, value)
     assert model.weight is start.model.weight and "already" in model.assumptions[-1]
-    assert predict(start, [("optimizer", value)]).step_ns == start.step_ns
+    assert predict_answer(start, [("optimizer", value)]).step_ns == start.step_ns
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from htk.whatif.edited_job import edited_job
 from htk.whatif.edits import accumulation, pp
-from htk.whatif.predict import predict
+from htk.whatif.predict import predict_answer
 from tests.htk.whatif.edits.attention_step import STEP, K, X
 from tests.htk.whatif.named_jobs import started
 from tests.htk.whatif.small_step_model import period, small_model
@@ -82,7 +82,7 @@ def test_a_pipeline_run_event_by_event_takes_as_long_and_idles_as_much(
 
 
 def test_without_stages_a_further_micro_batch_takes_what_it_takes_there() -> None:
-    answer = predict(started("pp 2"), [("pp", "1"), ("accumulation", "2x")])
+    answer = predict_answer(started("pp 2"), [("pp", "1"), ("accumulation", "2x")])
     assert answer.step_ns == pytest.approx(started("four micro-batches").step_ns, rel=0.03)
 
 

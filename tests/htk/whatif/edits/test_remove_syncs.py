@@ -6,7 +6,7 @@ import numpy as np
 
 from htk.whatif.edits import remove_syncs
 from htk.whatif.step_model import StepModel
-from htk.whatif.synthetic_ops import linked
+from htk.whatif.synthetic_ops import link_nodes
 from tests.htk.whatif.small_step_model import Act, comm, period, small_model
 
 
@@ -30,7 +30,7 @@ def free_running(model: StepModel) -> StepModel:
     last = int(np.argmax(acts.end))  # a call waits for it
     blocked = replace(model, graph=repeated, wrap_weight=zero)
     waiting = graph.call_end[acts.call[last : last + 1]]
-    return linked(blocked, graph.end[last : last + 1], waiting, "sync")
+    return link_nodes(blocked, graph.end[last : last + 1], waiting, "sync")
 
 
 def step(optimizer: str) -> list[Act]:

@@ -41,7 +41,7 @@ def test_samples_are_padded_to_the_longest_of_their_micro_batch() -> None:
     for four in product(shares, repeat=4):
         chance = shares[four[0]] * shares[four[1]] * shares[four[2]] * shares[four[3]]
         tokens, pairs = tokens + chance * max(four), pairs + chance * max(four) ** 2
-    found = seq.lengths(sorted(shares.items()), 4)
+    found = seq.compute_lengths(sorted(shares.items()), 4)
     assert (found.tokens, found.pairs) == (pytest.approx(tokens), pytest.approx(pairs))
     answer = seq.apply(small_model(STEP), "64:0.1,8:0.7,32:0.2")
     assert length(answer, "norm") == round(2_500 + 10_000 * tokens / 16)

@@ -13,8 +13,8 @@ import pytest
 
 from htk.base.errors import UsageError
 from htk.whatif.edits import sharding
-from htk.whatif.fsdp_units import gradients
-from htk.whatif.parallelism import replicated, sharded
+from htk.whatif.fsdp_units import find_gradient_products
+from htk.whatif.parallelism import find_replicated, find_sharded
 from tests.htk.whatif.named_jobs import hold_to_twin, started
 from tests.htk.whatif.small_step_model import Act, comm, length, period, small_model
 
@@ -57,7 +57,7 @@ def step(acts: list[Act], value: str) -> int:
 
 def test_what_is_recorded() -> None:
     model = small_model(fsdp(True), gpus_per_node=4)
-    now = sharded(model)
+    now = find_sharded(model)
     assert now is not None
     assert (now.strategy, now.ranks, now.world, now.unit_bytes) == (
         "full_shard",
@@ -134,7 +134,7 @@ def test_from_replicas() -> None:
     """
     model = small_model(DDP)
     assert period(model) == 5340 * K
-    now = replicated(model)
+    now = find_replicated(model)
     assert now is not None and now.world == 8
     assert period(sharding.apply(model, "full_shard")) // K == 4470
     again = sharding.apply(model, "shard_grad_op")
@@ -186,10 +186,10 @@ def test_nonsense(value: str) -> None:
 def test_what_follows_sees_the_new_collectives() -> None:
     model = small_model(fsdp(True), gpus_per_node=4)
     replicas = sharding.apply(model, "ddp")
-    assert sharded(replicas) is None
-    now = replicated(replicas)
+    assert find_sharded(replicas) is None
+    now = find_replicated(replicas)
     assert now is not None and now.world == 8
-    shards = sharded(sharding.apply(model, "hybrid_shard:4"))
+    shards = find_sharded(sharding.apply(model, "hybrid_shard:4"))
     assert shards is not None and shards.ranks == 4
 
 
@@ -273,7 +273,7 @@ def test_products_of_equal_shapes_make_one_gradient() -> None:
         product("f", 128, 64),
     ]
     model = small_model(acts)
-    (made,) = gradients(model, [np.arange(len(acts))])
+    (made,) = find_gradient_products(model, [np.arange(len(acts))])
     assert made == [(2, 4096), (4, 4096), (5, 8192), (6, 8192)]
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from htk.answers.ask import ask
+from htk.answers.ask import ask_trace
 from htk.base.errors import UsageError
 from htk.faces.cli import main
 from htk.traces.trace.opening import OpenOptions, open_trace
@@ -112,7 +112,7 @@ def test_on_a_simulated_job_the_written_step_is_the_predicted_one(tmp_path: Path
         "simulate --model gpt3-126m --layers 3 --nodes 1 --gpus-per-node 4 --tensor-parallel 4"
         f" --micro-batch 8 --steps 4 --seed 3 -o {tmp_path / 'job'}"
     )
-    assert main.run(words.split()) == 0
+    assert main.run_command_line(words.split()) == 0
     start = whatif(open_trace(str(tmp_path / "job"), OpenOptions(cache=False)))
     today = start.change("overlap", "today").run().to_pylist()[0]
     perfect = start.change("overlap", "perfect").run().to_pylist()[0]
@@ -125,7 +125,7 @@ def test_on_a_simulated_job_the_written_step_is_the_predicted_one(tmp_path: Path
     row = halves.run().to_pylist()[0]
     halves.write(tmp_path / "split")
     written = open_trace(str(tmp_path / "split"), OpenOptions(cache=False))
-    shown = ask(written, "time_breakdown").to_pylist()
+    shown = ask_trace(written, "time_breakdown").to_pylist()
     exposed = sum(r["exposed_comm_ns"] for r in shown) / len(shown)
     assert exposed == pytest.approx(row["exposed_comm_ns"], rel=0.1)
     assert exposed < 0.2 * today["exposed_comm_ns"]

@@ -6,9 +6,9 @@ import pytest
 
 from htk.base.errors import UsageError
 from htk.traces.trace.opening import open_trace
-from htk.whatif.baseline import Baseline, baseline
+from htk.whatif.baseline import Baseline, build_baseline
 from htk.whatif.edits import workers
-from htk.whatif.predict import predict
+from htk.whatif.predict import predict_answer
 from tests.htk.whatif.edits.slow_loader import JOB, loading_takes
 from tests.htk.whatif.simulated_job import step_ns, written
 from tests.htk.whatif.small_step_model import Act, small_model
@@ -22,7 +22,7 @@ def starved(tmp_path_factory: pytest.TempPathFactory) -> Baseline:
     with pytest.MonkeyPatch.context() as patch:
         loading_takes(patch, round(LOADING_MS * 1e6))
         folder = written(tmp_path_factory.mktemp("starved"), **JOB)
-        return baseline(open_trace(str(folder)).tables)
+        return build_baseline(open_trace(str(folder)).tables)
 
 
 @pytest.mark.parametrize("ratio", thinned([0.5, 1.25, 2.0, 16.0]))
@@ -32,7 +32,7 @@ def test_a_loader_that_is_waited_for(starved: Baseline, tmp_path: Path, ratio: f
         loading_takes(patch, 0)
         fed = step_ns(written(tmp_path, **JOB))
     truth = max(starved.step_ns / ratio, fed)
-    answer = predict(starved, [("workers", f"{ratio}x")])
+    answer = predict_answer(starved, [("workers", f"{ratio}x")])
     assert answer.step_ns == pytest.approx(truth, rel=0.05)
     assert (truth == fed) == (ratio > 10)
 

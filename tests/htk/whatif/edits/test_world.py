@@ -8,7 +8,7 @@ import pytest
 from htk.base.errors import UsageError
 from htk.physics.site_rates import NARROWED, SiteRates
 from htk.whatif.edits import world
-from htk.whatif.predict import predict
+from htk.whatif.predict import predict_answer
 from tests.htk.whatif.named_jobs import hold_to_twin, started
 from tests.htk.whatif.small_step_model import Act, comm, length, small_model
 
@@ -221,7 +221,7 @@ def test_the_first_replicas_of_a_model_reduce_its_gradients() -> None:
 def test_the_first_replicas_of_a_pipeline_are_sharded_as_it_is_wrapped_for() -> None:
     start = started("two stages, wrapped for FSDP")
     assert start.job.strategy == "full_shard"
-    edited = predict(start, [("world", "1x4")])
+    edited = predict_answer(start, [("world", "1x4")])
     twin = started("two stages of four ranks, sharded")
     assert edited.step_ns == pytest.approx(twin.step_ns, rel=0.04)
     assert edited.peak is not None and twin.memory is not None and twin.memory.peaks is not None

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from htk.faces.cli.main import run
+from htk.faces.cli.main import run_command_line
 from tests.htk.verdicts.history.recorded_runs import BASE_NS, recording
 from tests.shown_lines import masked, shown
 
@@ -20,13 +20,18 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         step_us = (100 if day < 6 else 110) + day % 2
         path = recording(folder / f"day{day}", step_us, BASE_NS + day * DAY_NS)
         tags = f"commit=c{day},model=m"
-        assert run(["history", "add", str(path), "--store", str(folder / "h"), "--tags", tags]) == 0
+        assert (
+            run_command_line(
+                ["history", "add", str(path), "--store", str(folder / "h"), "--tags", tags]
+            )
+            == 0
+        )
     return folder / "h"
 
 
 def output(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
     capsys.readouterr()
-    assert run(list(words)) == code
+    assert run_command_line(list(words)) == code
     captured = capsys.readouterr()
     return captured.out + captured.err
 

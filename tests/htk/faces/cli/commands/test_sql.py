@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from htk.faces.cli.main import run
+from htk.faces.cli.main import run_command_line
 from tests.kineto_file import kernel, of_rank, write
 
 
@@ -27,7 +27,7 @@ def sql(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
     def asked(*words: str, typed: str = "") -> Printed:
         monkeypatch.setattr("sys.stdin", io.StringIO(typed))
-        return Printed(run(["sql", *words]), *capsys.readouterr())
+        return Printed(run_command_line(["sql", *words]), *capsys.readouterr())
 
     return asked
 
