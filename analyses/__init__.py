@@ -139,7 +139,7 @@ def find_analysis(name: str) -> "Analysis[...]":
 
 def load_analyses() -> Iterator[tuple[str, "Analysis[...]"]]:
     """Yield every question by name; one that cannot be imported is left out with a warning."""
-    return _loaded(ANALYSES)
+    return _load_entries(ANALYSES)
 
 
 def needed_tables() -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -148,11 +148,11 @@ def needed_tables() -> Iterator[tuple[str, tuple[str, ...]]]:
     added = {name: entry for name, entry in ANALYSES.items() if isinstance(entry, Added)}
     for name in sorted({*ANALYSES} - {*added}):
         yield name, ANALYSES[name].needs
-    for name, question in _loaded(added):
+    for name, question in _load_entries(added):
         yield name, question.needs
 
 
-def _loaded(entries: Mapping[str, MenuEntry]) -> Iterator[tuple[str, "Analysis[...]"]]:
+def _load_entries(entries: Mapping[str, MenuEntry]) -> Iterator[tuple[str, "Analysis[...]"]]:
     for name, entry in sorted(entries.items()):
         try:
             yield name, entry.load(name)

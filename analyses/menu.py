@@ -22,7 +22,7 @@ _STUB = Path(htk.__file__).parent / "faces/notebook" / "questions.pyi"
 _MENU = re.compile(r"ANALYSES: dict\[str, MenuEntry\] = \{.*?\}\n", re.DOTALL)
 
 
-def collected() -> dict[str, Analysis[...]]:
+def collect_analyses() -> dict[str, Analysis[...]]:
     """Return every analysis of the rooms that answer questions, by name."""
     entries = {}
     for room in map(importlib.import_module, ROOMS):
@@ -33,13 +33,16 @@ def collected() -> dict[str, Analysis[...]]:
     return dict(sorted(entries.items()))
 
 
-def text() -> str:
+def build_menu_source() -> str:
     """Return the menu as source."""
-    lines = [f'    "{name}": {_entry(analysis)},\n' for name, analysis in collected().items()]
+    lines = [
+        f'    "{name}": {_spell_entry(analysis)},\n'
+        for name, analysis in collect_analyses().items()
+    ]
     return "ANALYSES: dict[str, MenuEntry] = {" + ("\n" if lines else "") + "".join(lines) + "}\n"
 
 
-def _entry(analysis: Analysis[...]) -> str:
+def _spell_entry(analysis: Analysis[...]) -> str:
     """Return the line of an analysis: with the tables that it needs, else those that it reads."""
     module = analysis.function.__module__.removeprefix("htk.")
     read = tuple(t for t in analysis.reads if t in TABLES and t not in _OF_EACH_RANK)
@@ -59,12 +62,12 @@ class Questions:
 '''
 
 
-def stub() -> str:
+def build_session_stub() -> str:
     """Return the methods of a session, as a type checker reads them."""
     methods = []
-    for name, analysis in collected().items():
+    for name, analysis in collect_analyses().items():
         options = [
-            f"{o.name}: {_spelled(o.type)} = {o.default!r}" for o in analysis.options.values()
+            f"{o.name}: {_spell_type(o.type)} = {o.default!r}" for o in analysis.options.values()
         ]
         signature = ", ".join(["self", *(["*", *options] if options else [])])
         methods.append(
@@ -73,23 +76,23 @@ def stub() -> str:
     return _STUB_HEAD + "\n".join(methods)
 
 
-def _spelled(hint: Any) -> str:
+def _spell_type(hint: Any) -> str:
     """Return a type as source."""
     origin = typing.get_origin(hint)
     inner = typing.get_args(hint)
     if origin is typing.Literal:
         return f"Literal[{', '.join(map(repr, inner))}]"
     if origin in (typing.Union, types.UnionType):
-        return " | ".join(map(_spelled, inner))
+        return " | ".join(map(_spell_type, inner))
     if origin is tuple:
-        return f"tuple[{', '.join('...' if i is Ellipsis else _spelled(i) for i in inner)}]"
+        return f"tuple[{', '.join('...' if i is Ellipsis else _spell_type(i) for i in inner)}]"
     return "None" if hint is type(None) else str(hint.__name__)
 
 
 def main() -> None:
     path = Path(str(analyses.__file__))
-    path.write_text(_MENU.sub(lambda _: text(), path.read_text()))
-    _STUB.write_text(stub())
+    path.write_text(_MENU.sub(lambda _: build_menu_source(), path.read_text()))
+    _STUB.write_text(build_session_stub())
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ import numpy as np
 from htk.traces.timeline.answers import TraceTimeline
 from htk.traces.timeline.detail import Detail
 from htk.traces.timeline.lanes import assemble_lanes
-from htk.traces.timeline.page import Events, written
+from htk.traces.timeline.page import Events, write_bounded_page
 from htk.traces.timeline.sources import KINDS, SpanSource
 from htk.traces.trace.opening import OpenOptions, open_trace
 
@@ -130,7 +130,7 @@ def as_page(timeline: TraceTimeline) -> str:
     cause = np.full(len(lanes.start), -1, np.int64)
     cause[kernels] = calls[np.minimum(np.arange(len(kernels)), len(calls) - 1)]
     none = np.full(len(lanes.start), -1, np.int64)
-    return written(Events(lanes, cause, none), timeline.about(), "made up", {})
+    return write_bounded_page(Events(lanes, cause, none), timeline.about(), "made up", {})
 
 
 def made_up(count: int) -> list[SpanSource]:

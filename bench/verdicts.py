@@ -18,7 +18,7 @@ from htk.traces.trace.trace import Trace
 from htk.whatif.answer import Answer
 from htk.whatif.baseline import build_baseline
 from htk.whatif.recorded_step import Baseline
-from htk.whatif.sweep import BOUNDS, tried
+from htk.whatif.sweep import BOUNDS, try_edits
 
 EDITS = (
     *BOUNDS,
@@ -134,7 +134,7 @@ def verdict_on(trace: Trace) -> tuple[str, str, Baseline | None]:
 
 def _asked(start: Baseline, edit: tuple[str, str]) -> Answer:
     try:
-        return tried(start, (edit,), None)
+        return try_edits(start, (edit,), None)
     except HtkError as error:
         raise SystemExit(f"{edit}: {error}") from error
 

@@ -43,15 +43,15 @@ def create_app(runs: Runs, *, token: str | None = None) -> Dash:
         suppress_callback_exceptions=True,
         update_title="",
     )
-    app.index_string = _document()
+    app.index_string = _build_document()
     app.layout = compact_components(draw_frame())
     _serve_library(app)
     grids.defer_script()
-    _show(app, runs)
-    _change(app)
-    _tables(app, runs)
-    _colours(app)
-    _follow(app, runs)
+    _register_pages(app, runs)
+    _register_changes(app)
+    _register_tables(app, runs)
+    _register_colours(app)
+    _register_following(app, runs)
     start.add_callbacks(app, runs)
     for page in load_pages().values():
         if page.register:
@@ -74,7 +74,7 @@ def _serve_library(app: Dash) -> None:
     """Serve what draws htk's pictures in place of all that Plotly can draw."""
 
     @app.server.route(_PLOTTING)
-    def library() -> Response:
+    def serve_library() -> Response:
         headers = {"Content-Encoding": "gzip", "Cache-Control": "no-cache"}
         answer = Response(packed_library(), mimetype="text/javascript", headers=headers)
         answer.add_etag()
@@ -82,7 +82,7 @@ def _serve_library(app: Dash) -> None:
         return answer
 
 
-def _document() -> str:
+def _build_document() -> str:
     """Return the page's skeleton: its colours stand before any script does."""
     schemes = (("", False), ('[data-mantine-color-scheme="dark"]', True))
     colours = "\n".join(f":root{where} {{ {css_variables(dark=dark)} }}" for where, dark in schemes)
@@ -96,7 +96,7 @@ def _document() -> str:
     )
 
 
-def _show(app: Dash, runs: Runs) -> None:
+def _register_pages(app: Dash, runs: Runs) -> None:
     @app.callback(
         Output("page", "children"),
         Output("menu", "children"),
@@ -109,8 +109,12 @@ def _show(app: Dash, runs: Runs) -> None:
         Input("again", "data"),
         Input("followed", "data"),
     )
-    def show(pathname: str, search: str, dark: bool, _again: Any, _followed: Any) -> Sequence[Any]:
-        return [compact_components(content) for content in _places(runs, pathname, search, dark)]
+    def show_page(
+        pathname: str, search: str, dark: bool, _again: Any, _followed: Any
+    ) -> Sequence[Any]:
+        return [
+            compact_components(content) for content in _draw_places(runs, pathname, search, dark)
+        ]
 
     @app.callback(
         Output({"type": "part", "page": MATCH, "part": MATCH}, "children"),
@@ -122,14 +126,14 @@ def _show(app: Dash, runs: Runs) -> None:
         State("dark", "data"),
         prevent_initial_call=True,  # the browser says which it wants first
     )
-    def fill(
+    def fill_part(
         _wanted: bool, part_id: dict[str, str], pathname: str, search: str, dark: bool
     ) -> tuple[Any, bool]:
         visit = Visit(runs, UrlState.of(pathname, search), bool(dark))
-        return _part(visit, part_id["page"], part_id["part"]), True
+        return _draw_part(visit, part_id["page"], part_id["part"]), True
 
 
-def _part(visit: Visit, page_name: str, name: str) -> Any:
+def _draw_part(visit: Visit, page_name: str, name: str) -> Any:
     """Return a part of a page."""
     page = load_pages().get("" if page_name == "overview" else page_name)
     if page is None or name not in page.parts:
@@ -138,23 +142,26 @@ def _part(visit: Visit, page_name: str, name: str) -> Any:
     return draw_part_safely(lambda v: v.drawn(name, lambda: compact_components(make(v))), visit)
 
 
-def _places(runs: Runs, pathname: str, search: str, dark: bool) -> Sequence[Any]:
+def _draw_places(runs: Runs, pathname: str, search: str, dark: bool) -> Sequence[Any]:
     """Return the page of an address, the menu, the filters, the run's name, what it rests on."""
     view = UrlState.of(pathname, search)
     visit = Visit(runs, view, bool(dark))
     # Whose page it is; made anew, so that no chart of the last one becomes another of this one.
-    here = {**spell_attributes(data_view=_address(pathname, search)), "key": f"view {next(_views)}"}
+    here = {
+        **spell_attributes(data_view=_join_address(pathname, search)),
+        "key": f"view {next(_views)}",
+    }
     if needs_no_run(view.page):
-        shown = html.Div(draw_part_safely(_page, visit), **here)
+        shown = html.Div(draw_part_safely(_draw_page, visit), **here)
         if runs.trace(view.run) is None:
             return [shown, plain_menu(view, runs), [], describe_run(visit), []]
         return [shown, draw_menu(visit), [], describe_run(visit), draw_trust(visit)]
     if view.page == "runs" or (not view.run and not runs.has_initial):
         return [start.draw_start_page(runs), plain_menu(view, runs), [], "", []]
-    waiting = _opened(runs, view)
+    waiting = _draw_opening_state(runs, view)
     if waiting is not None:
         return [waiting, plain_menu(view, runs), [], describe_run(visit), []]
-    shown = html.Div(draw_part_safely(_page, visit), **here)
+    shown = html.Div(draw_part_safely(_draw_page, visit), **here)
     return [
         shown,
         draw_menu(visit),
@@ -164,7 +171,7 @@ def _places(runs: Runs, pathname: str, search: str, dark: bool) -> Sequence[Any]
     ]
 
 
-def _opened(runs: Runs, view: UrlState) -> Any:
+def _draw_opening_state(runs: Runs, view: UrlState) -> Any:
     """Return nothing where the run is open, else what to show until it is."""
     if runs.trace(view.run) is not None:
         return None
@@ -174,7 +181,7 @@ def _opened(runs: Runs, view: UrlState) -> Any:
         return draw_problem(str(error), "Not opened")
 
 
-def _page(visit: Visit) -> Any:
+def _draw_page(visit: Visit) -> Any:
     """Return what the address asks for."""
     page = load_pages().get(visit.view.page)
     if page is not None and not page.needs_run:
@@ -182,7 +189,7 @@ def _page(visit: Visit) -> Any:
     if page is not None:
         left = html.Div(draw_part_safely(_whether_anything_is_left, visit))
         if left.children is not None:  # said before any part
-            return html.Div([html.H1(page.title), left, _unfiltered(visit)])
+            return html.Div([html.H1(page.title), left, _link_to_unfiltered(visit)])
         return html.Div(_laid_out(page, visit), className="composed")
     if visit.view.page in ANALYSES:
         return visit.drawn(
@@ -200,12 +207,12 @@ def _whether_anything_is_left(visit: Visit) -> Any:
     visit.trace.check_selection()
 
 
-def _unfiltered(visit: Visit) -> Any:
+def _link_to_unfiltered(visit: Visit) -> Any:
     bare = UrlState(visit.view.page, {}, visit.view.options, visit.view.run)
     return dcc.Link("Remove all filters", href=f"/{bare.page}{bare.search()}", className="act")
 
 
-def _change(app: Dash) -> None:
+def _register_changes(app: Dash) -> None:
     @app.callback(
         Output("changed", "data"),
         *[Input(f"filter-{name}", "value", allow_optional=True) for name in IDS],
@@ -220,14 +227,14 @@ def _change(app: Dash) -> None:
         State("address", "search"),
         prevent_initial_call=True,
     )
-    def change(*states: Any) -> Any:
+    def change_address(*states: Any) -> Any:
         options, _, _, _, _, ids, longest, pathname, search = states[len(IDS) :]
         view = UrlState.of(pathname, search)
         trigger, value = ctx.triggered_id, ctx.triggered[0]["value"]
         if isinstance(trigger, dict):
             if trigger["type"] == "option":
                 value = {i["name"]: v for i, v in zip(ids, options, strict=True)}[trigger["name"]]
-            changed = _changed(view, trigger, value)
+            changed = _change_view(view, trigger, value)
         else:
             changed = filters.change_filter(
                 view, str(trigger).removeprefix("filter-"), value, longest
@@ -235,7 +242,7 @@ def _change(app: Dash) -> None:
         query = changed.search()
         if query == (search or ""):
             return no_update
-        return {"of": _address(pathname, search), "search": query}
+        return {"of": _join_address(pathname, search), "search": query}
 
     # An answer that comes when the visitor has gone elsewhere changes nothing there.
     app.clientside_callback(
@@ -250,16 +257,16 @@ def _change(app: Dash) -> None:
     )
 
 
-def _address(pathname: str | None, search: str | None) -> str:
+def _join_address(pathname: str | None, search: str | None) -> str:
     return f"{pathname or '/'}{search or ''}"
 
 
-def _changed(view: UrlState, trigger: dict[str, str], value: Any) -> UrlState:
+def _change_view(view: UrlState, trigger: dict[str, str], value: Any) -> UrlState:
     """The view after a control was used."""
     if trigger["type"] == "option":
         if trigger["name"] in _OF_RANKS:
             value = format_int_ranges([int(rank) for rank in value or []]).replace(" ", "")
-        return view.with_option(trigger["name"], value, _default(view.page, trigger["name"]))
+        return view.with_option(trigger["name"], value, _find_default(view.page, trigger["name"]))
     if not value:
         return view
     if trigger["type"] == "chip":
@@ -280,13 +287,13 @@ def _changed(view: UrlState, trigger: dict[str, str], value: Any) -> UrlState:
     return view.with_filters(**{target: str(cell)}) if target and cell is not None else view
 
 
-def _default(page: str, name: str) -> Any:
+def _find_default(page: str, name: str) -> Any:
     if page in load_pages():
         return load_pages()[page].options.get(name)
     return find_analysis(page).options[name].default if page in ANALYSES else None
 
 
-def _tables(app: Dash, runs: Runs) -> None:
+def _register_tables(app: Dash, runs: Runs) -> None:
     @app.callback(
         Output({"type": "grid", "name": MATCH}, "rowData"),
         Output({"type": "grid", "name": MATCH}, "columnDefs"),
@@ -295,7 +302,7 @@ def _tables(app: Dash, runs: Runs) -> None:
         State("address", "search"),
         prevent_initial_call=True,
     )
-    def group(by: str | None, asked: Fields, search: str) -> Any:
+    def group_grid(by: str | None, asked: Fields, search: str) -> Any:
         visit = Visit(runs, UrlState.of("", search))
         result = answer_on_page(visit, asked["analysis"], asked["options"])
         table = group_rows(result.table, by) if by else result.table
@@ -322,7 +329,7 @@ def _tables(app: Dash, runs: Runs) -> None:
     )
 
 
-def _follow(app: Dash, runs: Runs) -> None:
+def _register_following(app: Dash, runs: Runs) -> None:
     """Show the page again, under the same filters, when a followed run has been reread."""
     app.clientside_callback(
         "function(on){ return !on; }",
@@ -338,7 +345,7 @@ def _follow(app: Dash, runs: Runs) -> None:
         State("address", "search"),
         prevent_initial_call=True,
     )
-    def look(_ticks: int, shown: Fields | None, search: str) -> Any:
+    def look_for_news(_ticks: int, shown: Fields | None, search: str) -> Any:
         key = UrlState.of("", search).run
         try:
             news = runs.follow(key)
@@ -350,7 +357,7 @@ def _follow(app: Dash, runs: Runs) -> None:
         return (no_update if now == shown or not news.version else now), news.text
 
 
-def _colours(app: Dash) -> None:
+def _register_colours(app: Dash) -> None:
     app.clientside_callback(
         "function(on, kept){return window.htkColours(on, kept);}",
         Output("dark", "data"),

@@ -22,8 +22,8 @@ def draw_cause_card(visit: Visit, verdict: Verdict, number: int, best: float) ->
     if cost is not None:
         value, _, unit = format_duration(cost).partition(" ")
         gain = [value, html.Small(unit), draw_meter(100 * cost / best, "accent")]
-    row = _finding(visit, cause.finding)
-    seen = _costliest(visit, row) or find_worst_instance(visit, cause.analysis)
+    row = _find_recommendation(visit, cause.finding)
+    seen = _find_costliest(visit, row) or find_worst_instance(visit, cause.analysis)
     links = [dcc.Link("The numbers", href=visit.view.link(cause.analysis))]
     if seen is not None:
         words = seen.what[:1].upper() + seen.what[1:]
@@ -51,13 +51,13 @@ def draw_cause_card(visit: Visit, verdict: Verdict, number: int, best: float) ->
     )
 
 
-def _finding(visit: Visit, finding: str) -> Fields:
+def _find_recommendation(visit: Visit, finding: str) -> Fields:
     """Return the row of a recommendation; bare where there is none of it."""
     rows = visit.ask("recommendations").to_pylist()
     return next((r for r in rows if r["finding"] == finding), {"start_ns": None})
 
 
-def _costliest(visit: Visit, row: Fields) -> Instance | None:
+def _find_costliest(visit: Visit, row: Fields) -> Instance | None:
     """Return where the costliest instance of a finding is; None where that is not told."""
     if row["start_ns"] is None or row["end_ns"] is None:
         return None

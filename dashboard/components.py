@@ -64,18 +64,18 @@ def add_heading(
 ) -> Callable[[Callable[[Visit], list[Any]]], Callable[[Visit], Any]]:
     """Make a panel of what a function returns; it keeps its heading where a table is missing."""
 
-    def decorate(make: Callable[[Visit], list[Any]]) -> Callable[[Visit], Any]:
+    def decorate_panel(make: Callable[[Visit], list[Any]]) -> Callable[[Visit], Any]:
         @functools.wraps(make)
-        def part(visit: Visit) -> Any:
+        def draw_part(visit: Visit) -> Any:
             try:
                 children = make(visit)
             except MissingTable as error:
                 children = [draw_empty_panel(not_there(str(error)))]
             return draw_section(heading if isinstance(heading, str) else heading(visit), *children)
 
-        return part
+        return draw_part
 
-    return decorate
+    return decorate_panel
 
 
 def of_all_steps(visit: Visit) -> str:
@@ -209,7 +209,7 @@ def draw_answer(result: Result, *, dark: bool) -> Any:
     if not any(_has_values(trace) for trace in drawn.data):
         return html.Div()  # the table says what there is: axes without a mark say nothing
     if drawn.layout.meta != POPULATION:
-        return draw_plot(drawn, result.analysis.question, height=_height(drawn))
+        return draw_plot(drawn, result.analysis.question, height=_find_height(drawn))
     chosen = {"type": "by-rank", "name": result.analysis.name}
     map_of_ranks = draw_plot(drawn, result.analysis.question, chosen, drawn.layout.height)
     map_of_ranks.className += " population"
@@ -217,7 +217,7 @@ def draw_answer(result: Result, *, dark: bool) -> Any:
     return map_of_ranks
 
 
-def _height(drawn: Any) -> int:
+def _find_height(drawn: Any) -> int:
     """Return the height of a figure: of bars that lie, as much as they need."""
     rows = {y for trace in drawn.data if trace.type == "bar" and trace.orientation == "h"
             for y in trace.y}  # fmt: skip

@@ -22,7 +22,7 @@ def serve(app: Dash) -> None:
     kept: SingleFlightCache[bytes] = SingleFlightCache(_MOST_KEPT)
 
     @server.after_request
-    def compress(response: Response) -> Response:
+    def compress_response(response: Response) -> Response:
         if not _can_be(response):
             return response
         response.direct_passthrough = False

@@ -24,7 +24,7 @@ _TITLES = {
 def draw_counters(visit: Visit) -> Any:
     """Return the panel: a strip for each quantity, a line for each GPU."""
     heading = "Clock, power, temperature and traffic over time"
-    strips = visit.kept("counter strips", lambda: _strips(visit))
+    strips = visit.kept("counter strips", lambda: _build_counter_strips(visit))
     if not strips:
         text = "No counters of the GPU were recorded: Kineto's, Nsight's --gpu-metrics-devices."
         return draw_section(heading, draw_empty_panel(text))
@@ -35,17 +35,19 @@ def draw_counters(visit: Visit) -> Any:
     )
 
 
-def _strips(visit: Visit) -> list[plots.Strip]:
+def _build_counter_strips(visit: Visit) -> list[plots.Strip]:
     trace = visit.trace
     sampled = dict(sampled_quantities(trace.tables["counters"]))
     return [
-        plots.Strip(title, [_line(each, trace.origin_ns) for each in sampled[quantity]])
+        plots.Strip(
+            title, [_build_sampled_line(each, trace.origin_ns) for each in sampled[quantity]]
+        )
         for quantity, title in _TITLES.items()
         if quantity in sampled
     ]
 
 
-def _line(sampled: Sampled, origin_ns: int) -> plots.SampledLine:
+def _build_sampled_line(sampled: Sampled, origin_ns: int) -> plots.SampledLine:
     device = "" if sampled.device is None else f", GPU {sampled.device}"
     name = f"rank {sampled.rank}{device}"
     few = Counter(sampled.rank, "", name, "", sampled.time - origin_ns, sampled.value).reduced(

@@ -30,7 +30,7 @@ def draw_question_page(visit: Visit, name: str) -> Any:
     table and coverage."""
     analysis = find_analysis(name)
     head: list[Any] = [html.H1(analysis.question)]
-    method = _method(analysis.doc.partition("\n")[2].strip())
+    method = _draw_method(analysis.doc.partition("\n")[2].strip())
     try:
         options = visit.view.values(analysis.options)
         controls = [
@@ -49,7 +49,7 @@ def draw_question_page(visit: Visit, name: str) -> Any:
     return html.Div([*head, body])
 
 
-def _method(text: str) -> list[Any]:
+def _draw_method(text: str) -> list[Any]:
     """Return how an answer is found, folded away: names that it quotes in the type of code."""
     if not text:
         return []

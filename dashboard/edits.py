@@ -46,7 +46,7 @@ Edits = tuple[tuple[str, str], ...]
 
 def draw_edit_controls(visit: Visit) -> list[Any]:
     """Sliders and choices as the address has them, and what saves them: those that can apply."""
-    edits = _parted(dict(edits_of(visit.view)))
+    edits = _split_server_edits(dict(edits_of(visit.view)))
     served = is_of_server(visit)
     senseless = {*(TRAINING_EDITS if served else ()), *(_OF_SEVERAL if is_lone(visit) else ())}
     offered = [name for name in KNOWN if name not in senseless]
@@ -54,15 +54,15 @@ def draw_edit_controls(visit: Visit) -> list[Any]:
     choices = {**(SERVED_CHOICES if served else {}), **_CHOICES}
     choices["hardware"] = ("hardware", tuple(sorted(load_catalogue())))
     first = [n for n in (*sliders, *choices, *_TEXTS) if n in offered or "." in n]
-    more = [_text(n, label_of(n), "", edits) for n in offered if n not in first]
+    more = [_draw_text_field(n, label_of(n), "", edits) for n in offered if n not in first]
     fields = [
-        *(_choice(n, *choices[n], edits) for n in first if n in choices),
-        *(_text(n, *_TEXTS[n], edits) for n in first if n in _TEXTS),
-        _field(PRICE, visit.option(PRICE, ""), label_of(PRICE)),
+        *(_draw_choice(n, *choices[n], edits) for n in first if n in choices),
+        *(_draw_text_field(n, *_TEXTS[n], edits) for n in first if n in _TEXTS),
+        _draw_field(PRICE, visit.option(PRICE, ""), label_of(PRICE)),
     ]
     opened = any(name in edits for name in offered if name not in first)
     return [
-        *(_slider(name, edits) for name in first if name in sliders),
+        *(_draw_edit_slider(name, edits) for name in first if name in sliders),
         html.Div(fields, className="fields"),
         html.Details([html.Summary("more edits"), html.Div(more, className="fields")], open=opened),
         dmc.Group(
@@ -104,7 +104,7 @@ def is_lone(visit: Visit) -> bool:
     return not tables or not tables["collectives"].num_rows
 
 
-def _parted(edits: dict[str, str]) -> dict[str, str]:
+def _split_server_edits(edits: dict[str, str]) -> dict[str, str]:
     """Return edits with those of a server apart, as its controls show them; what has none stays."""
     rest = []
     parted = dict(edits)
@@ -159,7 +159,7 @@ def draw_presets(visit: Visit, served: ServedIteration | None) -> list[Any]:
         for preset in offered
         if (preset[1] != "hardware" or preset[2] in load_catalogue())
         and not (lone and preset[1] in _OF_SEVERAL)
-        and (preset[1] != "serving" or served is None or _serves(served, preset[2]))
+        and (preset[1] != "serving" or served is None or _is_served_by(served, preset[2]))
     ]
     return [
         dcc.Link(words, href=build_whatif_address(visit.view, ((name, value),)))
@@ -167,7 +167,7 @@ def draw_presets(visit: Visit, served: ServedIteration | None) -> list[Any]:
     ]
 
 
-def _serves(served: ServedIteration, setting: str) -> bool:
+def _is_served_by(served: ServedIteration, setting: str) -> bool:
     """Return whether iterations read or answer what a setting changes."""
     if setting.startswith(_ANSWERING):
         return served.requests > 0
@@ -176,7 +176,7 @@ def _serves(served: ServedIteration, setting: str) -> bool:
     return "apart" not in setting or (served.prompts > 0 and served.requests > 0)
 
 
-def _slider(name: str, edits: dict[str, str]) -> Any:
+def _draw_edit_slider(name: str, edits: dict[str, str]) -> Any:
     value = edits.get(name, "1x").removeprefix("bandwidth=")
     position = _FACTORS.index(value) if value in _FACTORS else _FACTORS.index("1x")
     bar = dmc.Slider(
@@ -194,7 +194,7 @@ def _slider(name: str, edits: dict[str, str]) -> Any:
     return html.Div([html.Div(label_of(name), className="control-label"), bar])
 
 
-def _choice(name: str, label: str, values: Sequence[str], edits: dict[str, str]) -> Any:
+def _draw_choice(name: str, label: str, values: Sequence[str], edits: dict[str, str]) -> Any:
     chosen = edits.get(name, _AS_IS)
     data = [_AS_IS, *values, *([] if chosen in (_AS_IS, *values) else [chosen])]
     control_id = {"type": "edit", "name": name}
@@ -209,11 +209,11 @@ def _choice(name: str, label: str, values: Sequence[str], edits: dict[str, str])
     )
 
 
-def _text(name: str, label: str, hint: str, edits: dict[str, str]) -> Any:
-    return _field(name, edits.get(name, ""), label, hint or KNOWN[name].rstrip(".")[:60])
+def _draw_text_field(name: str, label: str, hint: str, edits: dict[str, str]) -> Any:
+    return _draw_field(name, edits.get(name, ""), label, hint or KNOWN[name].rstrip(".")[:60])
 
 
-def _field(name: str, value: str, label: str, placeholder: str = "") -> Any:
+def _draw_field(name: str, value: str, label: str, placeholder: str = "") -> Any:
     """Return a field of text, and the place where it is said what is wrong with it."""
     field = dmc.TextInput(
         id={"type": "edit", "name": name},
@@ -237,7 +237,7 @@ def label_of(name: str) -> str:
     return {**_SLIDERS, **SERVED_FACTORS}.get(name) or name.replace("_", " ")
 
 
-def _value(name: str, value: Any) -> str:
+def _spell_edit_value(name: str, value: Any) -> str:
     """Return what a control says, as the edit is written; empty: as recorded."""
     if name in _SLIDERS or name in SERVED_FACTORS:
         text = _FACTORS[value] if isinstance(value, int) and 0 <= value < len(_FACTORS) else "1x"
@@ -254,7 +254,9 @@ def edits_of(view: UrlState) -> Edits:
 
 def read_chosen_edits(ids: list[dict[str, str]], values: list[Any]) -> dict[str, str]:
     """Return what the controls say."""
-    by_control = {i["name"]: _value(i["name"], v) for i, v in zip(ids, values, strict=True)}
+    by_control = {
+        i["name"]: _spell_edit_value(i["name"], v) for i, v in zip(ids, values, strict=True)
+    }
     return join_settings(by_control)
 
 

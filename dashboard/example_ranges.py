@@ -38,17 +38,17 @@ def link_to_timeline(visit: Visit, example: Instance) -> str:
 def find_worst_instance(visit: Visit, analysis: str) -> Instance | None:
     """Return the worst instance of what an analysis shows; None where none can be told."""
     try:
-        find = _FINDERS.get(analysis, step)
+        find = _FINDERS.get(analysis, find_longest_step)
         worst: Instance | None = visit.kept(("instance", analysis), lambda: find(visit))
     except HtkError:
         return None
     return worst
 
 
-def step(visit: Visit) -> Instance | None:
+def find_longest_step(visit: Visit) -> Instance | None:
     """Return the longest step."""
     table = visit.ask("step_times").table
-    row = _longest(table, "duration_ns")
+    row = _find_longest_row(table, "duration_ns")
     if row is None:
         return None
     start = int(row["start_ns"]) - visit.trace.origin_ns
@@ -56,9 +56,9 @@ def step(visit: Visit) -> Instance | None:
     return Instance(what, start, start + int(row["duration_ns"]))
 
 
-def late(visit: Visit) -> Instance | None:
+def find_longest_wait(visit: Visit) -> Instance | None:
     """Return the collective that was waited in longest."""
-    row = _longest(visit.ask("late_arrivals", n=1).table, "wait_total_ns")
+    row = _find_longest_row(visit.ask("late_arrivals", n=1).table, "wait_total_ns")
     if row is None:
         return None
     start = int(row["start_ns"]) - visit.trace.origin_ns
@@ -66,34 +66,34 @@ def late(visit: Visit) -> Instance | None:
     return Instance(f"the {row['type']} waited in longest", start - length, start + length)
 
 
-def exposed(visit: Visit) -> Instance | None:
+def find_exposed_collective(visit: Visit) -> Instance | None:
     """Return the collective that hides worst behind compute."""
     table = visit.ask("comm_compute_overlap", by="collective").table
-    row = _longest(table, "exposed_comm_ns")
+    row = _find_longest_row(table, "exposed_comm_ns")
     if row is None:
         return None
     activities = visit.trace.tables["activities"]
     chosen = read_numbers(activities["rank"], -1) == row["rank"]
     chosen &= read_numbers(activities["event"], -1) == row["event"]
-    return _span(visit, activities, chosen, f"the most exposed {row['type']}")
+    return _find_longest_span(visit, activities, chosen, f"the most exposed {row['type']}")
 
 
-def kernel(visit: Visit) -> Instance | None:
+def find_longest_kernel(visit: Visit) -> Instance | None:
     """Return the longest kernel that computes."""
     activities = visit.trace.tables["activities"]
     computes = match_texts(activities["kind"], "compute".__eq__)
-    return _span(visit, activities, computes, "the longest kernel")
+    return _find_longest_span(visit, activities, computes, "the longest kernel")
 
 
-def copy(visit: Visit) -> Instance | None:
+def find_longest_copy(visit: Visit) -> Instance | None:
     """Return the longest copy."""
     activities = visit.trace.tables["activities"]
-    return _span(
+    return _find_longest_span(
         visit, activities, match_texts(activities["kind"], "memory".__eq__), "the longest copy"
     )
 
 
-def gap(visit: Visit) -> Instance | None:
+def find_longest_gap(visit: Visit) -> Instance | None:
     """Return the longest time that a GPU stood still."""
     longest = find_longest_gaps(visit, 1)
     return longest[0] if longest else None
@@ -103,7 +103,7 @@ def find_longest_gaps(visit: Visit, most: int) -> list[Instance]:
     """Return the longest times that a GPU stood still between activities."""
     table = visit.trace.tables["activities"]
     start, end = read_times(table)
-    low, high = _window(visit)
+    low, high = _find_window_bounds(visit)
     rows = np.flatnonzero((end > low) & (start < high))
     gpus = Groups.by_keys([read_numbers(table[column], -1)[rows] for column in ("rank", "device")])
     several = len(gpus) > len(np.unique(gpus.keys[:, 0]))
@@ -122,16 +122,16 @@ def find_longest_gaps(visit: Visit, most: int) -> list[Instance]:
     return sorted(instances, key=lambda g: g.from_ns - g.to_ns)[:most]
 
 
-def peak(visit: Visit) -> Instance | None:
+def find_memory_peak(visit: Visit) -> Instance | None:
     """Return the time when most memory was in use, 0.5 ms on either side."""
-    row = _longest(visit.ask("memory_peaks").table, "peak_bytes")
+    row = _find_longest_row(visit.ask("memory_peaks").table, "peak_bytes")
     if row is None:
         return None
     time = int(row["peak_ns"]) - visit.trace.origin_ns
     return Instance(f"the peak of memory (rank {row['rank']})", time - 500_000, time + 500_000)
 
 
-def _window(visit: Visit) -> tuple[int, int]:
+def _find_window_bounds(visit: Visit) -> tuple[int, int]:
     """Return the first start and last end of the selection's recorded windows, absolute, ns."""
     windows = visit.trace.tables["rank_windows"]
     if not windows.num_rows:
@@ -139,7 +139,7 @@ def _window(visit: Visit) -> tuple[int, int]:
     return int(read_numbers(windows["start_ns"]).min()), int(read_numbers(windows["end_ns"]).max())
 
 
-def _longest(table: pa.Table, column: str) -> dict[str, int] | None:
+def _find_longest_row(table: pa.Table, column: str) -> dict[str, int] | None:
     if not table.num_rows:
         return None
     index = int(np.argmax(read_numbers(table[column], -1)))
@@ -147,9 +147,11 @@ def _longest(table: pa.Table, column: str) -> dict[str, int] | None:
     return row
 
 
-def _span(visit: Visit, table: pa.Table, chosen: np.ndarray, what: str) -> Instance | None:
+def _find_longest_span(
+    visit: Visit, table: pa.Table, chosen: np.ndarray, what: str
+) -> Instance | None:
     start, end = read_times(table)
-    low, high = _window(visit)
+    low, high = _find_window_bounds(visit)
     chosen = chosen & (end > low) & (start < high)
     if not chosen.any():
         return None
@@ -161,18 +163,18 @@ def _span(visit: Visit, table: pa.Table, chosen: np.ndarray, what: str) -> Insta
 
 
 _FINDERS: dict[str, Callable[[Visit], Instance | None]] = {
-    "stragglers": late,
-    "comm_wait": late,
-    "late_arrivals": late,
-    "comm_compute_overlap": exposed,
-    "comm_overlap_by_group": exposed,
-    "kernel_top": kernel,
-    "kernel_families": kernel,
-    "kernel_occupancy": kernel,
-    "roofline": kernel,
-    "memory_bandwidth": copy,
-    "idle_breakdown": gap,
-    "host_stalls": gap,
-    "launch_stats": gap,
-    "memory_peaks": peak,
+    "stragglers": find_longest_wait,
+    "comm_wait": find_longest_wait,
+    "late_arrivals": find_longest_wait,
+    "comm_compute_overlap": find_exposed_collective,
+    "comm_overlap_by_group": find_exposed_collective,
+    "kernel_top": find_longest_kernel,
+    "kernel_families": find_longest_kernel,
+    "kernel_occupancy": find_longest_kernel,
+    "roofline": find_longest_kernel,
+    "memory_bandwidth": find_longest_copy,
+    "idle_breakdown": find_longest_gap,
+    "host_stalls": find_longest_gap,
+    "launch_stats": find_longest_gap,
+    "memory_peaks": find_memory_peak,
 }

@@ -26,7 +26,7 @@ def add_routes(server: Any, runs: Runs) -> None:
     """/export/NAME.FORM gives an answer as a file, /upload takes a trace."""
 
     @server.route("/export/<name>.<form>")
-    def export(name: str, form: str) -> Response:
+    def export_answer(name: str, form: str) -> Response:
         if form not in _KINDS:
             return Response("no such export", 404, mimetype=_PLAIN)
         view = UrlState.of(name, request.query_string.decode())
@@ -47,7 +47,7 @@ def add_routes(server: Any, runs: Runs) -> None:
         return Response(to_bytes(seen, form), mimetype=_KINDS[form], headers=disposition)
 
     @server.route("/upload", methods=["POST"])
-    def upload() -> Response:
+    def receive_upload() -> Response:
         # A header that a form of another site cannot send without being asked first.
         if "X-Htk-Upload" not in request.headers:
             return Response("uploads come from the start page", 403, mimetype=_PLAIN)

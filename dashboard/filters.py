@@ -32,37 +32,49 @@ def draw_filter_pills(visit: Visit) -> list[Any]:
     trace = visit.runs.trace(visit.view.run)
     if trace is None:
         return []
-    ranks, cycles, steps, length_ns = _choices(visit, trace)
+    ranks, cycles, steps, length_ns = _list_choices(visit, trace)
     chosen = visit.view.filters
-    span = _span(visit.view, length_ns)
+    span = _read_time_span(visit.view, length_ns)
     shown = [
-        _pill(
-            "ranks", "Ranks", chosen.get("ranks", ""), _all(ranks), _numbers("ranks", ranks, visit)
+        _draw_pill(
+            "ranks",
+            "Ranks",
+            chosen.get("ranks", ""),
+            _describe_all(ranks),
+            _draw_number_picker("ranks", ranks, visit),
         ),
-        _pill(
+        _draw_pill(
             "cycles",
             "Cycles",
             chosen.get("cycles", ""),
-            _all(cycles),
-            _numbers("cycles", cycles, visit),
+            _describe_all(cycles),
+            _draw_number_picker("cycles", cycles, visit),
         ),
-        _pill(
-            "steps", "Steps", chosen.get("steps", ""), _all(steps), _numbers("steps", steps, visit)
+        _draw_pill(
+            "steps",
+            "Steps",
+            chosen.get("steps", ""),
+            _describe_all(steps),
+            _draw_number_picker("steps", steps, visit),
         ),
-        _pill("time", "Time", _time_words(chosen), "whole", _times(span, length_ns)),
-        _pill("name", "Name", chosen.get("name", ""), "any", _names("name", visit, trace)),
-        _pill(
+        _draw_pill(
+            "time", "Time", _time_words(chosen), "whole", _draw_time_picker(span, length_ns)
+        ),
+        _draw_pill(
+            "name", "Name", chosen.get("name", ""), "any", _list_names("name", visit, trace)
+        ),
+        _draw_pill(
             "annotation",
             "Range",
             chosen.get("annotation", ""),
             "any",
-            _names("annotation", visit, trace),
+            _list_names("annotation", visit, trace),
         ),
     ]
     return [pill for pill in shown if pill is not None]
 
 
-def _pill(name: str, label: str, value: str, everything: str, picker: Any) -> Any:
+def _draw_pill(name: str, label: str, value: str, everything: str, picker: Any) -> Any:
     if picker is None and not value:
         return None
     class_name = "pill on" if value else "pill"
@@ -83,10 +95,10 @@ def _pill(name: str, label: str, value: str, everything: str, picker: Any) -> An
     return html.Span([menu, clear] if value else [menu], className="pill-group")
 
 
-def _choices(visit: Visit, trace: Trace) -> tuple[list[int], list[int], list[int], int]:
+def _list_choices(visit: Visit, trace: Trace) -> tuple[list[int], list[int], list[int], int]:
     """Return the ranks, cycles, steps and length of the whole recording."""
 
-    def read() -> tuple[list[int], list[int], list[int], int]:
+    def read_filter_choices() -> tuple[list[int], list[int], list[int], int]:
         windows = trace.tables["step_windows"]
         ranks = trace.tables["ranks"]
         steps = sorted({s for s in windows["step"].unique().to_pylist() if s is not None})
@@ -95,18 +107,18 @@ def _choices(visit: Visit, trace: Trace) -> tuple[list[int], list[int], list[int
         return list(trace.ranks), list(trace.cycles), steps, length_ns
 
     choices: tuple[list[int], list[int], list[int], int] = visit.runs.kept(
-        visit.view.run, trace.selection, "filters", read
+        visit.view.run, trace.selection, "filters", read_filter_choices
     )
     return choices
 
 
-def _all(numbers: Sequence[int]) -> str:
+def _describe_all(numbers: Sequence[int]) -> str:
     if len(numbers) < 2:
         return format_int_ranges(numbers) or "none"
     return f"all {len(numbers)}" if len(numbers) > 4 else format_int_ranges(numbers)
 
 
-def _numbers(name: str, choices: Sequence[int], visit: Visit) -> Any:
+def _draw_number_picker(name: str, choices: Sequence[int], visit: Visit) -> Any:
     """Return the numbers to choose from."""
     if len(choices) < 2:
         return None
@@ -128,7 +140,7 @@ def _numbers(name: str, choices: Sequence[int], visit: Visit) -> Any:
     )
 
 
-def _times(span: tuple[float, float], length_ns: int) -> Any:
+def _draw_time_picker(span: tuple[float, float], length_ns: int) -> Any:
     if not length_ns:
         return None
     high = length_ns / 1e6
@@ -155,11 +167,11 @@ def _times(span: tuple[float, float], length_ns: int) -> Any:
     )
 
 
-def _names(name: str, visit: Visit, trace: Trace) -> Any:
+def _list_names(name: str, visit: Visit, trace: Trace) -> Any:
     """Return the names that the recording holds, as suggestions."""
     tables = ("kernels", "cpu_ops") if name == "name" else ("annotations",)
 
-    def read() -> list[str]:
+    def read_filter_choices() -> list[str]:
         names: list[str] = []
         for table in tables:
             codes, texts = codes_of(trace.tables[table]["name"])
@@ -168,7 +180,7 @@ def _names(name: str, visit: Visit, trace: Trace) -> Any:
             names += [str(texts[k]) for k in order if count[k]]
         return list(dict.fromkeys(names))
 
-    names = visit.runs.kept(visit.view.run, trace.selection, ("names", name), read)
+    names = visit.runs.kept(visit.view.run, trace.selection, ("names", name), read_filter_choices)
     if not names and name == "annotation":
         return None
     what = "part of a name" if name == "name" else "name of a range, or a regular expression"
@@ -186,7 +198,7 @@ def _names(name: str, visit: Visit, trace: Trace) -> Any:
     )
 
 
-def _span(view: UrlState, length_ns: int) -> tuple[float, float]:
+def _read_time_span(view: UrlState, length_ns: int) -> tuple[float, float]:
     try:
         chosen = view.selection
     except HtkError:
@@ -211,7 +223,7 @@ def change_filter(
         )
     if name == "time":
         low, high = value
-        span = _span(view, round((longest_ms or 0) * 1e6))
+        span = _read_time_span(view, round((longest_ms or 0) * 1e6))
         step = (longest_ms or 0) * _STEP
         if max(abs(low - span[0]), abs(high - span[1])) <= 2 * step:
             return view  # the browser rounds what it is given, which is no choice of anybody

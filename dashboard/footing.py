@@ -23,7 +23,7 @@ def draw_footing(visit: Visit) -> Any:
             title=r["finding"] + (f" — {r['advice']}" if r["advice"] else ""),
         )
         for r in rows
-        if _telling(r)
+        if _is_telling(r)
     ]
     lost = [r["item"].replace("_", " ") for r in rows if r["section"] == "missing"]
     if lost:
@@ -34,7 +34,7 @@ def draw_footing(visit: Visit) -> Any:
     return draw_section("What the numbers rest on", html.Div(marks, className="trust"))
 
 
-def _telling(row: Fields) -> bool:
+def _is_telling(row: Fields) -> bool:
     if row["section"] in ("links", "clocks", "damage"):
         return not row["item"].startswith("operator by") and row["item"] != "first events"
     if row["section"] == "recorded":

@@ -37,12 +37,12 @@ def draw_frame() -> Any:
             dcc.Store(id="followed"),
             dcc.Interval(id="follow-tick", interval=FOLLOW_MS, disabled=True),
             html.A("Skip to the page", href="#page", className="skip"),
-            html.Div([_side(), _content()], className="shell"),
+            html.Div([_draw_sidebar(), _draw_content()], className="shell"),
         ],
     )
 
 
-def _side() -> Any:
+def _draw_sidebar() -> Any:
     return html.Aside(
         [
             html.Div(
@@ -66,7 +66,7 @@ def _side() -> Any:
     )
 
 
-def _content() -> Any:
+def _draw_content() -> Any:
     page = html.Div(id="page", tabIndex=-1)
     return html.Div(
         [
@@ -110,11 +110,13 @@ def draw_menu(visit: Visit) -> list[Any]:
     entries: list[Any] = []
     for group in GROUPS:
         pages = [
-            p for p in load_pages().values() if p.group == group and _fits(p, trace, visit.runs)
+            p
+            for p in load_pages().values()
+            if p.group == group and _has_page_content(p, trace, visit.runs)
         ]
         if group and pages:
             entries.append(html.Div(group, className="heading"))
-        entries += [_link(view, page.path, page.title) for page in pages]
+        entries += [_draw_page_link(view, page.path, page.title) for page in pages]
     asked = {}
     if trace is not None:
         asked = visit.runs.kept(view.run, trace.selection, "questions", lambda: menu_of(trace))
@@ -122,7 +124,10 @@ def draw_menu(visit: Visit) -> list[Any]:
         html.Details(
             [
                 html.Summary(wanted, className="subject"),
-                *(_link(view, name, words, question) for name, words, question in questions),
+                *(
+                    _draw_page_link(view, name, words, question)
+                    for name, words, question in questions
+                ),
             ],
             open=view.page in [name for name, _, _ in questions],
         )
@@ -138,21 +143,23 @@ def draw_menu(visit: Visit) -> list[Any]:
 
 def plain_menu(view: UrlState, runs: Runs) -> list[Any]:
     """Return the links to what there is with no recording open."""
-    pages = [p for p in load_pages().values() if not p.needs_run and _fits(p, None, runs)]
+    pages = [
+        p for p in load_pages().values() if not p.needs_run and _has_page_content(p, None, runs)
+    ]
     here = "" if view.page in {page.path for page in pages} else "here"
     start = dcc.Link("Runs", href="/runs", className=here)
     bare = UrlState(view.page, run=view.run)
-    return [start, *(_link(bare, page.path, page.title) for page in pages)]
+    return [start, *(_draw_page_link(bare, page.path, page.title) for page in pages)]
 
 
-def _fits(page: Page, trace: Trace | None, runs: Runs) -> bool:
+def _has_page_content(page: Page, trace: Trace | None, runs: Runs) -> bool:
     """Return whether there is anything that the page shows."""
     if page.needs_history and not runs.history_address:
         return False
     return trace is None or page.fits(trace)
 
 
-def _link(view: UrlState, page: str, title: str, question: str = "") -> Any:
+def _draw_page_link(view: UrlState, page: str, title: str, question: str = "") -> Any:
     here = "here" if view.page == page else ""
     href = "/" + page + replace(view, options={}).search()
     return dcc.Link(title, href=href, className=here, title=question)
@@ -167,25 +174,28 @@ def draw_trust(visit: Visit) -> list[Any]:
     apart = [row for row in rows if row["item"].startswith(LATE_LAUNCHES)]
     wanted = [row for row in rows if row["item"] in _ITEMS]
     return [
-        *(_finding(row, "warning", _short(row["finding"])) for row in apart[:1]),
-        *(_finding(row, row["state"], _ITEMS[row["item"]](row["finding"])) for row in wanted[:5]),
+        *(_draw_finding(row, "warning", _shorten_question(row["finding"])) for row in apart[:1]),
+        *(
+            _draw_finding(row, row["state"], _ITEMS[row["item"]](row["finding"]))
+            for row in wanted[:5]
+        ),
     ]
 
 
-def _finding(row: Fields, state: str, words: str) -> Any:
+def _draw_finding(row: Fields, state: str, words: str) -> Any:
     title = row["finding"] + (f". {row['advice']}" if row["advice"] else "")
     return html.Div([html.Span(className=f"dot {state}"), words], title=title)
 
 
-def _short(text: str) -> str:
+def _shorten_question(text: str) -> str:
     return text.partition(":")[0].partition(",")[0]
 
 
 _ITEMS: Fields = {
-    "ranks": lambda text: "1 rank" if text == "the only one" else _short(text),
-    "GPU time linked to launches": lambda text: f"{_short(text)} of GPU time linked",
-    "alignment": lambda text: "clocks: " + _short(text),
-    "parse issues": lambda text: "damage: " + _short(text),
+    "ranks": lambda text: "1 rank" if text == "the only one" else _shorten_question(text),
+    "GPU time linked to launches": lambda text: f"{_shorten_question(text)} of GPU time linked",
+    "alignment": lambda text: "clocks: " + _shorten_question(text),
+    "parse issues": lambda text: "damage: " + _shorten_question(text),
 }
 
 

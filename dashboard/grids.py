@@ -80,7 +80,7 @@ def draw_grid(
     if not len(result):
         where = "under the filters that are set" if visit.view.filters else "was recorded"
         return draw_empty_panel(f"No rows: nothing of this kind {where}.")
-    texts = [f.name for f in result.table.schema if _groups(f) and _used(result.table, f)]
+    texts = [f.name for f in result.table.schema if _is_groupable(f) and _is_used(result.table, f)]
     note = f"first {ROWS:,} of {len(result):,} rows" if len(result) > ROWS else ""
     theme = "ag-theme-quartz" + ("-dark" if visit.dark else "")
     shown_rows = min(rows, len(result))
@@ -94,7 +94,7 @@ def draw_grid(
         [
             dmc.Group(
                 [
-                    *exports(name, visit.view, asked, key),
+                    *draw_export_links(name, visit.view, asked, key),
                     dmc.Select(
                         id={"type": "group", "name": key},
                         data=[{"value": t, "label": t.replace("_", " ")} for t in texts],
@@ -152,7 +152,7 @@ def draw_grid(
     )
 
 
-def exports(name: str, view: UrlState, asked: Facts, key: str) -> list[Any]:
+def draw_export_links(name: str, view: UrlState, asked: Facts, key: str) -> list[Any]:
     """Return the links to the answer as a file: with the rows that are seen, in their order."""
     options = {k: spell_option(v) for k, v in asked.items() if v is not None}
     search = UrlState(name, view.filters, options, view.run).search()
@@ -188,9 +188,9 @@ def rows_and_columns(
             _add_short(some, field.name)
         elif _is_text(field) and field.name not in PROSE:
             _cut_long(some, field.name)
-    used = [field for field in table.schema if _used(table, field)]
+    used = [field for field in table.schema if _is_used(table, field)]
     words = build_headings(field.name for field in used)
-    columns = [_column(table, field, words[field.name]) for field in used]
+    columns = [_build_grid_column(table, field, words[field.name]) for field in used]
     drawn = next((n for n in _ON_TIMELINE if n in table.column_names), None)
     by_name = {column["field"]: column for column in columns}
     for priority, (name, descending) in enumerate(sort):
@@ -237,7 +237,7 @@ def _to_timeline(name: str) -> Fields:
     }
 
 
-def _groups(field: pa.Field) -> bool:
+def _is_groupable(field: pa.Field) -> bool:
     return _is_text(field) or field.name in ("rank", "step", "device", "stage", "layer")
 
 
@@ -245,16 +245,16 @@ def _is_text(field: pa.Field) -> bool:
     return str(field.type).startswith(("string", "dictionary"))
 
 
-def _used(table: pa.Table, field: pa.Field) -> bool:
+def _is_used(table: pa.Table, field: pa.Field) -> bool:
     return bool(table.num_rows == 0 or table[field.name].null_count < table.num_rows)
 
 
-def _usual(column: pa.ChunkedArray, name: str) -> bool:
+def _is_usual(column: pa.ChunkedArray, name: str) -> bool:
     """Return whether a column says the same in all rows, and what goes without saying."""
     return name in _USUAL and pc.unique(column).to_pylist() == [_USUAL[name]]
 
 
-def _column(table: pa.Table, field: pa.Field, heading: str) -> Fields:
+def _build_grid_column(table: pa.Table, field: pa.Field, heading: str) -> Fields:
     column = table[field.name]
     unit = unit_of(field.name)
     shape = {"ns": "htkTime", "bytes": "htkSize", "%": "htkShare"}.get(unit, "htkPlain")
@@ -276,7 +276,7 @@ def _column(table: pa.Table, field: pa.Field, heading: str) -> Fields:
         **(_NAME if field.name in NAMED else {}),
         **(_SENTENCES if field.name in PROSE else {}),
         **(_LAYOUT if field.name == "layout" else {}),
-        **({"hide": True} if _usual(column, field.name) else {}),
+        **({"hide": True} if _is_usual(column, field.name) else {}),
         **({"tooltipField": field.name} if _is_text(field) else numeric),
         **(_WORDS if field.name in ("cause", "finding") else {}),
     }

@@ -23,16 +23,16 @@ def install_guard(app: Dash, token: str | None) -> None:
     def check() -> Any:
         if token is None:
             # A name that somebody else points at this machine is not ours (DNS rebinding).
-            if is_loopback(_host(request.host)):
+            if is_loopback(_strip_port(request.host)):
                 return None
             return Response("this dashboard is for this machine alone", 403, mimetype=_PLAIN)
-        cookie = _cookie(request.host)
+        cookie = _name_cookie(request.host)
         offered = request.args.get("token")
-        if offered is not None and _same(offered, token):
+        if offered is not None and _is_same_token(offered, token):
             answer = redirect(_without_token())
             answer.set_cookie(cookie, token, httponly=True, samesite="Lax")  # links in a chat work
             return answer
-        if _same(request.cookies.get(cookie, ""), token):
+        if _is_same_token(request.cookies.get(cookie, ""), token):
             return None
         text = "htk asks for the token that it printed: add ?token=… once"
         return Response(text, 401, mimetype=_PLAIN)
@@ -58,7 +58,7 @@ def install_guard(app: Dash, token: str | None) -> None:
         return Response("internal error; the log of the dashboard has more", 500, mimetype=_PLAIN)
 
     @server.after_request
-    def headers(response: Response) -> Response:
+    def add_security_headers(response: Response) -> Response:
         hashes = " ".join(app.csp_hashes())
         response.headers["Content-Security-Policy"] = (
             f"default-src 'self'; script-src 'self' {hashes}; style-src 'self' 'unsafe-inline'; "
@@ -85,20 +85,20 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _cookie(host: str) -> str:
+def _name_cookie(host: str) -> str:
     """Return the cookie's name: browsers keep no cookies apart by port, and two servers may run."""
     port = host.rpartition(":")[2]
     return f"htk_token_{port if port.isdigit() else 'default'}"
 
 
-def _host(header: str) -> str:
+def _strip_port(header: str) -> str:
     """Return a Host header without its port: 127.0.0.1:8050, [::1]:8050."""
     if header.startswith("["):
         return header[1:].partition("]")[0]
     return header.partition(":")[0].lower()
 
 
-def _same(offered: str, token: str) -> bool:
+def _is_same_token(offered: str, token: str) -> bool:
     return hmac.compare_digest(offered.encode(), token.encode())
 
 

@@ -52,19 +52,19 @@ def fill_heading(
 ) -> Callable[[Visit], Any]:
     """Return the part that fills the heading; the question stays where nothing answers it."""
 
-    def part(visit: Visit) -> Any:
+    def draw_heading_part(visit: Visit) -> Any:
         try:
             sentences = find(visit)
         except HtkError:
             sentences = None
-        first, second = (_unbroken(words) for words in sentences or (question, ""))
+        first, second = (_keep_units_together(words) for words in sentences or (question, ""))
         lead = [html.P(f"{second}.", className="lead")] if second else []
         return html.Div([html.H1(f"{first}." if sentences else first), *lead])
 
-    return part
+    return draw_heading_part
 
 
-def _unbroken(words: str) -> str:
+def _keep_units_together(words: str) -> str:
     """Return words whose numbers keep to one line with their units."""
     return _WITH_UNIT.sub("\\1\N{NO-BREAK SPACE}", words)
 
@@ -111,7 +111,7 @@ def _of_host(visit: Visit) -> _Sentences | None:
 def _late_start(visit: Visit) -> str:
     """Return what a GPU that starts nothing for long makes doubtful; nothing where none does so."""
     late = [row for row in visit.footing if row["item"].startswith(LATE_LAUNCHES)]
-    return _capital(f"{late[0]['finding']}; {late[0]['advice']}") if late else ""
+    return _capitalise(f"{late[0]['finding']}; {late[0]['advice']}") if late else ""
 
 
 def of_kernels(visit: Visit) -> _Sentences | None:
@@ -127,7 +127,7 @@ def of_kernels(visit: Visit) -> _Sentences | None:
         f"{'take ' if not k else ''}{r['kernel_time_pct']:.1f} %"
         for k, r in enumerate(families[:2])
     ]
-    first = f"{_capital(shares[0])} of the time of GPU activities"
+    first = f"{_capitalise(shares[0])} of the time of GPU activities"
     first += "".join(f", {share}" for share in shares[1:])
     top = [r for r in visit.ask("kernel_top", n=20).to_pylist() if r["name"] != REST_OF_NAMES]
     if not top:
@@ -147,7 +147,7 @@ def _of_names(visit: Visit, name: str, share: str, what: str) -> _Sentences | No
         return f"There are no {what}", ""
     calls = pluralize_count(sum(r["count"] for r in rows), "call")
     total = f"{sum(r[share] or 0 for r in rows):.1f} %"
-    return f"{_capital(what)} take {total} of the time of GPU activities, in {calls}", ""
+    return f"{_capitalise(what)} take {total} of the time of GPU activities, in {calls}", ""
 
 
 def of_operators(visit: Visit) -> _Sentences | None:
@@ -239,7 +239,7 @@ def of_hang(visit: Visit) -> _Sentences | None:
     """Return what the records of a hang say, in one sentence."""
     verdict = str(visit.ask("hang").coverage.get("verdict") or "").strip().rstrip(".")
     first, _, rest = verdict.partition("; ")
-    return (_capital(first), _capital(rest)) if first else None
+    return (_capitalise(first), _capitalise(rest)) if first else None
 
 
 def of_memory(visit: Visit) -> _Sentences | None:
@@ -275,7 +275,7 @@ def of_idle(visit: Visit) -> _Sentences | None:
     first = f"GPUs are idle {100 * idle / total:.1f} % of the time"
     causes = visit.ask("idle_breakdown").table
     if idle and causes.num_rows:
-        cause, ns = _largest(causes, "cause", "idle_ns")
+        cause, ns = _find_largest(causes, "cause", "idle_ns")
         words = IDLE_WORDS.get(cause, cause).removeprefix("idle: ")
         first += f"; the largest part: {words}, {100 * ns / total:.1f} %"
     longest = visit.kept("gaps", lambda: find_longest_gaps(visit, GAPS))[:1]
@@ -293,14 +293,14 @@ def longest_wait(visit: Visit) -> str:
     table = visit.ask("collective_times").table
     if not int(read_numbers(table["wait_ns"], 0).sum()):
         return ""
-    rank, total = _largest(table, "rank", "wait_ns")
+    rank, total = _find_largest(table, "rank", "wait_ns")
     own = table.filter(pc.equal(table["rank"], int(rank)))
-    kind, ns = _largest(own, "type", "wait_ns")
+    kind, ns = _find_largest(own, "type", "wait_ns")
     longest = format_duration(total)
     return f"Rank {rank} waits longest, {longest}: {format_duration(ns)} of it in {kind}"
 
 
-def _largest(table: pa.Table, by: str, column: str) -> tuple[str, int]:
+def _find_largest(table: pa.Table, by: str, column: str) -> tuple[str, int]:
     """Return the value of one column whose rows add up to most in another, and that sum."""
     plain = pa.table({by: table[by].cast(pa.string()), column: table[column]})
     sums = plain.group_by(by, use_threads=False).aggregate([(column, "sum")])
@@ -308,5 +308,5 @@ def _largest(table: pa.Table, by: str, column: str) -> tuple[str, int]:
     return str(rows[0][by]), int(rows[0][f"{column}_sum"] or 0)
 
 
-def _capital(text: str) -> str:
+def _capitalise(text: str) -> str:
     return text[:1].upper() + text[1:]

@@ -42,7 +42,7 @@ def over_runs(
     import plotly.graph_objects as go
 
     colours = palette_of(dark)
-    scale = _scale(series)
+    scale = _choose_scale(series)
     colour = colours[_COLOURS[series.metric]]
     values = (series.values / scale.divisor).tolist()
     marks = [run.remarks.mark for run in series.runs]
@@ -60,11 +60,13 @@ def over_runs(
                 "width": [3 if run.run in chosen else 1.8 for run in series.runs],
             },
         },
-        customdata=[[run.run, _hover(series.metric, run)] for run in series.runs],
+        customdata=[[run.run, _write_hover(series.metric, run)] for run in series.runs],
         hovertemplate="%{customdata[1]}<extra></extra>",
         showlegend=False,
     )
-    levels = [_level(series, changes, k, positions, scale, colour) for k in range(len(changes) + 1)]
+    levels = [
+        _build_level(series, changes, k, positions, scale, colour) for k in range(len(changes) + 1)
+    ]
     fig = frame_figure(
         [points, *(go.Scatter(**level) for level in levels if changes)],
         dark=dark,
@@ -74,11 +76,11 @@ def over_runs(
         hovermode="closest",
     )
     for change in changes:
-        _draw(fig, change, positions, colours)
+        _draw_change(fig, change, positions, colours)
     return fig
 
 
-def _scale(series: RunSeries) -> _Scale:
+def _choose_scale(series: RunSeries) -> _Scale:
     if series.metric in _TIMES:
         largest = float(series.values.max())
         divisor, unit = next((u for u in _UNITS if largest >= u[0]), _UNITS[-1])
@@ -87,7 +89,7 @@ def _scale(series: RunSeries) -> _Scale:
     return _Scale(1.0, title)
 
 
-def _hover(metric: str, run: KeptRun) -> str:
+def _write_hover(metric: str, run: KeptRun) -> str:
     """Return what a run says of itself."""
     value = metric_value(metric, float(run.row[METRICS[metric]]))
     when = run.when[:16].replace("T", " ")
@@ -96,7 +98,7 @@ def _hover(metric: str, run: KeptRun) -> str:
     return "<br>".join([*lines, *([f"marked {run.remarks.mark}"] if run.remarks.mark else [])])
 
 
-def _level(
+def _build_level(
     series: RunSeries,
     changes: Sequence[Change],
     k: int,
@@ -118,7 +120,9 @@ def _level(
     }
 
 
-def _draw(fig: Any, change: Change, positions: Sequence[str], colours: dict[str, str]) -> None:
+def _draw_change(
+    fig: Any, change: Change, positions: Sequence[str], colours: dict[str, str]
+) -> None:
     """Mark since which run, between which ones for sure, and say by how much."""
     x = positions[change.first]
     if change.earliest < change.latest:

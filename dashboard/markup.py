@@ -63,16 +63,16 @@ def compact_components(tree: Any) -> Any:
     """Return the same page of as few components as can be: elements that no callback knows, and
     links, become data; what has an id or a behaviour stays, in its place among them."""
     live: list[Any] = []
-    data = _data(tree, live)
+    data = _convert_to_data(tree, live)
     if not isinstance(data, list | dict) or (len(live) == 1 and data == {"live": 0}):
         return live[0] if live else data
     return Markup(live, data)
 
 
-def _data(value: Any, live: list[Any]) -> Any:
+def _convert_to_data(value: Any, live: list[Any]) -> Any:
     """Return elements as data; components among them go to `live`, and leave their number."""
     if isinstance(value, list | tuple):
-        return [_data(each, live) for each in value]
+        return [_convert_to_data(each, live) for each in value]
     if not isinstance(value, Component):
         return value
     is_link = isinstance(value, dcc.Link)
@@ -80,7 +80,11 @@ def _data(value: Any, live: list[Any]) -> Any:
         all_props = value.to_plotly_json()["props"]
         props = {name: prop for name, prop in all_props.items() if name != "children"}
         tag = "link" if is_link else value._type.lower()
-        return {"tag": tag, "props": props, "inside": _data(all_props.get("children"), live)}
+        return {
+            "tag": tag,
+            "props": props,
+            "inside": _convert_to_data(all_props.get("children"), live),
+        }
     live.append(_with_compact_children(value))
     return {"live": len(live) - 1}
 

@@ -53,7 +53,7 @@ class Visit:
         if "n" in has:
             options["n"] = _ALL_ROWS
         unfiltered = self.runs.ask(self.view.run, self.view.selection, name, **options)
-        kept = unfiltered.table.filter(_matching(unfiltered.table, wanted)).slice(
+        kept = unfiltered.table.filter(_match_rows(unfiltered.table, wanted)).slice(
             0, most or _ALL_ROWS
         )
         facts = {**unfiltered.coverage, "name_filter": wanted, "rows_left": kept.num_rows}
@@ -148,7 +148,7 @@ def keep_address(app: Dash, store: str) -> None:
     )
 
 
-def _matching(table: pa.Table, wanted: str) -> pa.Array:
+def _match_rows(table: pa.Table, wanted: str) -> pa.Array:
     keep = None
     for column in NAMED:
         if column in table.column_names:

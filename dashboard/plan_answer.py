@@ -114,31 +114,31 @@ def search_layouts(options: Mapping[str, str]) -> SearchedPlan:
     request = read_request(options)
     here = site_in_use()
     state = None if here is None else (str(here.path), here.path.stat().st_mtime_ns)
-    return _SEARCHES.get((request, state), lambda: _search(request, here))
+    return _SEARCHES.get((request, state), lambda: _search_request(request, here))
 
 
-def _search(request: PlanRequest, here: SiteInUse | None) -> SearchedPlan:
+def _search_request(request: PlanRequest, here: SiteInUse | None) -> SearchedPlan:
     batch = request.batch or usual_batch(request.jobs[0])
     planned = choose_planner(here)
     try:
         answer = join_searches([search_plans(job, batch, planned) for job in request.jobs])
     except UsageError:
         raise FieldErrors({"gpus": "too many layouts to search: fewer GPUs at once"}) from None
-    drawn = _some(answer.plans, _MOST_DRAWN // len(request.jobs))
+    drawn = _select_some(answer.plans, _MOST_DRAWN // len(request.jobs))
     site = None if here is None else here.path
     return SearchedPlan(
         request,
         batch,
-        replace(answer, plans=drawn, front=_front(drawn)),
+        replace(answer, plans=drawn, front=_find_front(drawn)),
         len(answer.plans),
         site,
     )
 
 
-def _some(plans: Sequence[Plan], most: int) -> tuple[Plan, ...]:
+def _select_some(plans: Sequence[Plan], most: int) -> tuple[Plan, ...]:
     """Return the fastest layouts of each number of GPUs, and those of the front that are not slow
     beside them."""
-    front = _front(plans)
+    front = _find_front(plans)
     best = dict[int, float]()
     count = Counter[int]()
     kept = []
@@ -151,25 +151,25 @@ def _some(plans: Sequence[Plan], most: int) -> tuple[Plan, ...]:
     return tuple(kept)
 
 
-def _front(plans: Sequence[Plan]) -> frozenset[int]:
+def _find_front(plans: Sequence[Plan]) -> frozenset[int]:
     return pareto_front([planned.memory.total for planned in plans])
 
 
 def build_plan_table(visit: Visit) -> Result:
     """Return the fastest layouts, and those that none beats in time and memory, as a table."""
     plan = search_layouts(read_plan_fields(visit))
-    return _result(plan)
+    return _build_result(plan)
 
 
-def _result(plan: SearchedPlan) -> Result:
-    rows = _rows(plan)
-    shown = replace(plan.answer, plans=rows, front=_front(rows))
+def _build_result(plan: SearchedPlan) -> Result:
+    rows = _select_rows(plan)
+    shown = replace(plan.answer, plans=rows, front=_find_front(rows))
     return Result(SEARCH_LABEL, search_table(shown, len(rows)), {"batch": plan.batch})
 
 
-def _rows(plan: SearchedPlan) -> tuple[Plan, ...]:
+def _select_rows(plan: SearchedPlan) -> tuple[Plan, ...]:
     """Return the layouts that stand in the table."""
-    return _some(plan.answer.plans, _MOST_ROWS // len(plan.request.jobs))
+    return _select_some(plan.answer.plans, _MOST_ROWS // len(plan.request.jobs))
 
 
 def draw_plan_answer(visit: Visit) -> Any:
@@ -182,27 +182,27 @@ def draw_plan_answer(visit: Visit) -> Any:
         return draw_section("No layout fits", draw_empty_panel(_nothing_fits(plan)))
     return html.Div(
         [
-            html.P(_lead(plan), className="lead", id="plan-lead"),
+            html.P(_write_lead(plan), className="lead", id="plan-lead"),
             draw_section(
-                "Layouts by step time", _picture(visit, plan),
-                note=f"{_drawn(plan)} Bars: where nine of ten, and half, of such steps lie. "
-                "A click opens a layout below.",
+                "Layouts by step time", _draw_picture(visit, plan),
+                note=f"{_describe_drawn(plan)} Bars: where nine of ten, and half, of such steps "
+                "lie. A click opens a layout below.",
             ),
             draw_section(
-                "Best layouts", _table(visit, plan), note="A click on a row opens it below."
+                "Best layouts", _draw_table(visit, plan), note="A click on a row opens it below."
             ),
         ]
     )  # fmt: skip
 
 
-def _drawn(plan: SearchedPlan) -> str:
+def _describe_drawn(plan: SearchedPlan) -> str:
     drawn = len(plan.answer.plans)
     if drawn == plan.fitting:
         return "All that fit."
     return f"{drawn:,} of the {plan.fitting:,} that fit, the fastest first."
 
 
-def _lead(plan: SearchedPlan) -> str:
+def _write_lead(plan: SearchedPlan) -> str:
     best = plan.answer.plans[0]
     job = plan.answer.plans[0].job
     low, high = best.interval(90)
@@ -233,8 +233,8 @@ def _nothing_fits(plan: SearchedPlan) -> str:
     )
 
 
-def _picture(visit: Visit, plan: SearchedPlan) -> Any:
-    objective = _objective(visit)
+def _draw_picture(visit: Visit, plan: SearchedPlan) -> Any:
+    objective = _find_objective(visit)
     values = [objective.value(p) for p in plan.answer.plans]
     numbers = [v for v in values if v is not None]
     if len(numbers) < len(values):
@@ -252,7 +252,7 @@ def _picture(visit: Visit, plan: SearchedPlan) -> Any:
 def ring_at(visit: Visit) -> Patch:
     """Return the change of the picture that puts its ring around the layout of the address."""
     plan = search_layouts(read_plan_fields(visit))
-    objective = _objective(visit)
+    objective = _find_objective(visit)
     order = plan.order_of(visit.option(LAYOUT, ""))
     chosen = plan.answer.plans[order]
     ring = Patch()
@@ -261,12 +261,12 @@ def ring_at(visit: Visit) -> Patch:
     return ring
 
 
-def _objective(visit: Visit) -> TradedFor:
+def _find_objective(visit: Visit) -> TradedFor:
     return AGAINST_WHAT.get(visit.option(AGAINST, "memory"), AGAINST_WHAT["memory"])
 
 
-def _table(visit: Visit, plan: SearchedPlan) -> Any:
-    rows = _result(plan)
+def _draw_table(visit: Visit, plan: SearchedPlan) -> Any:
+    rows = _build_result(plan)
     some = {name for name in _COLUMNS if rows.table[name].null_count < len(rows.table)}
     several = len({p.job.ranks for p in plan.answer.plans}) > 1
     columns = tuple(n for n in _COLUMNS if n in some and (several or n != "gpu_count"))
@@ -275,7 +275,7 @@ def _table(visit: Visit, plan: SearchedPlan) -> Any:
 
 def layout_of_row(plan: SearchedPlan, row: int) -> str:
     """Return the layout that stands in a row of the table."""
-    rows = _rows(plan)
+    rows = _select_rows(plan)
     return key_of(rows[row]) if 0 <= row < len(rows) else ""
 
 
@@ -305,11 +305,11 @@ def draw_opened_layout(visit: Visit) -> Any:
     return html.Div(
         [
             html.H2(layout_words(planned.job), className="opened", id="plan-opened"),
-            html.Div(_tiles(planned), className="tiles"),
+            html.Div(_draw_tiles(planned), className="tiles"),
             html.Div(halves, className="halves"),
             draw_section(
                 "What a GPU sends in a step",
-                _ledger(planned),
+                _draw_ledger(planned),
                 note="The sum of all transfers, exposed or not.",
             ),
             *_rests_on(planned, plan.site),
@@ -317,7 +317,7 @@ def draw_opened_layout(visit: Visit) -> Any:
     )
 
 
-def _tiles(planned: Plan) -> list[Any]:
+def _draw_tiles(planned: Plan) -> list[Any]:
     low, high = planned.interval(90)
     parts = planned.parts
     shown = [
@@ -356,7 +356,7 @@ def _tiles(planned: Plan) -> list[Any]:
 _RISKY = 0.2
 
 
-def _ledger(planned: Plan) -> Any:
+def _draw_ledger(planned: Plan) -> Any:
     if not planned.transfers:
         return draw_empty_panel("Nothing: a single GPU sends nothing.")
     heads = ("parallelism", "pass", "collective", "GPUs", "handed in", "sent", "time")

@@ -71,10 +71,10 @@ class FieldErrors(UsageError):
 def draw_plan_inputs(options: Mapping[str, str]) -> list[Any]:
     """Return a control for each field, as the address has it, with what is wrong with it."""
     wrong = errors_of(options)
-    return [_input(name, options, wrong.get(name)) for name in FIELDS]
+    return [_draw_input(name, options, wrong.get(name)) for name in FIELDS]
 
 
-def _input(name: str, options: Mapping[str, str], wrong: str | None) -> Any:
+def _draw_input(name: str, options: Mapping[str, str], wrong: str | None) -> Any:
     field = FIELDS[name]
     value = options.get(name, FIELDS[name].default)
     shared: Fields = {
@@ -106,25 +106,25 @@ def read_request(options: Mapping[str, str]) -> PlanRequest:
     """Return what the fields ask for."""
     wrong: dict[str, str] = {}
 
-    def value(name: str, read: Callable[[str], Any]) -> Any:
+    def read_value(name: str, read: Callable[[str], Any]) -> Any:
         try:
             return read(options.get(name, FIELDS[name].default).strip())
         except UsageError as error:
             wrong[name] = str(error)
 
-    read = {name: value(name, _READERS[name]) for name in FIELDS}
+    read = {name: read_value(name, _READERS[name]) for name in FIELDS}
     if not wrong:
-        wrong.update(_misfits(read))
+        wrong.update(_find_misfits(read))
     if wrong:
         raise FieldErrors(wrong)
     try:
-        jobs = tuple(_job(read, count) for count in read["gpus"])
+        jobs = tuple(_build_job(read, count) for count in read["gpus"])
     except UsageError as error:
         raise FieldErrors({"gpus": str(error)}) from None
     return PlanRequest(jobs, read["batch"])
 
 
-def _misfits(read: Facts) -> dict[str, str]:
+def _find_misfits(read: Facts) -> dict[str, str]:
     """Return what does not go together."""
     wrong = {}
     device = read["gpu"]
@@ -141,7 +141,7 @@ def _misfits(read: Facts) -> dict[str, str]:
     return wrong
 
 
-def _job(read: Facts, count: int) -> PlannedJob:
+def _build_job(read: Facts, count: int) -> PlannedJob:
     device = read["gpu"]
     per_node = min(read["node"], count)
     if read["memory"] is not None:
@@ -155,17 +155,17 @@ def _job(read: Facts, count: int) -> PlannedJob:
     return job if joined is None else replace(job, domain=min(joined, count))
 
 
-def _choice(name: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
+def _read_choice(name: str) -> Callable[[str], str]:
+    def read_text(text: str) -> str:
         if text not in FIELDS[name].choices:
             raise UsageError(f"there is no {text[:40]!r}")
         return text
 
-    return read
+    return read_text
 
 
-def _count(most: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
+def _read_count(most: int) -> Callable[[str], int]:
+    def read_text(text: str) -> int:
         digits = text.replace(",", "").replace(" ", "")
         if not (digits.isascii() and digits.isdigit() and len(digits) < 12):
             raise UsageError("a whole number was expected")
@@ -173,17 +173,17 @@ def _count(most: int) -> Callable[[str], int]:
             raise UsageError(f"1 to {most:,} were expected")
         return int(digits)
 
-    return read
+    return read_text
 
 
-def _counts(text: str) -> tuple[int, ...]:
-    counts = {_count(_MOST_GPUS)(piece) for piece in text.split(",")}
+def _parse_counts(text: str) -> tuple[int, ...]:
+    counts = {_read_count(_MOST_GPUS)(piece) for piece in text.split(",")}
     if len(counts) > _MOST_COUNTS:
         raise UsageError(f"at most {_MOST_COUNTS} numbers at once")
     return tuple(sorted(counts))
 
 
-def _positive(text: str) -> float:
+def _parse_positive(text: str) -> float:
     try:
         number = float(text)
     except ValueError:
@@ -198,16 +198,16 @@ def _or_none(read: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 _READERS: Mapping[str, Callable[[str], Any]] = {
-    "model": lambda text: decoder(_choice("model")(text)),
-    "gpu": lambda text: gpu(_choice("gpu")(text)),
-    "gpus": _counts,
-    "node": _count(72),
+    "model": lambda text: decoder(_read_choice("model")(text)),
+    "gpu": lambda text: gpu(_read_choice("gpu")(text)),
+    "gpus": _parse_counts,
+    "node": _read_count(72),
     "network": lambda text: (None, None) if text == USUAL else named_network(text),
-    "seq": _count(_MOST_TOKENS),
-    "batch": _or_none(_count(1 << 24)),
-    "memory": _or_none(_positive),
-    "precision": _choice("precision"),
-    "optimizer": _choice("optimizer"),
-    "price": _or_none(_positive),
-    "tokens": lambda text: 1e9 * _positive(text) if text else None,
+    "seq": _read_count(_MOST_TOKENS),
+    "batch": _or_none(_read_count(1 << 24)),
+    "memory": _or_none(_parse_positive),
+    "precision": _read_choice("precision"),
+    "optimizer": _read_choice("optimizer"),
+    "price": _or_none(_parse_positive),
+    "tokens": lambda text: 1e9 * _parse_positive(text) if text else None,
 }

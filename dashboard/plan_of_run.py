@@ -60,11 +60,11 @@ def _model_of(trace: Trace) -> str:
     dims = pc.unique(trace.everything.tables["cpu_ops"]["input_dims"]).to_pylist()
     sizes = [size for each in dims if each and (size := product_sizes(each)) is not None]
     pairs = {frozenset(pair) for m, n, k in sizes for pair in ((m, n), (n, k), (k, m))}
-    fitting = [name for name, model in PRESETS.items() if _ran(model, pairs)]
+    fitting = [name for name, model in PRESETS.items() if _has_products(model, pairs)]
     return fitting[0] if len(fitting) == 1 else ""
 
 
-def _ran(model: Decoder, pairs: set[frozenset[int]]) -> bool:
+def _has_products(model: Decoder, pairs: set[frozenset[int]]) -> bool:
     """Return whether products of a model's widths are among the pairs of sizes, whole or in
     parts."""
     return any(

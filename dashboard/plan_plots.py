@@ -65,24 +65,24 @@ def draw_pareto(layouts: Layouts, dark: bool) -> Any:
     others = [k for k in range(len(layouts.plans)) if k not in layouts.front]
     seconds = [p.step_ns / 1e9 for p in layouts.plans]
 
-    def points(places: Sequence[int], **style: Any) -> Any:
+    def draw_points(places: Sequence[int], **style: Any) -> Any:
         return go.Scatter(
             x=[seconds[k] for k in places],
             y=[layouts.values[k] for k in places],
             customdata=[layouts.keys[k] for k in places],
-            text=[_hover(layouts, k) for k in places],
+            text=[_write_hover(layouts, k) for k in places],
             hovertemplate="%{text}<extra></extra>",
             **style,
         )
 
     data = [
-        points(others, mode="markers", name="other layouts",
+        draw_points(others, mode="markers", name="other layouts",
                marker={"size": 6, "color": own["mute"], "opacity": 0.4}),
-        *(_intervals(layouts, front, percent, own["accent"]) for percent in (90, 50)),
-        points(front, mode="lines+markers", name="none is both faster and better",
+        *(_draw_interval_bars(layouts, front, percent, own["accent"]) for percent in (90, 50)),
+        draw_points(front, mode="lines+markers", name="none is both faster and better",
                line={"color": own["accent"], "width": 1.5, "dash": "dot"},
                marker={"size": 9, "color": own["accent"]}),
-        points([layouts.chosen], mode="markers", name="shown below",
+        draw_points([layouts.chosen], mode="markers", name="shown below",
                marker={"size": 17, "symbol": "circle-open", "color": own["ink"],
                        "line": {"width": 2}}),
     ]  # fmt: skip
@@ -99,7 +99,7 @@ def draw_pareto(layouts: Layouts, dark: bool) -> Any:
     return fig
 
 
-def _intervals(layouts: Layouts, front: Sequence[int], percent: int, colour: str) -> Any:
+def _draw_interval_bars(layouts: Layouts, front: Sequence[int], percent: int, colour: str) -> Any:
     """Bars of the step's interval; that of 50 % lies, thicker, within that of 90 %."""
     import plotly.graph_objects as go
 
@@ -127,7 +127,7 @@ def _intervals(layouts: Layouts, front: Sequence[int], percent: int, colour: str
     )
 
 
-def _hover(layouts: Layouts, order: int) -> str:
+def _write_hover(layouts: Layouts, order: int) -> str:
     planned = layouts.plans[order]
     low, high = planned.interval(90)
     return (

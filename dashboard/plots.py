@@ -130,7 +130,7 @@ def draw_call_tree(rows: Sequence[Fields], value: str, dark: bool) -> Any:
             "line": {"width": 1, "color": own["panel"]},
         },
         leaf={"opacity": 1},  # paler leaves would take their names' contrast
-        textfont={"size": 12, "color": [_on(fill) for fill in fills]},
+        textfont={"size": 12, "color": [_choose_ink(fill) for fill in fills]},
         textposition="middle left",
         pathbar={"visible": True},
     )
@@ -147,7 +147,7 @@ def tree_height(rows: Sequence[Fields]) -> int:
     return 60 + 28 * min(max(depth_of.values(), default=1), _MOST_LEVELS)
 
 
-def _on(fill: str) -> str:
+def _choose_ink(fill: str) -> str:
     """Return white or near-black: what reads better on a colour."""
     red = int(fill[1:3], 16) / 255
     green = int(fill[3:5], 16) / 255

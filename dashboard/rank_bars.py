@@ -26,13 +26,13 @@ def rank_bars(visit: Visit) -> Any:
     bars = compute_time_shares(visit)
     if len(bars.ranks) <= MOST_BARS:
         order = sorted(range(len(bars.ranks)), key=lambda k: bars.ranks[k])
-        drawn = [_bar(visit, bars, [k], bars.labels[k]) for k in order]
+        drawn = [_draw_bar(visit, bars, [k], bars.labels[k]) for k in order]
         return html.Div(drawn, className="rank-bars")
     nodes = find_nodes(bars.ranks, [None] * len(bars.ranks))
     drawn = []
     for rows in _find_alike(bars):
         label = name_ranks([bars.ranks[k] for k in rows], nodes)
-        drawn.append(_bar(visit, bars, rows, label))
+        drawn.append(_draw_bar(visit, bars, rows, label))
     hint = "Ranks that behave alike are one bar, their mean. "
     link = dcc.Link("Each rank on a map", href=visit.view.link("time_breakdown"))
     return html.Div([*drawn, html.P([hint, link], className="hint")], className="rank-bars")
@@ -57,7 +57,7 @@ def _find_alike(bars: Shares) -> list[list[int]]:
     return [*groups[: _MOST_GROUPS - 1], *([sorted(rest)] if rest else [])]
 
 
-def _bar(visit: Visit, bars: Shares, rows: Sequence[int], label: str) -> Any:
+def _draw_bar(visit: Visit, bars: Shares, rows: Sequence[int], label: str) -> Any:
     pieces = []
     texts = []
     kinds = classes_of([layer.name for layer in bars.layers])

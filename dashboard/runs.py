@@ -86,7 +86,7 @@ class Runs:
         history_address: str = "",  # of the facts of many runs; nothing: none are kept
         separate: Sequence[Path] = (),  # folders whose files are runs of their own
     ) -> None:
-        self.roots = _named(folders)
+        self.roots = _name_folders(folders)
         self.upload_bytes = upload_bytes
         self.history_address = history_address
         self._histories: SingleFlightCache[History] = SingleFlightCache(2)
@@ -163,12 +163,12 @@ class Runs:
     def history(self) -> History:
         """Return the history with its runs, as it was half a minute ago at most."""
 
-        def read() -> History:
+        def read_history() -> History:
             history = History(self.history_address)
             _ = history.runs
             return history
 
-        return self._histories.get(int(time.monotonic() // _FRESH_S), read)
+        return self._histories.get(int(time.monotonic() // _FRESH_S), read_history)
 
     def kept(self, key: str, selection: Selection, what: object, make: Callable[[], Any]) -> Any:
         """Return anything else that is made of a run; it is made once.
@@ -275,7 +275,7 @@ class Runs:
 
     def key_of(self, text: str) -> str:
         """Return the key of a path that a person typed: absolute, or from an allowed folder."""
-        typed = _expanded(text)
+        typed = _expand_path(text)
         for name, root in self.roots.items():
             path = locate_within(root / typed, [root])  # an absolute one stays as it is
             if path is not None:
@@ -290,7 +290,7 @@ class Runs:
         are of different recordings each file."""
         runs: list[ListedRun] = []
         for name, root in self.roots.items():
-            for folder, files in _folders(root.resolve()):
+            for folder, files in _list_folders(root.resolve()):
                 apart = folder in self._separate
                 for path, members in [(f, [f]) for f in files] if apart else [(folder, files)]:
                     facts = [f.stat() for f in members]
@@ -333,14 +333,14 @@ def _without_place(text: str, path: Inputs) -> str:
     return text
 
 
-def _expanded(text: str) -> Path:
+def _expand_path(text: str) -> Path:
     try:
         return Path(text.strip()).expanduser()
     except RuntimeError:  # ~somebody without a home
         return Path(text.strip())
 
 
-def _named(folders: Sequence[Path]) -> dict[str, Path]:
+def _name_folders(folders: Sequence[Path]) -> dict[str, Path]:
     """Return each folder under its own name; a second one of a name gets a number."""
     named: dict[str, Path] = {}
     for folder in folders:
@@ -351,7 +351,7 @@ def _named(folders: Sequence[Path]) -> dict[str, Path]:
     return named
 
 
-def _folders(root: Path) -> Iterator[tuple[Path, list[Path]]]:
+def _list_folders(root: Path) -> Iterator[tuple[Path, list[Path]]]:
     """Yield folders of a few levels that hold files named like traces; links are not followed."""
     for directory, folders, files in os.walk(root):
         folder = Path(directory)
@@ -366,5 +366,5 @@ def _folders(root: Path) -> Iterator[tuple[Path, list[Path]]]:
 def holds_runs(folder: Path) -> bool:
     """Return whether it is a folder of runs: no trace in it itself, but in several below it."""
     root = folder.resolve()
-    folders = [path for path, _ in _folders(root)]
+    folders = [path for path, _ in _list_folders(root)]
     return len(folders) > 1 and root not in folders

@@ -24,8 +24,8 @@ def draw_start_page(runs: Runs) -> Any:
     return html.Div(
         [
             html.H1("Which run?"),
-            draw_section("Runs", _listed(runs), note="The newest first; a click opens one."),
-            html.Div([*_typed(runs), _upload(runs)], className="halves"),
+            draw_section("Runs", _draw_list(runs), note="The newest first; a click opens one."),
+            html.Div([*_draw_path_field(runs), _draw_upload(runs)], className="halves"),
         ],
         className="start",
     )
@@ -36,12 +36,12 @@ def draw_opening(runs: Runs, key: str) -> Any:
     job = runs.job(key)
     if job is not None and job.ended.is_set() and (job.error or job.cancelled):
         runs.forget(key)
-        return _failed(key, job)
+        return _draw_failed(key, job)
     runs.begin(key)
-    return _reading(key, runs.title_of(key))
+    return _draw_reading(key, runs.title_of(key))
 
 
-def _reading(key: str, title: str) -> Any:
+def _draw_reading(key: str, title: str) -> Any:
     """Return a run that is being read: how far, and a way out."""
     return html.Div(
         [
@@ -60,7 +60,7 @@ def _reading(key: str, title: str) -> Any:
     )
 
 
-def _failed(key: str, job: OpenJob) -> Any:
+def _draw_failed(key: str, job: OpenJob) -> Any:
     """Return a run that could not be read, and what next."""
     if job.cancelled:
         text = "You cancelled it; nothing was kept."
@@ -86,7 +86,7 @@ def add_callbacks(app: Dash, runs: Runs) -> None:
         # One after the other: a newer question would make the browser deaf to a slow answer.
         running=[(Output("reading-tick", "disabled"), True, False)],
     )
-    def tick(ticks: int | None, key: str) -> Any:
+    def show_reading_progress(ticks: int | None, key: str) -> Any:
         if not ticks:  # asked by the page's coming, which an answer cannot bring about again
             return no_update
         job = runs.job(key)
@@ -106,7 +106,7 @@ def add_callbacks(app: Dash, runs: Runs) -> None:
         State("reading-key", "data"),
         prevent_initial_call=True,
     )
-    def cancel(clicks: int | None, key: str) -> Any:
+    def cancel_reading(clicks: int | None, key: str) -> Any:
         if not clicks:
             return no_update
         runs.cancel(key)
@@ -129,7 +129,7 @@ def add_callbacks(app: Dash, runs: Runs) -> None:
             return draw_problem(str(error), "Not opened"), no_update
 
 
-def _typed(runs: Runs) -> list[Any]:
+def _draw_path_field(runs: Runs) -> list[Any]:
     if not runs.roots:
         return []
     where = ", ".join(map(str, runs.roots.values()))
@@ -147,7 +147,7 @@ def _typed(runs: Runs) -> list[Any]:
     ]
 
 
-def _upload(runs: Runs) -> Any:
+def _draw_upload(runs: Runs) -> Any:
     most = format_bytes(runs.upload_bytes)
     return html.Section(
         [
@@ -166,7 +166,7 @@ def _upload(runs: Runs) -> Any:
     )
 
 
-def _listed(runs: Runs) -> Any:
+def _draw_list(runs: Runs) -> Any:
     rows = [
         html.Tr(
             [

@@ -58,7 +58,7 @@ class TableView:
         return cls(
             view.table_option("group", key),
             tuple((name, way == "desc") for name, _, way in sort[:_MOST_SORTED]),
-            {name: model for name, model in where.items() if _conditions(model)},
+            {name: model for name, model in where.items() if _list_conditions(model)},
         )
 
     def of_table(self, table: pa.Table) -> "TableView":
@@ -77,15 +77,15 @@ class TableView:
             view = self.of_table(table)
         for name, model in view.where.items():
             shift = origin if name in ABSOLUTE_TIMES else 0
-            table = table.filter(_matching(_plain(table[name]), model, shift))
+            table = table.filter(_match_filter(_decode_column(table[name]), model, shift))
         for name, descending in reversed(view.sort):
-            table = table.take(_order(_plain(table[name]), descending))
+            table = table.take(_order_by_column(_decode_column(table[name]), descending))
         return _put_rest_last(table)
 
 
 def group_rows(table: pa.Table, by: str) -> pa.Table:
     """Return the rows of one group as one: what can be added up, added up."""
-    adds = [f.name for f in table.schema if _adds(f)]
+    adds = [f.name for f in table.schema if _is_additive(f)]
     plain = table.select([by, *adds])
     plain = plain.set_column(0, by, plain[by].cast(STRING))
     sums = plain.group_by(by).aggregate([(by, "count"), *((name, "sum") for name in adds)])
@@ -98,14 +98,14 @@ def _put_rest_last(table: pa.Table) -> pa.Table:
     """Return the rows with what stands for the rest of a list at its end, however it is sorted."""
     if "name" not in table.column_names:
         return table
-    names = _plain(table["name"])
+    names = _decode_column(table["name"])
     if not pa.types.is_string(names.type):
         return table
     is_rest = pc.fill_null(pc.equal(names, REST_OF_NAMES), False)
     return pa.concat_tables([table.filter(pc.invert(is_rest)), table.filter(is_rest)])
 
 
-def _adds(field: pa.Field) -> bool:
+def _is_additive(field: pa.Field) -> bool:
     """Counts and sums of a thing; no means, extremes, shares, times of day or numbers of things."""
     name = field.name
     if not pa.types.is_integer(field.type) or name in ABSOLUTE_TIMES:
@@ -115,7 +115,7 @@ def _adds(field: pa.Field) -> bool:
     return unit_of(name) in ("ns", "bytes") or name in ("count", "kernels", "collectives")
 
 
-def _conditions(model: Any) -> list[Fields]:
+def _list_conditions(model: Any) -> list[Fields]:
     """Return the single conditions of a column's filter; none where it is not one of ours."""
     if not isinstance(model, dict) or model.get("filterType") not in ("text", "number"):
         return []
@@ -149,21 +149,22 @@ def _is_for(column: pa.DataType, model: Facts) -> bool:
     return bool(numeric == (model["filterType"] == "number"))
 
 
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _decode_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return texts as texts, which are compared by what they say and not by when they came."""
     return column.cast(STRING) if pa.types.is_dictionary(column.type) else column
 
 
-def _order(column: pa.ChunkedArray, descending: bool) -> Any:
+def _order_by_column(column: pa.ChunkedArray, descending: bool) -> Any:
     """Return the rows by a column's values: what is null comes first, or last where descending."""
     keys = pa.table({"recorded": pc.is_valid(column).cast(pa.int8()), "value": column})
     way = "descending" if descending else "ascending"
     return pc.sort_indices(keys, sort_keys=[("recorded", way), ("value", way)])
 
 
-def _matching(column: pa.ChunkedArray, model: Facts, shift: int) -> Any:
+def _match_filter(column: pa.ChunkedArray, model: Facts, shift: int) -> Any:
     masks = [
-        _met(column, condition, model["filterType"], shift) for condition in _conditions(model)
+        _match_condition(column, condition, model["filterType"], shift)
+        for condition in _list_conditions(model)
     ]
     combine = pc.or_ if model.get("operator") == "OR" else pc.and_
     mask = masks[0]
@@ -172,7 +173,7 @@ def _matching(column: pa.ChunkedArray, model: Facts, shift: int) -> Any:
     return mask
 
 
-def _met(column: pa.ChunkedArray, condition: Facts, kind: str, shift: int) -> Any:
+def _match_condition(column: pa.ChunkedArray, condition: Facts, kind: str, shift: int) -> Any:
     """Return which values meet a condition; what was not recorded meets none but `blank`, and the
     negated ones of texts."""
     way = str(condition["type"])
@@ -190,14 +191,14 @@ def _met(column: pa.ChunkedArray, condition: Facts, kind: str, shift: int) -> An
         met = pc.fill_null(compare(lower, str(value).lower()), False)
         return pc.invert(met) if way in _NEGATED else met
     if way == "inRange":  # neither end belongs to it
-        low = _shifted(value, shift)
-        high = _shifted(condition["filterTo"], shift)
+        low = _shift_value(value, shift)
+        high = _shift_value(condition["filterTo"], shift)
         met = pc.and_(pc.greater(column, low), pc.less(column, high))
     else:
-        met = _NUMBERS[way](column, _shifted(value, shift))
+        met = _NUMBERS[way](column, _shift_value(value, shift))
     return pc.fill_null(met, False)
 
 
-def _shifted(value: Any, shift: int) -> pa.Scalar:
+def _shift_value(value: Any, shift: int) -> pa.Scalar:
     is_integer = isinstance(value, int) or float(value).is_integer()
     return pa.scalar(int(value) + shift if is_integer else float(value) + shift)

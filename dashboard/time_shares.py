@@ -35,23 +35,23 @@ def compute_time_shares(visit: Visit) -> Shares:
     labels = [f"rank {r}" + (f" GPU {d}" if several else "") for r, d in lanes]
     total = np.maximum(read_numbers(times["total_ns"]), 1)
     exposed = read_numbers(times["exposed_comm_ns"])
-    wait, unknown = _split(visit, ranks) * (not several)
+    wait, unknown = _split_exposed(visit, ranks) * (not several)
     wait = np.minimum(wait, exposed)
     unknown = np.minimum(unknown, exposed - wait)
-    layers = [_layer("compute", "compute", read_numbers(times["compute_ns"]), total)]
+    layers = [_build_layer("compute", "compute", read_numbers(times["compute_ns"]), total)]
     if wait.any() or unknown.any():
-        layers.append(_layer("exposed wait for other ranks", "comm", wait, total))
-        layers.append(_layer("exposed transfer", "comm", exposed - wait - unknown, total))
+        layers.append(_build_layer("exposed wait for other ranks", "comm", wait, total))
+        layers.append(_build_layer("exposed transfer", "comm", exposed - wait - unknown, total))
         name = "exposed communication, undetermined"
-        layers.append(_layer(name, "undetermined", unknown, total))
+        layers.append(_build_layer(name, "undetermined", unknown, total))
     else:
-        layers.append(_layer("exposed communication", "comm", exposed, total))
+        layers.append(_build_layer("exposed communication", "comm", exposed, total))
     copies = read_numbers(times["exposed_memory_ns"])
-    layers.append(_layer("exposed copies", "memory", copies, total))
+    layers.append(_build_layer("exposed copies", "memory", copies, total))
     layers.append(
-        _layer("whole CUDA graphs", "undetermined", read_numbers(times["other_ns"]), total)
+        _build_layer("whole CUDA graphs", "undetermined", read_numbers(times["other_ns"]), total)
     )
-    layers += [_layer(name, "idle", ns, total) for name, ns in _idle(visit, lanes)]
+    layers += [_build_layer(name, "idle", ns, total) for name, ns in _split_idle(visit, lanes)]
     layers = [f for f in layers if any(f.values)]
     return _with_unrecorded(visit, Shares(ranks, labels, layers))
 
@@ -77,11 +77,11 @@ def _with_unrecorded(visit: Visit, recorded: Shares) -> Shares:
     return Shares([*recorded.ranks, *absent], labels, layers)
 
 
-def _layer(name: str, meaning: str, ns: Ints, total: Ints) -> Layer:
+def _build_layer(name: str, meaning: str, ns: Ints, total: Ints) -> Layer:
     return Layer(name, meaning, (100 * ns / total).tolist(), [format_duration(int(v)) for v in ns])
 
 
-def _split(visit: Visit, ranks: list[int]) -> Ints:
+def _split_exposed(visit: Visit, ranks: list[int]) -> Ints:
     """Exposed waiting of each rank, and what may be waiting or transfer; nothing of the latter
     where no rank tells anything."""
     try:
@@ -95,7 +95,7 @@ def _split(visit: Visit, ranks: list[int]) -> Ints:
     return np.array([times_of.get(rank, (0, 0)) for rank in ranks], np.int64).reshape(-1, 2).T
 
 
-def _idle(visit: Visit, lanes: list[tuple[int, int]]) -> list[tuple[str, Ints]]:
+def _split_idle(visit: Visit, lanes: list[tuple[int, int]]) -> list[tuple[str, Ints]]:
     table: pa.Table = visit.ask("idle_breakdown").table
     position_of = {lane: k for k, lane in enumerate(lanes)}
     causes: dict[str, Ints] = {}

@@ -30,13 +30,13 @@ class Uploads:
         """Save a file, alone or with the others of a token; return the token."""
         folder = self._folder_of(token) if token else self._new()
         stored = [file.stat().st_size for file in folder.iterdir()]
-        target = folder / _safe(name)
+        target = folder / _make_name_safe(name)
         try:
             if len(stored) >= MOST_TOGETHER:
                 raise UsageError(f"more than {MOST_TOGETHER} files; pack them into an archive")
             if target.exists():
                 raise UsageError(f"{name[:80]!r} was sent twice")
-            _save(body, target, self._most_bytes - sum(stored), self._most_bytes)
+            _save_upload(body, target, self._most_bytes - sum(stored), self._most_bytes)
         except UsageError:
             if not token:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -73,13 +73,13 @@ class Uploads:
         return folders[token]
 
 
-def _safe(name: str) -> str:
+def _make_name_safe(name: str) -> str:
     """Return the last part of a file's name, with nothing in it that a path could mean."""
     plain = "".join(c if c.isalnum() or c in "._-" else "_" for c in Path(name).name)
     return plain.lstrip(".")[-120:] or "trace.json"
 
 
-def _save(body: IO[bytes], path: Path, most: int, allowed: int) -> None:
+def _save_upload(body: IO[bytes], path: Path, most: int, allowed: int) -> None:
     size = 0
     with path.open("wb") as file:
         while block := body.read(1 << 20):

@@ -87,7 +87,7 @@ class UrlState:
     def values(self, options: dict[str, Option]) -> Fields:
         """Return the options that the address gives, in their types."""
         return {
-            name: _typed(option, self.options[name])
+            name: _parse_option(option, self.options[name])
             for name, option in options.items()
             if name in self.options
         }
@@ -104,7 +104,7 @@ def spell_option(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _typed(option: Option, text: str) -> Any:
+def _parse_option(option: Option, text: str) -> Any:
     kinds = str(option.type)
     try:
         if option.type is bool:

@@ -26,7 +26,7 @@ Layers = tuple[list[float], dict[str, list[float]]]  # edges of the slices in ms
 def draw_utilization_strip(visit: Visit) -> Any:
     """Return the brush, over the whole recording whatever range is chosen."""
     heading = "Busy over time"
-    computed = visit.kept("busy", lambda: _recordings(visit))
+    computed = visit.kept("busy", lambda: _build_layers(visit))
     if computed is None:
         return draw_section(
             heading, draw_empty_panel("No GPU work under the filters that are set.")
@@ -49,7 +49,7 @@ def draw_utilization_strip(visit: Visit) -> Any:
     return draw_section(heading, draw_plot(fig, heading, plot_id, 220), note=note)
 
 
-def _recordings(visit: Visit) -> list[Layers] | None:
+def _build_layers(visit: Visit) -> list[Layers] | None:
     """Percent of each slice of time that GPUs run each kind, mean over GPUs; by recording."""
     chosen = visit.view.selection.ranks
     trace = visit.runs.trace(visit.view.run)
@@ -97,17 +97,19 @@ def busy_layers(
     kinds = np.zeros(len(start), bool)
     for kind in _KINDS:  # each on top of those before: what runs while none of them does
         kinds |= match_texts(table["kind"], kind.__eq__)
-        total = _covered(_unions(gpu[kinds], start[kinds], end[kinds]), edges)
+        total = _measure_covered_slices(_merge_by_gpu(gpu[kinds], start[kinds], end[kinds]), edges)
         layers[kind] = (100 * (total - upto) / width / gpus).round(2).tolist()
         upto = total
     recorded = [*recorded_spans(ranks, table).values()]
-    held = _covered(Spans(*map(np.concatenate, zip(*recorded, strict=True))), edges + origin_ns)
+    held = _measure_covered_slices(
+        Spans(*map(np.concatenate, zip(*recorded, strict=True))), edges + origin_ns
+    )
     lost = np.clip(100 * (1 - held / width / gpus), 0, 100)
     layers["unrecorded"] = np.where(lost > _LEAST_LOST, lost, 0).round(2).tolist()
     return (edges / 1e6).tolist(), {k: v for k, v in layers.items() if any(v)}
 
 
-def _unions(gpu: Ints, start: Ints, end: Ints) -> Spans:
+def _merge_by_gpu(gpu: Ints, start: Ints, end: Ints) -> Spans:
     """Return the disjoint spans of each GPU, one GPU's behind the other's."""
     if not len(start):
         return Spans(start, end)
@@ -118,13 +120,13 @@ def _unions(gpu: Ints, start: Ints, end: Ints) -> Spans:
     return Spans(spans.start - own, spans.end - own)
 
 
-def _covered(spans: Spans, edges: Ints) -> Ints:
+def _measure_covered_slices(spans: Spans, edges: Ints) -> Ints:
     """Return the time covered in each slice, added up over spans that may lie over each other."""
-    covered: Ints = np.diff(_passed(spans.start, edges) - _passed(spans.end, edges))
+    covered: Ints = np.diff(_measure_passed(spans.start, edges) - _measure_passed(spans.end, edges))
     return covered
 
 
-def _passed(moments: Ints, times: Ints) -> Ints:
+def _measure_passed(moments: Ints, times: Ints) -> Ints:
     """Return how long each time lies behind the moments before it, added up."""
     moments = np.sort(moments)
     sums = np.concatenate([[0], np.cumsum(moments - times[0])])

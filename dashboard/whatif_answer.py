@@ -41,12 +41,14 @@ def find_replayed_step(visit: Visit, *, of_few: bool | None = None) -> WhatIf:
         raise UsageError("the run is not open")
     of_few = is_of_few(visit) if of_few is None else of_few
 
-    def compute() -> WhatIf:
+    def replay_baseline() -> WhatIf:
         asked = WhatIf(trace).representatives() if of_few else WhatIf(trace)
         _ = asked.stage
         return asked
 
-    start: WhatIf = visit.runs.kept(visit.view.run, Selection(), ("whatif", of_few), compute)
+    start: WhatIf = visit.runs.kept(
+        visit.view.run, Selection(), ("whatif", of_few), replay_baseline
+    )
     return start
 
 
@@ -69,11 +71,11 @@ def predict_row(visit: Visit, edits: Edits) -> Fields:
     """Return the row that predicts the edited step, made once."""
     key = ("whatif", edits, visit.option(PRICE, ""))
 
-    def compute() -> Fields:
+    def replay_baseline() -> Fields:
         row: Fields = find_edited_step(visit, edits).run().to_pylist()[0]
         return row
 
-    row: Fields = visit.runs.kept(visit.view.run, Selection(), key, compute)
+    row: Fields = visit.runs.kept(visit.view.run, Selection(), key, replay_baseline)
     return row
 
 
@@ -83,7 +85,7 @@ def field_errors(visit: Visit) -> dict[str, str]:
     edits = edits_of(visit.view)
     price = visit.option(PRICE, "")
 
-    def compute() -> dict[str, str]:
+    def replay_baseline() -> dict[str, str]:
         wrong_fields = {}
         try:
             predict_row(visit, edits)
@@ -103,7 +105,7 @@ def field_errors(visit: Visit) -> dict[str, str]:
         fitting = field_errors(_with_edits(visit, edits))
         return {**fitting, PRICE: "a number was expected"}
     wrong: dict[str, str] = visit.runs.kept(
-        visit.view.run, Selection(), ("whatif errors", edits, price), compute
+        visit.view.run, Selection(), ("whatif errors", edits, price), replay_baseline
     )
     return wrong
 
@@ -144,13 +146,13 @@ def draw_whatif_answer(visit: Visit, *, with_strips: bool = True) -> Any:
         return html.Div([*notes, draw_problem(str(error))])
     if row["step_time_ns"] is None:
         return html.Div([*notes, draw_problem(str(row["verdict"]), "No prediction")])
-    shown: list[Any] = [*notes, html.Div(_tiles(row), className="tiles")]
+    shown: list[Any] = [*notes, html.Div(_draw_tiles(row), className="tiles")]
     if any(json.loads(row["waterfall"]).values()):
         fig = whatif_plots.draw_step_change(row, visit.dark)
         shown.append(draw_section("What changes", draw_plot(fig, "what changes", None, 260)))
     drawn = draw_step_strips(visit) if with_strips else None
     strips_panel = html.Div(drawn, id="whatif-strips", style={"minHeight": "330px"})
-    rests = draw_section("What the prediction rests on", *_words(row))
+    rests = draw_section("What the prediction rests on", *_describe_row(row))
     return html.Div([*shown, strips_panel, rests])
 
 
@@ -168,7 +170,7 @@ def draw_step_strips(visit: Visit) -> Any:
     )
 
 
-def _tiles(row: Fields) -> list[Any]:
+def _draw_tiles(row: Fields) -> list[Any]:
     low = format_duration(row["step_time_ns_lo90"])
     high = format_duration(row["step_time_ns_hi90"])
     band = f"{low} to {high} (90 %)"
@@ -196,7 +198,7 @@ def _tiles(row: Fields) -> list[Any]:
     return shown
 
 
-def _words(row: Fields) -> list[Any]:
+def _describe_row(row: Fields) -> list[Any]:
     sigmas = json.loads(row["sigma_by_source"])
     parts = ", ".join(f"{k} {v:.1f} %" for k, v in sorted(sigmas.items(), key=lambda d: -d[1]) if v)
     lines = [

@@ -61,7 +61,7 @@ def draw_intervals(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
     names = [str(row["whatif"]).partition(":")[0] for row in predicted]
     steps = [row["step_time_ns"] / 1e6 for row in predicted]
 
-    def bars(level: int, width: int, opacity: float) -> Any:
+    def draw_interval_bars(level: int, width: int, opacity: float) -> Any:
         low = [row[f"step_time_ns_lo{level}"] / 1000000.0 for row in predicted]
         high = [row[f"step_time_ns_hi{level}"] / 1000000.0 for row in predicted]
         return go.Bar(
@@ -86,7 +86,7 @@ def draw_intervals(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
     )
     measured = [row["measured_step_time_ns"] / 1e6 for row in predicted[:1]]
     fig = frame_figure(
-        [bars(90, 3, 0.3), bars(50, 5, 0.6), dots],
+        [draw_interval_bars(90, 3, 0.3), draw_interval_bars(50, 5, 0.6), dots],
         dark=dark,
         barmode="overlay",
         xaxis={"title": {"text": "ms of a step"}, "rangemode": "tozero"},
@@ -107,8 +107,8 @@ def batch_map(rows: Sequence[dict[str, Any]], dark: bool) -> Any:
     marks = []
     for sharding in SHARDINGS:
         cells = [row_of.get(f"batch {b}, sharding {sharding}", {}) for b in BATCHES]
-        shares.append([_cell(c) for c in cells])
-        texts.append([_words(c) for c in cells])
+        shares.append([_build_cell(c) for c in cells])
+        texts.append([_describe_cell(c) for c in cells])
         marks.append([c.get("mark") or c.get("verdict") or "" for c in cells])
     fig = plots.draw_heat_map(
         [str(b) for b in BATCHES],
@@ -148,7 +148,7 @@ def _cell_words(shares: list[list[float | None]], texts: list[list[str]], dark: 
     )
 
 
-def _cell(row: dict[str, Any]) -> float | None:
+def _build_cell(row: dict[str, Any]) -> float | None:
     if row.get("time_per_sample_change_pct") is None or "out of memory" in (row["mark"] or ""):
         return None
     return 100 + float(row["time_per_sample_change_pct"])
@@ -158,7 +158,7 @@ _SHORT = {"out of memory": "too large", "last": "just fits", "launch": "launch-b
           "wave": "under a wave"}  # fmt: skip
 
 
-def _words(row: dict[str, Any]) -> str:
+def _describe_cell(row: dict[str, Any]) -> str:
     """Return what a cell says; the mark whole is in its hover text."""
     if row.get("step_time_ns") is None:
         return "no answer"
@@ -190,10 +190,12 @@ def side_by_side(asked: WhatIf, dark: bool) -> Any:
             ("predicted", edited.graph, after.time, after.period_ns),
         ):
             labels.append(f"rank {rank}, {word}")
-            strip = _strip(graph, times - before.window[0], rank, period).astype(np.float64)
+            strip = _classify_slices(graph, times - before.window[0], rank, period).astype(
+                np.float64
+            )
             strip[np.arange(_BINS) * period >= own_period * _BINS] = np.nan  # the step is over
             strips.append(strip)
-    return _strips(labels, strips, period, dark)
+    return _draw_strips(labels, strips, period, dark)
 
 
 def telling_ranks(graph: Graph) -> list[int]:
@@ -209,7 +211,9 @@ def telling_ranks(graph: Graph) -> list[int]:
     return chosen
 
 
-def _strip(graph: Graph, times: NDArray[np.int64], rank: int, period: int) -> NDArray[np.int64]:
+def _classify_slices(
+    graph: Graph, times: NDArray[np.int64], rank: int, period: int
+) -> NDArray[np.int64]:
     """Return what runs most in each slice: nothing (0), copies, exposed communication, compute."""
     of_rank = graph.activities.rank == rank
     kinds: list[Spans] = []
@@ -223,12 +227,12 @@ def _strip(graph: Graph, times: NDArray[np.int64], rank: int, period: int) -> ND
         compute,
     ]
     edges = np.linspace(0, period, _BINS + 1)
-    share = np.stack([_inside(spans, edges) for spans in layers])
+    share = np.stack([_measure_inside(spans, edges) for spans in layers])
     most = share.argmax(axis=0) + 1
     return np.where(share.sum(axis=0) > 0.5 * period / _BINS, most, 0)
 
 
-def _inside(spans: Spans, edges: NDArray[np.float64]) -> NDArray[np.float64]:
+def _measure_inside(spans: Spans, edges: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return how much of each slice the spans fill."""
     if not len(spans.start):
         return np.zeros(len(edges) - 1)
@@ -239,7 +243,9 @@ def _inside(spans: Spans, edges: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.diff(np.interp(edges, points, filled))
 
 
-def _strips(labels: list[str], strips: list[NDArray[np.float64]], period: int, dark: bool) -> Any:
+def _draw_strips(
+    labels: list[str], strips: list[NDArray[np.float64]], period: int, dark: bool
+) -> Any:
     import plotly.graph_objects as go
 
     own = palette_of(dark)

@@ -35,7 +35,7 @@ def describe_scenario(visit: Visit) -> tuple[str, str] | None:
     words = named or ", ".join(in_words(f"{name} {value}") for name, value in edits).capitalize()
     change = f"{row['change_pct']:+.1f} %"
     first = f"{words}: a step takes {step} in place of {now} ({change}), 90 % from {low} to {high}"
-    return first, _deciding(row)
+    return first, _find_deciding(row)
 
 
 def _interval_mark(visit: Visit) -> Any:
@@ -51,7 +51,7 @@ def _interval_mark(visit: Visit) -> Any:
     return html.Span(f"90 % within ±{half_pct:.0f} %", className=kind)
 
 
-def _deciding(row: Fields) -> str:
+def _find_deciding(row: Fields) -> str:
     """Return the assumption that the largest part of the uncertainty comes from, else the first."""
     sigmas = json.loads(row["sigma_by_source"])
     source = max(sigmas, key=sigmas.get) if sigmas else ""

@@ -19,14 +19,14 @@ def main(argv: list[str] | None = None) -> None:
         gc.set_threshold(100_000)  # a command is short: what it makes is looked through seldom
         warnings.formatwarning = _one_line
         _accept_any_character()
-        code = answer_or_run(sys.argv[1:] if argv is None else argv, _run)
+        code = answer_or_run(sys.argv[1:] if argv is None else argv, _run_here)
     except KeyboardInterrupt:  # while a command is imported; `run` says the same later
         sys.stderr.write("htk: stopped\n")
         code = 130
-    _leave(code)
+    _leave_process(code)
 
 
-def _run(argv: Sequence[str]) -> int:
+def _run_here(argv: Sequence[str]) -> int:
     # No question multiplies large matrices: threads for them would cost a third of a short answer.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is imported
 
@@ -43,7 +43,7 @@ def _run(argv: Sequence[str]) -> int:
     return run_command_line(list(argv))
 
 
-def _leave(code: int) -> NoReturn:
+def _leave_process(code: int) -> NoReturn:
     """End the process without taking NumPy and Arrow apart, which takes longer than some answers.
 
     What was registered to be done at the end is done; a process with threads ends as usual.

@@ -65,18 +65,20 @@ class _Timeline:
         for event in events:
             arguments = event.get("args")
             if event.get("ph") == "M" and isinstance(arguments, dict):
-                self._names[(str(event.get("name")), *_lane(event))] = str(arguments.get("name"))
+                self._names[(str(event.get("name")), *_name_lane(event))] = str(
+                    arguments.get("name")
+                )
             elif event.get("ph") == "f":
-                ends[_arrow(event)] = _place(event)
+                ends[_build_arrow_key(event)] = _build_place_key(event)
         hardware = {key[1] for key, name in self._names.items() if name == _HARDWARE}
         self._devices = sorted(hardware)
         for number, event in enumerate((e for e in events if e.get("ph") == "s"), 1):
-            end = ends.get(_arrow(event))
+            end = ends.get(_build_arrow_key(event))
             name = _ID_OF_ARROW.get(str(event.get("cat")))
             if end is None or name is None:
                 continue
             # An operator launches several tasks, each of which has an arrow.
-            self._ids[end][name] = self._ids[_place(event)].setdefault(name, number)
+            self._ids[end][name] = self._ids[_build_place_key(event)].setdefault(name, number)
             if name == "correlation":
                 self._launched.append(event)
 
@@ -85,7 +87,7 @@ class _Timeline:
         places = set()
         for event in events:
             if event.get("ph") == "X":
-                places.add(_place(event))
+                places.add(_build_place_key(event))
                 process = self._names.get(("process_name", str(event.get("pid"))), "")
                 if members := self._retold(event, process):
                     yield {**event, **members}
@@ -94,18 +96,18 @@ class _Timeline:
             elif event.get("cat") == "fwdbwd" or event.get("ph") in ("C", "i"):
                 yield event
         for arrow in self._launched:
-            if _place(arrow) not in places:  # CANN's own calls were not recorded
+            if _build_place_key(arrow) not in places:  # CANN's own calls were not recorded
                 when = {key: arrow.get(key) for key in ("pid", "tid", "ts")}
                 call = {"ph": "X", "dur": 0, "cat": CALL, "name": "HostToDevice"}
-                yield {**when, **call, "args": self._ids[_place(arrow)]}
+                yield {**when, **call, "args": self._ids[_build_place_key(arrow)]}
 
     def _retold(self, event: Fields, process: str) -> Fields | None:
         """Return what an event is to Kineto; None: nothing that is read."""
         arguments = event.get("args")
         arguments = arguments if isinstance(arguments, dict) else {}
         category = event.get("cat")
-        thread = self._names.get(("thread_name", *_lane(event)), "")
-        ids = self._ids.get(_place(event), {})
+        thread = self._names.get(("thread_name", *_name_lane(event)), "")
+        ids = self._ids.get(_build_place_key(event), {})
         if process == _HARDWARE or (process in _HCCL and "Communication" in thread):
             task = str(arguments.get("Task Type") or "")
             category = "cuda_sync" if WAITS.search(task) else "kernel"
@@ -119,15 +121,15 @@ class _Timeline:
         return {"cat": category, "args": {**arguments, **ids}} if category else None
 
 
-def _lane(event: Fields) -> tuple[str, ...]:
+def _name_lane(event: Fields) -> tuple[str, ...]:
     """Return the process of an event, and its thread unless it names a process."""
     is_of_process = event.get("name") == "process_name"
     return tuple(str(event.get(key)) for key in (("pid",) if is_of_process else ("pid", "tid")))
 
 
-def _arrow(event: Fields) -> tuple[str, ...]:
+def _build_arrow_key(event: Fields) -> tuple[str, ...]:
     return str(event.get("cat")), str(event.get("id"))
 
 
-def _place(event: Fields) -> tuple[str, ...]:
+def _build_place_key(event: Fields) -> tuple[str, ...]:
     return tuple(str(event.get(key)) for key in ("pid", "tid", "ts"))

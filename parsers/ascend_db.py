@@ -101,11 +101,11 @@ class _Export:
         ranks = {row["rankId"] for row in rows["RANK_DEVICE_MAP"]} - {None, -1}
         return cls(
             rows,
-            _mapping(rows["STRING_IDS"], "id", "value"),
-            _mapping(rows["ENUM_API_TYPE"], "id", "name"),
-            _mapping(rows["ENUM_HCCL_DATA_TYPE"], "id", "name"),
-            _mapping(rows["CONNECTION_IDS"], "connectionId", "id"),
-            _groups(rows["META_DATA"]),
+            _map_rows(rows["STRING_IDS"], "id", "value"),
+            _map_rows(rows["ENUM_API_TYPE"], "id", "name"),
+            _map_rows(rows["ENUM_HCCL_DATA_TYPE"], "id", "name"),
+            _map_rows(rows["CONNECTION_IDS"], "connectionId", "id"),
+            _collect_groups(rows["META_DATA"]),
             ranks.pop() if len(ranks) == 1 else None,
         )
 
@@ -120,25 +120,25 @@ class _Export:
                 "External id": row["connectionId"],
                 "Sequence number": row["sequenceNumber"],
                 "Fwd thread id": row["fwdThreadId"],
-                "Input Dims": _shapes(self._text(row["inputShapes"])),
+                "Input Dims": _parse_shapes(self._text(row["inputShapes"])),
             }
-            yield _event(row, name, _category(name, kind), arguments)
+            yield _build_event(row, name, _find_category(name, kind), arguments)
         for row in self.rows["CANN_API"]:
             kind = self.kinds_of_calls.get(row["type"], "")
             name = f"{kind.title()}@{self._text(row['name'])}" if kind else self._text(row["name"])
-            yield _event(row, name, CALL, {"correlation": row["connectionId"]})
+            yield _build_event(row, name, CALL, {"correlation": row["connectionId"]})
         for row in self.rows["MSTX_EVENTS"]:
-            yield _event(row, self._text(row["message"]), "user_annotation", {})
+            yield _build_event(row, self._text(row["message"]), "user_annotation", {})
         thread = next((row["globalTid"] for row in self.rows["PYTORCH_API"]), 0)
         for row in [] if has_steps else self.rows["STEP_TIME"]:
             step = {**row, "globalTid": thread}
-            yield _event(step, f"{_STEP}{row['id']}", "user_annotation", {})
+            yield _build_event(step, f"{_STEP}{row['id']}", "user_annotation", {})
 
     def device(self, issues: Issues) -> Iterator[Fields]:
         """Yield what NPUs did: tasks, and collectives."""
         computed = {row["globalTaskId"]: row for row in self.rows["COMPUTE_TASK_INFO"]}
         copied = {row["globalTaskId"]: row for row in self.rows["MEMCPY_INFO"]}
-        directions = _mapping(self.rows["ENUM_MEMCPY_OPERATION"], "id", "name")
+        directions = _map_rows(self.rows["ENUM_MEMCPY_OPERATION"], "id", "name")
         planes = {row["globalTaskId"] for row in self.rows["COMMUNICATION_TASK_INFO"]}
         unread: Counter[str] = Counter()
         for row in self.rows["TASK"]:
@@ -146,7 +146,9 @@ class _Export:
             kind = self._text(row["taskType"])
             arguments: Fields = {"stream": row["streamId"], **self._place(row)}
             if task in computed:
-                yield _event(row, self._text(computed[task]["name"]) or kind, "kernel", arguments)
+                yield _build_event(
+                    row, self._text(computed[task]["name"]) or kind, "kernel", arguments
+                )
             elif task in planes:
                 continue
             elif task in copied or COPIES.search(kind):
@@ -154,9 +156,9 @@ class _Export:
                 arguments["bytes"] = copy.get("size")
                 operation = directions.get(copy.get("memcpyOperation") or 0, "")
                 name = _copy_name(operation if copy else "", kind)
-                yield _event(row, name, "gpu_memcpy", arguments)
+                yield _build_event(row, name, "gpu_memcpy", arguments)
             elif WAITS.search(kind):
-                yield _event(row, kind, "cuda_sync", arguments)
+                yield _build_event(row, kind, "cuda_sync", arguments)
             else:
                 unread[f"tasks of type {kind or 'unknown'}"] += 1
         streams: dict[int, int] = {}
@@ -165,7 +167,7 @@ class _Export:
             stream = streams.setdefault(row["groupName"], FIRST_GROUP + len(streams))
             arguments = {"stream": stream, **self._place({"deviceId": device, **row})}
             arguments |= self._collective(row)
-            yield _event(row, self._text(row["opName"]), "kernel", arguments)
+            yield _build_event(row, self._text(row["opName"]), "kernel", arguments)
         for what, count in unread.items():
             issues.add("unread_events", f"{what}, are not read", count=count)
 
@@ -203,11 +205,11 @@ class _Export:
         return self.strings.get(number, "") if isinstance(number, int) else ""
 
 
-def _mapping(rows: list[Fields], key: str, value: str) -> dict[int, Any]:
+def _map_rows(rows: list[Fields], key: str, value: str) -> dict[int, Any]:
     return {row[key]: row[value] for row in rows if None not in (row[key], row[value])}
 
 
-def _event(row: Fields, name: str, category: str, arguments: Fields) -> Fields:
+def _build_event(row: Fields, name: str, category: str, arguments: Fields) -> Fields:
     start = row["startNs"] or 0
     end = row["endNs"] or 0
     thread = row.get("globalTid") or 0
@@ -223,7 +225,7 @@ def _event(row: Fields, name: str, category: str, arguments: Fields) -> Fields:
     }
 
 
-def _category(name: str, kind: str) -> str:
+def _find_category(name: str, kind: str) -> str:
     """Return what a call of PyTorch's is to Kineto."""
     if name.startswith(_STEP) or kind == "mstx":
         return "user_annotation"
@@ -237,7 +239,7 @@ def _copy_name(operation: str, kind: str) -> str:
     return f"Memcpy {sides[1][0].upper()}to{sides[2][0].upper()}" if sides else kind
 
 
-def _shapes(text: str) -> list[list[int]] | None:
+def _parse_shapes(text: str) -> list[list[int]] | None:
     """Return `8,64;64,32` as sizes of each argument."""
     shapes = text.strip('"').split(";")
     with suppress(ValueError):
@@ -245,7 +247,7 @@ def _shapes(text: str) -> list[list[int]] | None:
     return None
 
 
-def _groups(metadata: list[Fields]) -> dict[str, list[int]]:
+def _collect_groups(metadata: list[Fields]) -> dict[str, list[int]]:
     """Return the ranks of each group, by HCCL's name of it."""
     texts = [row["value"] for row in metadata if row["name"] == "parallel_group_info"]
     with suppress(ValueError, TypeError, AttributeError):

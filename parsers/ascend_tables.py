@@ -45,14 +45,14 @@ def sniff(head: Head) -> bool:
 def parse(source: Source, options: ParseOptions) -> Parsed:
     issues = Issues()
     text = read_whole(source, issues, options.progress).decode("utf-8-sig", "replace")
-    rows = list(_timed(csv.DictReader(io.StringIO(text, newline="")), issues))
+    rows = list(_select_timed(csv.DictReader(io.StringIO(text, newline="")), issues))
     calls = _collectives_beside(source, issues)
     if not any(row.communicates for row in rows):
         rows += calls
     if not rows:
         raise MalformedTrace(f"{source.name}: a table of Ascend's kernels without a whole row")
     groups = {call.name: call.group for call in calls}
-    events = [*_kernels(rows, groups), *_steps(rows)]
+    events = [*_build_kernels(rows, groups), *_build_steps(rows)]
     parsed = parse_retold(msgspec.json.encode({"traceEvents": events}), source, options, issues)
     return with_rank_beside(parsed, source)
 
@@ -71,12 +71,12 @@ class _Task(msgspec.Struct, frozen=True):
     group: str = ""
 
 
-def _timed(rows: Iterable[Mapping[str, str | None]], issues: Issues) -> Iterator[_Task]:
+def _select_timed(rows: Iterable[Mapping[str, str | None]], issues: Issues) -> Iterator[_Task]:
     """Yield the rows that have their times; the others are counted."""
     broken = 0
     for row in rows:
-        start = _nanoseconds(row.get("Start Time(us)"), 1000)
-        length = _nanoseconds(row.get("Duration(us)"), 1000)
+        start = _parse_nanoseconds(row.get("Start Time(us)"), 1000)
+        length = _parse_nanoseconds(row.get("Duration(us)"), 1000)
         if start is None or length is None or length < 0 or not row.get("Name"):
             broken += 1
             continue
@@ -84,23 +84,23 @@ def _timed(rows: Iterable[Mapping[str, str | None]], issues: Issues) -> Iterator
             str(row["Name"]).strip(),
             start,
             start + length,
-            _number(row, "Device_id") or 0,
-            _number(row, "Stream ID") or 0,
-            _number(row, "Step Id"),
-            _number(row, "Block Dim", "Block Num"),
+            _read_number(row, "Device_id") or 0,
+            _read_number(row, "Stream ID") or 0,
+            _read_number(row, "Step Id"),
+            _read_number(row, "Block Dim", "Block Num"),
             (row.get("Accelerator Core") or "").strip() in _COMMUNICATES,
         )
     if broken:
         issues.add("no_time", "rows without a name, a start or a length", count=broken)
 
 
-def _number(row: Mapping[str, str | None], *columns: str) -> int | None:
+def _read_number(row: Mapping[str, str | None], *columns: str) -> int | None:
     """Return the first of these columns that holds a whole number."""
     numbers = (whole_number((row.get(column) or "").strip()) for column in columns)
     return next((number for number in numbers if number is not None), None)
 
 
-def _nanoseconds(value: object, unit: int) -> int | None:
+def _parse_nanoseconds(value: object, unit: int) -> int | None:
     """Return a time of so many ns a unit, digit by digit; None: it is none."""
     try:
         time = Decimal(str(value).strip())
@@ -122,15 +122,15 @@ def _collectives_beside(source: Source, issues: Issues) -> list[_Task]:
         content = msgspec.json.decode(text)
     except (OSError, ValueError, RecursionError):
         return []
-    return [call for step, kinds in _members(content) for call in _of_step(step, kinds)]
+    return [call for step, kinds in _list_members(content) for call in _of_step(step, kinds)]
 
 
 def _of_step(step: str, kinds: object) -> Iterator[_Task]:
-    for _, calls in _members(kinds):
-        for name, call in _members(calls):
-            times = dict(_members(dict(_members(call)).get("Communication Time Info")))
-            start = _nanoseconds(times.get("Start Timestamp(us)"), 1000)
-            length = _nanoseconds(times.get("Elapse Time(ms)"), 1_000_000)
+    for _, calls in _list_members(kinds):
+        for name, call in _list_members(calls):
+            times = dict(_list_members(dict(_list_members(call)).get("Communication Time Info")))
+            start = _parse_nanoseconds(times.get("Start Timestamp(us)"), 1000)
+            length = _parse_nanoseconds(times.get("Elapse Time(ms)"), 1_000_000)
             if start and length is not None and length >= 0:  # sums of all calls have no start
                 task, _, group = name.partition("@")
                 number = whole_number(step.removeprefix("step"))
@@ -139,11 +139,11 @@ def _of_step(step: str, kinds: object) -> Iterator[_Task]:
                 )
 
 
-def _members(value: object) -> Iterable[tuple[str, object]]:
+def _list_members(value: object) -> Iterable[tuple[str, object]]:
     return value.items() if isinstance(value, dict) else ()
 
 
-def _kernels(rows: list[_Task], groups: Mapping[str, str]) -> Iterator[Fields]:
+def _build_kernels(rows: list[_Task], groups: Mapping[str, str]) -> Iterator[Fields]:
     streams: dict[str, int] = {}
     for row in rows:
         arguments: Fields = {"device": row.device, "stream": row.stream}
@@ -155,10 +155,10 @@ def _kernels(rows: list[_Task], groups: Mapping[str, str]) -> Iterator[Fields]:
                 arguments["Process Group Name"] = group
         elif row.blocks:
             arguments["grid"] = [row.blocks, 1, 1]
-        yield _event(row.name, "kernel", row.start, row.end, arguments)
+        yield _build_event(row.name, "kernel", row.start, row.end, arguments)
 
 
-def _steps(rows: list[_Task]) -> Iterator[Fields]:
+def _build_steps(rows: list[_Task]) -> Iterator[Fields]:
     """Yield the steps of each NPU: each reaches to the first task of the next."""
     begins: dict[int, dict[int, int]] = defaultdict(dict)
     ends: Counter[int] = Counter()
@@ -172,10 +172,10 @@ def _steps(rows: list[_Task]) -> Iterator[Fields]:
         followed = [begin for _, begin in steps[1:]]
         for (step, begin), end in zip(steps, [*followed, ends[device]], strict=True):
             name = f"ProfilerStep#{step}"
-            yield _event(name, "gpu_user_annotation", begin, end, {"device": device})
+            yield _build_event(name, "gpu_user_annotation", begin, end, {"device": device})
 
 
-def _event(name: str, category: str, start: int, end: int, arguments: Fields) -> Fields:
+def _build_event(name: str, category: str, start: int, end: int, arguments: Fields) -> Fields:
     return {
         "ph": "X",
         "cat": category,

@@ -54,8 +54,8 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
             issues.add("broken_node", f"not an object: {str(node)[:80]}")
             continue
         if node.get("name") == _GROUPS:
-            groups += _groups(node)
-        rows += _row(node)
+            groups += _list_groups(node)
+        rows += _build_node_rows(node)
     if not rows:
         raise MalformedTrace(f"{source.name}: no complete node of an execution trace")
     tables = {
@@ -72,7 +72,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     return Parsed(tables, facts=facts)
 
 
-def _row(node: Facts) -> list[Fields]:
+def _build_node_rows(node: Facts) -> list[Fields]:
     attributes = {
         a["name"]: a.get("value")
         for a in list_of(node.get("attrs"))
@@ -89,13 +89,13 @@ def _row(node: Facts) -> list[Fields]:
             "name": name,
             "kernel_file": text_or_none(attributes.get("kernel_file")),
             "kernel_backend": text_or_none(attributes.get("kernel_backend")),
-            **_inputs(node),
-            **_collective(attributes),
+            **_describe_inputs(node),
+            **_describe_collective(attributes),
         }
     ]
 
 
-def _inputs(node: Facts) -> Fields:
+def _describe_inputs(node: Facts) -> Fields:
     """Return the shapes, types, strides and values of the inputs, as the profiler writes them."""
     nested = node.get("inputs")
     if isinstance(nested, dict):
@@ -110,12 +110,12 @@ def _inputs(node: Facts) -> Fields:
         strides = []
     if not types or not len(types) == len(shapes) == len(values):
         return {}
-    kinds = [_kind(kind) for kind in types]
+    kinds = [_spell_kind(kind) for kind in types]
     has_shape = [kind not in ("", "Scalar", "ScalarList") for kind in kinds]
     columns = {
         "input_dims": [s if shaped else [] for s, shaped in zip(shapes, has_shape, strict=True)],
         "input_types": kinds,
-        "concrete_inputs": [_value(v, k) for v, k in zip(values, kinds, strict=True)],
+        "concrete_inputs": [_spell_value(v, k) for v, k in zip(values, kinds, strict=True)],
     }
     if len(strides) == len(types):
         columns["input_strides"] = [
@@ -124,7 +124,7 @@ def _inputs(node: Facts) -> Fields:
     return {name: compact_json(column) for name, column in columns.items()}
 
 
-def _kind(kind: object) -> str:
+def _spell_kind(kind: object) -> str:
     if not isinstance(kind, str):
         return ""
     if kind.startswith("GenericList["):
@@ -134,10 +134,10 @@ def _kind(kind: object) -> str:
     return "Scalar" if kind in _SCALARS else ""
 
 
-def _value(value: object, kind: str) -> str:
+def _spell_value(value: object, kind: str) -> str:
     """Return a number as C++ prints it, a list of them in brackets; of all else nothing."""
     if kind == "ScalarList" and isinstance(value, list):
-        return "[" + ", ".join(_value(v, "Scalar") for v in value) + "]"
+        return "[" + ", ".join(_spell_value(v, "Scalar") for v in value) + "]"
     if kind != "Scalar" or not isinstance(value, bool | int | float):
         return ""
     if isinstance(value, float):
@@ -146,7 +146,7 @@ def _value(value: object, kind: str) -> str:
     return str(value) if abs(value) < 2**64 else ""
 
 
-def _collective(attributes: Facts) -> Fields:
+def _describe_collective(attributes: Facts) -> Fields:
     """Return what a node of a collective says of it and of its process group."""
     if "pg_name" not in attributes and "collective_name" not in attributes:
         return {}
@@ -158,12 +158,12 @@ def _collective(attributes: Facts) -> Fields:
         "dtype": text_or_none(attributes.get("dtype")),
         "in_elements": whole_number(attributes.get("in_msg_nelems")),
         "out_elements": whole_number(attributes.get("out_msg_nelems")),
-        "in_split": _split(attributes.get("in_split_size")),
-        "out_split": _split(attributes.get("out_split_size")),
+        "in_split": _parse_split(attributes.get("in_split_size")),
+        "out_split": _parse_split(attributes.get("out_split_size")),
     }
 
 
-def _split(value: object) -> str | None:
+def _parse_split(value: object) -> str | None:
     try:
         listed = json.loads(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):
@@ -172,7 +172,7 @@ def _split(value: object) -> str | None:
     return compact_json(numbers) if numbers and None not in numbers else None
 
 
-def _groups(node: Facts) -> list[Fields]:
+def _list_groups(node: Facts) -> list[Fields]:
     """Return the process groups of the run; one without ranks has all of them."""
     nested = node.get("inputs")
     values = list_of(nested.get("values") if isinstance(nested, dict) else nested)

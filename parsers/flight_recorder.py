@@ -51,7 +51,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     dump = load_dump(data, source.name, issues)
     entries = entries_of(dump, issues)
     version = text_of(dump.get("version")) or ""
-    if version and _major(version) not in _MAJORS:
+    if version and _parse_major(version) not in _MAJORS:
         issues.add("unknown_version", f"schema {version}, read as the newest known (2.10)")
     groups = ProcessGroups(dump, entries)
     rows = rows_of(entries, groups, issues)
@@ -60,31 +60,31 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         "comm_groups": table_of(
             "comm_groups", groups.rows(dump.get("pg_status")), of_one_rank=True
         ),
-        "comm_notes": table_of("comm_notes", _states(dump), of_one_rank=True),
+        "comm_notes": table_of("comm_notes", _list_states(dump), of_one_rank=True),
         "parse_issues": issues.table(),
     }
-    return Parsed(tables, None, groups.world_size, _facts(dump, version, rows, issues))
+    return Parsed(tables, None, groups.world_size, _collect_facts(dump, version, rows, issues))
 
 
-def _major(version: str) -> int | None:
+def _parse_major(version: str) -> int | None:
     return whole_number(version.partition(".")[0])
 
 
-def _states(dump: Facts) -> list[Fields]:
+def _list_states(dump: Facts) -> list[Fields]:
     """Return what the communication library adds of its own communicators (NCCLX, ROCm builds)."""
     states = dump.get("nccl_comm_state")
     return [
         {
             "source": NAME,
             "level": "STATE",
-            "text": f"{text_of(identity)} {text_of(key)}: {_shown(value)}",
+            "text": f"{text_of(identity)} {text_of(key)}: {_shorten_state(value)}",
         }
         for identity, facts in (states.items() if isinstance(states, dict) else ())
         for key, value in (facts.items() if isinstance(facts, dict) else ())
     ]
 
 
-def _shown(value: Any) -> str:
+def _shorten_state(value: Any) -> str:
     """Return a value as text, of nested ones the beginning."""
     if isinstance(value, str):
         return value[:LONGEST_TEXT]
@@ -95,7 +95,9 @@ def _shown(value: Any) -> str:
     return short.repr(value)
 
 
-def _facts(dump: Facts, version: str, rows: list[Fields], issues: Issues) -> dict[str, object]:
+def _collect_facts(
+    dump: Facts, version: str, rows: list[Fields], issues: Issues
+) -> dict[str, object]:
     times = [r[k] for r in rows for k in ("enqueue_ns", "start_ns", "end_ns") if r[k]]
     library = dump.get("comm_lib_version", dump.get("nccl_version"))
     versions = {"flight_recorder": version, "nccl_version": library}

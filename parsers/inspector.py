@@ -56,7 +56,7 @@ class _Reader:
     def read(self, line: LogLine) -> str | None:
         try:
             record = json.loads(_BARE.sub(r"\1null", line.text), strict=False)
-            call, channels = _call(record)
+            call, channels = _build_call(record)
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             is_cut = isinstance(error, ValueError) and not line.text.rstrip().endswith("}")
             kind = "truncated" if is_cut else "broken_line"
@@ -69,7 +69,7 @@ class _Reader:
         self._calls.append(call)
         self._channels += channels
         comm = call["comm_hash"], call["comm_rank"]
-        self._groups.setdefault(comm, _group(call, record["header"]))
+        self._groups.setdefault(comm, _build_group(call, record["header"]))
         return READ
 
     def finish(self) -> LogPart:
@@ -108,7 +108,7 @@ def _is_printed_anew(source: Source) -> bool:
     return first[:1] == b"[" or _MEMBER.search(first) is None
 
 
-def _call(record: Facts) -> tuple[Fields, list[Fields]]:
+def _build_call(record: Facts) -> tuple[Fields, list[Fields]]:
     """Return a row of `collectives`, and of `comm_channels` where the line is a verbose one."""
     header = record["header"]
     sort = "p2p" if "p2p_perf" in record else "coll"
@@ -122,7 +122,7 @@ def _call(record: Facts) -> tuple[Fields, list[Fields]]:
     }
     channels = [
         who | {"type": kind, "seq": seq} | channel
-        for channel in _channels(perf.get("event_trace_ts"))
+        for channel in _list_channels(perf.get("event_trace_ts"))
     ]
     micros = whole_number(perf.get(f"{sort}_exec_time_us"))
     size = whole_number(perf.get(f"{sort}_msg_size_bytes"))
@@ -138,21 +138,21 @@ def _call(record: Facts) -> tuple[Fields, list[Fields]]:
         **bytes_of_rank(kind, size, whole_number(header.get("n_ranks"))),
         "peer": whole_number(perf.get("p2p_peer")),
         "channels": len(channels) or None,
-        "start_ns": min(_known(channels, "start_ns"), default=None),
-        "end_ns": max(_known(channels, "end_ns"), default=None),
+        "start_ns": min(_list_known(channels, "start_ns"), default=None),
+        "end_ns": max(_list_known(channels, "end_ns"), default=None),
         "duration_ns": None if micros is None else micros * 1000,
         "timing": "gpu" if perf.get(f"{sort}_timing_source") == _GPU and not channels else "cpu",
     }
     return call, channels
 
 
-def _channels(traced: Any) -> list[Fields]:
+def _list_channels(traced: Any) -> list[Fields]:
     events = traced.get("kernel_events") if isinstance(traced, dict) else None
     return [
         {
             "channel": whole_number(event.get("channel_id")),
-            "start_ns": _ns(event.get("kernel_start_ts")),
-            "end_ns": _ns(event.get("kernel_stop_ts")),
+            "start_ns": _convert_to_ns(event.get("kernel_start_ts")),
+            "end_ns": _convert_to_ns(event.get("kernel_stop_ts")),
             "timing": "cpu",
         }
         for event in (events if isinstance(events, list) else [])
@@ -160,17 +160,17 @@ def _channels(traced: Any) -> list[Fields]:
     ]
 
 
-def _known(channels: list[Fields], column: str) -> list[int]:
+def _list_known(channels: list[Fields], column: str) -> list[int]:
     return [c[column] for c in channels if c[column]]
 
 
-def _ns(micros: Any) -> int | None:
+def _convert_to_ns(micros: Any) -> int | None:
     """Unix microseconds; 0 where it was not seen."""
     value = whole_number(micros)
     return value * 1000 if value else None
 
 
-def _group(call: Facts, header: Facts) -> Fields:
+def _build_group(call: Facts, header: Facts) -> Fields:
     return {
         "source": NAME,
         "group": call["group"],

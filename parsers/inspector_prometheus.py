@@ -63,41 +63,43 @@ class _Reader:
     def finish(self) -> LogPart:
         labelled = [(dict(labels), values) for labels, values in self._samples.items()]
         tables = {
-            "collectives": [_call(x, values) for x, values in labelled if "coll_sn" in x],
-            "bench_points": [_point(x, values) for x, values in labelled if "coll_sn" not in x],
+            "collectives": [_build_call(x, values) for x, values in labelled if "coll_sn" in x],
+            "bench_points": [
+                _build_point(x, values) for x, values in labelled if "coll_sn" not in x
+            ],
         }
         first = labelled[0][0]
         host = text_or_none(first.get("hostname", first.get("node")))
         return LogPart(tables, {"host": host, "events": len(labelled)})
 
 
-def _bytes(text: str) -> int | None:
+def _parse_bytes(text: str) -> int | None:
     """64-65MB is the bucket from 64 MiB; 64.00MB a size."""
     match = _SIZE.match(text)
     return round(float(match[1]) * _UNITS[match[2]]) if match else None
 
 
-def _kind(labels: Mapping[str, str]) -> str:
+def _find_kind(labels: Mapping[str, str]) -> str:
     return collective_type(labels.get("collective") or labels.get("p2p_operation") or "")
 
 
-def _point(labels: Mapping[str, str], values: Mapping[str, float]) -> Fields:
+def _build_point(labels: Mapping[str, str], values: Mapping[str, float]) -> Fields:
     algorithm, _, protocol = labels.get("algo_proto", "").rpartition("_")
     return {
         "source": NAME,
-        "type": _kind(labels),
+        "type": _find_kind(labels),
         "group_size": whole_number(labels.get("nranks")),
         "nodes": whole_number(labels.get("n_nodes")),
-        "size_bytes": _bytes(labels.get("message_size", "")),
+        "size_bytes": _parse_bytes(labels.get("message_size", "")),
         "algorithm": algorithm or None,
         "protocol": protocol or None,
         **values,
     }
 
 
-def _call(labels: Mapping[str, str], values: Mapping[str, float]) -> Fields:
-    kind = _kind(labels)
-    size = _bytes(labels.get("message_size", ""))
+def _build_call(labels: Mapping[str, str], values: Mapping[str, float]) -> Fields:
+    kind = _find_kind(labels)
+    size = _parse_bytes(labels.get("message_size", ""))
     ranks = whole_number(labels.get("nranks"))
     micros = values.get("time_us")
     identity = labels.get("comm_id", "")

@@ -32,24 +32,24 @@ _NAMES = {
 def sniff(head: Head) -> bool:
     if not head.is_complete or len(head.data) > _MOST_BYTES:
         return False
-    values = _values(head.data.decode("utf8", "replace"))
-    return {"dp_size", "pp_size"} <= {role for role in _NAMES if _size(values, role)}
+    values = _parse_values(head.data.decode("utf8", "replace"))
+    return {"dp_size", "pp_size"} <= {role for role in _NAMES if _read_size(values, role)}
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
     issues = Issues()
     text = read_whole(source, issues, options.progress).decode("utf8", "replace")
-    values = _values(text)
-    row: dict[str, object] = {role: _size(values, role) for role in _NAMES}
+    values = _parse_values(text)
+    row: dict[str, object] = {role: _read_size(values, role) for role in _NAMES}
     if not row["dp_size"] or not row["pp_size"]:
         raise MalformedTrace(f"{source.name}: a job's layout without dp_size and pp_size")
     row["job"] = values.get("trial_name") or values.get("job")
-    row["environment"] = listed_environment(_environment(text))
+    row["environment"] = listed_environment(_find_environment(text))
     tables = {"job_layouts": table_of("job_layouts", [row], of_one_rank=True)}
     return Parsed(tables | {"parse_issues": issues.table()}, facts={"events": 1})
 
 
-def _environment(text: str) -> object:
+def _find_environment(text: str) -> object:
     """Return what stands under the environment's key, whatever it is."""
     line = None if text.lstrip().startswith("{") else _FACTS.search(text)
     try:
@@ -61,7 +61,7 @@ def _environment(text: str) -> object:
     return parsed.get(ENVIRONMENT_KEY) if isinstance(parsed, dict) else None
 
 
-def _values(text: str) -> dict[str, str]:
+def _parse_values(text: str) -> dict[str, str]:
     """Flat keys and values, of YAML lines or a JSON object."""
     if text.lstrip().startswith("{"):
         try:
@@ -73,6 +73,6 @@ def _values(text: str) -> dict[str, str]:
     return {m[1]: m[2] for m in matches if m}
 
 
-def _size(values: dict[str, str], role: str) -> int | None:
+def _read_size(values: dict[str, str], role: str) -> int | None:
     sizes = (whole_number(values.get(name)) for name in _NAMES[role])
     return next((size for size in sizes if size and 0 < size < 1 << 31), None)

@@ -48,7 +48,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     except (ValueError, RecursionError) as error:
         issues.add("truncated", f"truncated or damaged after complete entries: {error}")
         content = _whole_entries(text)
-    rows = [*_rows(content if isinstance(content, dict) else {}, issues)]
+    rows = [*_build_stack_rows(content if isinstance(content, dict) else {}, issues)]
     if not rows:
         raise MalformedTrace(f"{source.name}: no complete stack or annotation of a kernel")
     tables = {
@@ -66,7 +66,7 @@ def _whole_entries(text: str) -> object:
         return {}
 
 
-def _rows(content: Fields, issues: Issues) -> Iterator[Fields]:
+def _build_stack_rows(content: Fields, issues: Issues) -> Iterator[Fields]:
     for key, value in content.items():
         row = _of_node(value) if key.isdigit() else _of_kernel(value)
         if row is None:

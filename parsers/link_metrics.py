@@ -84,7 +84,7 @@ class _Reader:
         if read is None:
             return None
         self._samples += 1
-        row = _row(read)
+        row = _build_counter_row(read)
         if row is None:
             self._unread[read.name] += read.name in _UNREAD
             return SKIPPED  # another metric
@@ -105,15 +105,15 @@ class _Reader:
         return LogPart({"link_samples": self._rows}, {"host": host, "events": self._samples})
 
 
-def _row(read: Sample) -> Fields | None:
+def _build_counter_row(read: Sample) -> Fields | None:
     is_rate = read.name in _RATES
     link, direction = (_RATES if is_rate else _TOTALS).get(read.name, (None, None))
-    port = _port(read)
+    port = _read_port(read)
     if link is None or (link == "ethernet" and _VIRTUAL.fullmatch(port or "lo")):
         return None
     return {
         "source": NAME,
-        "host": _host(read),
+        "host": _read_host(read),
         "device": whole_number(read.labels.get("gpu")) if is_rate else None,
         "port": port,
         "link": link,
@@ -121,15 +121,15 @@ def _row(read: Sample) -> Fields | None:
         "metric": read.name,
         "time_ns": read.time_ns,
         "bytes_per_s": read.value if is_rate and (read.value or 0) >= 0 else None,
-        "total_bytes": None if is_rate else _total(read.value),
+        "total_bytes": None if is_rate else _read_total(read.value),
     }
 
 
-def _total(value: float | None) -> int | None:
+def _read_total(value: float | None) -> int | None:
     return int(value) if value is not None and 0 <= value < 2**62 else None
 
 
-def _port(read: Sample) -> str | None:
+def _read_port(read: Sample) -> str | None:
     labels = read.labels
     if read.name in _RATES:
         return labels.get("device") or labels.get("UUID") or None
@@ -137,7 +137,7 @@ def _port(read: Sample) -> str | None:
     return f"{labels.get('device', '')}/{port}" if port else labels.get("device") or None
 
 
-def _host(read: Sample) -> str | None:
+def _read_host(read: Sample) -> str | None:
     """Return the host's name; that of an exporter's address without its port."""
     for label in _HOSTS:
         if text := read.labels.get(label):

@@ -38,18 +38,18 @@ _KEPT = {"active_allocated", "active_pending_free", "active_awaiting_free"}
 
 
 def sniff(head: Head) -> bool:
-    return is_pickle(head.data) and b"segments" in head.data[:200] and _marked(head.data)
+    return is_pickle(head.data) and b"segments" in head.data[:200] and _is_marked(head.data)
 
 
-def _marked(data: bytes) -> bool:
+def _is_marked(data: bytes) -> bool:
     return b"device_traces" in data or b"total_size" in data
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
     issues = Issues()
-    snapshot = _unpickled(read_whole(source, issues, options.progress), source.name)
-    segments = [_segment(s, issues) for s in _dicts(snapshot, "segments", issues)]
-    traces = _listed(snapshot, "device_traces", issues)
+    snapshot = _unpickle_snapshot(read_whole(source, issues, options.progress), source.name)
+    segments = [_read_segment(s, issues) for s in _read_dicts(snapshot, "segments", issues)]
+    traces = _read_list(snapshot, "device_traces", issues)
     devices = {s.device for s in segments}
     rows: list[Fields] = []
     if len(traces) > _MOST_DEVICES or len(devices) > _MOST_DEVICES:
@@ -62,7 +62,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
             issues.add("mistyped_value", f"the history of device {device} is no list")
             trace = []
         held = [s for s in segments if s.device == device]
-        rows += _history(device, held, trace, issues)
+        rows += _list_history(device, held, trace, issues)
     if not rows:
         raise MalformedTrace(f"{source.name}: a memory snapshot without memory segments or events")
     for event, row in enumerate(rows):
@@ -82,19 +82,19 @@ class _Segment(NamedTuple):
     allocated_bytes: int
 
 
-def _segment(segment: Facts, issues: Issues) -> _Segment:
+def _read_segment(segment: Facts, issues: Issues) -> _Segment:
     """Read a segment; what in it is of another type than it should be counts as an issue."""
     device = whole_number(segment.get("device"))
     if device is None or not 0 <= device < _MOST_DEVICES:
         issues.add("mistyped_value", f"device of a segment: {_type_of(segment, 'device')}")
         device = 0
-    blocks = _dicts(segment, "blocks", issues)
+    blocks = _read_dicts(segment, "blocks", issues)
     kept = [b for b in blocks if text_or_none(b.get("state")) in _KEPT]
-    allocated = sum(_bytes(b, "size", issues) for b in kept)
-    return _Segment(device, _bytes(segment, "total_size", issues), allocated)
+    allocated = sum(_read_bytes(b, "size", issues) for b in kept)
+    return _Segment(device, _read_bytes(segment, "total_size", issues), allocated)
 
 
-def _bytes(holder: Facts, key: str, issues: Issues) -> int:
+def _read_bytes(holder: Facts, key: str, issues: Issues) -> int:
     size = whole_number(holder.get(key))
     if size is None or abs(size) >= _MOST_BYTES:
         issues.add("mistyped_value", f"{key}: {_type_of(holder, key)}")
@@ -102,16 +102,16 @@ def _bytes(holder: Facts, key: str, issues: Issues) -> int:
     return size
 
 
-def _history(
+def _list_history(
     device: int, segments: list[_Segment], trace: list[Any], issues: Issues
 ) -> Iterator[Fields]:
     """The events of a device in order; first what it held before, or all that it holds."""
     events = [e for e in trace if isinstance(e, dict) and _is_event(e)]
     if len(events) < len(trace):
         issues.add("broken_event", "no size or time", count=len(trace) - len(events))
-    allocated = sum(s.allocated_bytes for s in segments) - sum(_grown(e) for e in events)
-    reserved = sum(s.reserved_bytes for s in segments) - sum(_reserved(e) for e in events)
-    start = _time(events[0]) if events else 0
+    allocated = sum(s.allocated_bytes for s in segments) - sum(_measure_growth(e) for e in events)
+    reserved = sum(s.reserved_bytes for s in segments) - sum(_measure_reserved(e) for e in events)
+    start = _read_time(events[0]) if events else 0
     common = {"device_type": _CUDA, "device": device}
     yield common | {
         "name": ALLOCATION,
@@ -122,31 +122,31 @@ def _history(
     }
     stacks: dict[int, str | None] = {}  # by the list of frames, which events share
     for event in events:
-        allocated += _grown(event)
-        reserved += _reserved(event)
+        allocated += _measure_growth(event)
+        reserved += _measure_reserved(event)
         failed = event.get("action") == "oom"
         frames = event.get("frames")
         if id(frames) not in stacks:
-            stacks[id(frames)] = _stack(frames)
+            stacks[id(frames)] = _spell_stack(frames)
         yield common | {
             "name": FAILED_ALLOCATION if failed else ALLOCATION,
-            "time_ns": _time(event),
-            "address": _address(event.get("addr")),
-            "size_bytes": _size(event) if failed else _grown(event),
+            "time_ns": _read_time(event),
+            "address": _spell_address(event.get("addr")),
+            "size_bytes": _read_size(event) if failed else _measure_growth(event),
             "allocated_bytes": allocated,
             "reserved_bytes": reserved,
             "call_stack": stacks[id(frames)],
         }
 
 
-def _grown(event: Facts) -> int:
+def _measure_growth(event: Facts) -> int:
     sign = {"alloc": 1, "free_completed": -1}.get(event.get("action", ""), 0)
-    return sign * _size(event)
+    return sign * _read_size(event)
 
 
-def _reserved(event: Facts) -> int:
+def _measure_reserved(event: Facts) -> int:
     sign = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
-    return sign.get(event.get("action", ""), 0) * _size(event)
+    return sign.get(event.get("action", ""), 0) * _read_size(event)
 
 
 def _is_event(event: Facts) -> bool:
@@ -156,21 +156,21 @@ def _is_event(event: Facts) -> bool:
     return complete and abs(size or 0) < _MOST_BYTES and abs(micros or 0) < _FURTHEST_US
 
 
-def _time(event: Facts) -> int:
+def _read_time(event: Facts) -> int:
     return (whole_number(event.get("time_us")) or 0) * 1000
 
 
-def _address(value: Any) -> str | None:
+def _spell_address(value: Any) -> str | None:
     """Return an address as text; NCCL's and CUDA's have 64 bits."""
     return str(value) if isinstance(value, int) and abs(value) < 1 << 64 else None
 
 
-def _size(block: Facts) -> int:
+def _read_size(block: Facts) -> int:
     size = whole_number(block.get("size")) or 0
     return size if abs(size) < _MOST_BYTES else 0
 
 
-def _stack(frames: Any) -> str | None:
+def _spell_stack(frames: Any) -> str | None:
     """Python frames as `file(line): function`, innermost first."""
     if not isinstance(frames, list):
         return None
@@ -186,7 +186,7 @@ def _stack(frames: Any) -> str | None:
     return ";".join(lines) or None
 
 
-def _unpickled(data: bytes, name: str) -> Fields:
+def _unpickle_snapshot(data: bytes, name: str) -> Fields:
     try:
         snapshot = load_plain(data)
     except MemoryError:
@@ -207,7 +207,7 @@ def _type_of(holder: Facts, key: str) -> str:
     return f"{type(holder.get(key)).__name__}, or beyond what it can be"
 
 
-def _listed(holder: Facts, key: str, issues: Issues) -> list[Any]:
+def _read_list(holder: Facts, key: str, issues: Issues) -> list[Any]:
     items = holder.get(key, [])
     if isinstance(items, list):
         return items
@@ -215,8 +215,8 @@ def _listed(holder: Facts, key: str, issues: Issues) -> list[Any]:
     return []
 
 
-def _dicts(holder: Facts, key: str, issues: Issues) -> list[Fields]:
-    items = _listed(holder, key, issues)
+def _read_dicts(holder: Facts, key: str, issues: Issues) -> list[Fields]:
+    items = _read_list(holder, key, issues)
     dicts = [item for item in items if isinstance(item, dict)]
     if len(dicts) < len(items):
         issues.add("mistyped_value", f"{key}: not a dict", count=len(items) - len(dicts))

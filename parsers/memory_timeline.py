@@ -52,9 +52,9 @@ def sniff(head: Head) -> bool:
 def parse(source: Source, options: ParseOptions) -> Parsed:
     issues = Issues()
     data = read_json(source, issues, options.progress)
-    read = _raw if _RAW.match(data) else _plain
+    read = _read_raw if _RAW.match(data) else _read_totals
     try:
-        times, sizes, categories = read(_rows(data, issues), issues)
+        times, sizes, categories = read(_read_rows(data, issues), issues)
     except (ValueError, TypeError, IndexError, OverflowError, RecursionError):
         raise MalformedTrace(f"{source.name}: truncated or damaged memory timeline") from None
     order = order_by(times)
@@ -77,7 +77,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     return Parsed({"memory": table, "parse_issues": issues.table()}, facts=facts)
 
 
-def _rows(data: bytes, issues: Issues) -> Any:
+def _read_rows(data: bytes, issues: Issues) -> Any:
     """Return the file's value; of a raw one that was cut the whole events."""
     try:
         return json.loads(data)
@@ -89,8 +89,8 @@ def _rows(data: bytes, issues: Issues) -> Any:
         return json.loads(data[: end + 1] + b"]")
 
 
-def _raw(rows: Any, issues: Issues) -> tuple[Ints, Ints, Ints]:
-    complete = [r for r in rows if isinstance(r, list) and len(r) == 4 and _integers(r)]
+def _read_raw(rows: Any, issues: Issues) -> tuple[Ints, Ints, Ints]:
+    complete = [r for r in rows if isinstance(r, list) and len(r) == 4 and _has_integers(r)]
     if len(complete) < len(rows):
         issues.add("broken_event", "not four integers", count=len(rows) - len(complete))
     columns = np.array(complete, np.int64).reshape(-1, 4)
@@ -98,10 +98,10 @@ def _raw(rows: Any, issues: Issues) -> tuple[Ints, Ints, Ints]:
     begun = times[times >= 0]
     times = np.where(times < 0, begun.min() if len(begun) else 0, times)
     sizes = np.where((action == 4) & (sizes > 0), -sizes, sizes)
-    return times, sizes, _known(category)
+    return times, sizes, _bound_categories(category)
 
 
-def _plain(rows: Any, issues: Issues) -> tuple[Ints, Ints, Ints]:
+def _read_totals(rows: Any, issues: Issues) -> tuple[Ints, Ints, Ints]:
     """Return what each category grew by, from its totals; the first column is no category."""
     times, totals = rows
     held = np.array(totals, np.int64).reshape(len(times), -1)[:, 1:]
@@ -110,12 +110,12 @@ def _plain(rows: Any, issues: Issues) -> tuple[Ints, Ints, Ints]:
     when = np.array(times, np.int64) * 1000
     if when.ndim != 1:
         raise ValueError("times within lists")
-    return when[row], grown[row, category], _known(category)
+    return when[row], grown[row, category], _bound_categories(category)
 
 
-def _known(category: Ints) -> Ints:
+def _bound_categories(category: Ints) -> Ints:
     return np.where((category >= 0) & (category < len(_CATEGORIES)), category, 7)
 
 
-def _integers(row: list[Any]) -> bool:
+def _has_integers(row: list[Any]) -> bool:
     return all(type(value) is int and abs(value) < 1 << 62 for value in row)

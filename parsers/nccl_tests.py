@@ -312,17 +312,20 @@ def _text_row(run: _Run, match: re.Match[str], line: str, offset: int, issues: I
         "root": root,
     }
     for half_number, cells in enumerate((rest[:width], rest[width:])):
-        time = _number(cells[0])
+        time = _read_number(cells[0])
         half: Fields = {"in_place": half_number == 1, "time_us": time}
-        wrong = _number(cells[3])
-        half |= {"wrong": None if wrong is None else int(wrong), "busbw_gbps": _number(cells[2])}
+        wrong = _read_number(cells[3])
+        half |= {
+            "wrong": None if wrong is None else int(wrong),
+            "busbw_gbps": _read_number(cells[2]),
+        }
         if width == 8:
-            half |= {"time_us_min": _number(cells[4]), "time_us_max": _number(cells[5])}
+            half |= {"time_us_min": _read_number(cells[4]), "time_us_max": _read_number(cells[5])}
         run.add(common, half)
     return True
 
 
-def _number(text: Any) -> float | None:
+def _read_number(text: Any) -> float | None:
     """Return a number; N/A, nan and text are none."""
     try:
         value = float(text)
@@ -349,14 +352,14 @@ def _read_json(source: Source, issues: Issues, options: ParseOptions) -> _Run:
     if isinstance(command, list) and command:
         match = _NAMED.search(str(command[0]))
         run.kind = collective_type(match[1]) if match else run.kind
-    _head(run, report)
+    _read_head(run, report)
     for result in list_of(report.get("results")):
         if isinstance(result, dict):
             _json_row(run, result)
     return run
 
 
-def _head(run: _Run, report: Facts) -> None:
+def _read_head(run: _Run, report: Facts) -> None:
     config = report.get("config")
     devices = config.get("devices") if isinstance(config, dict) else None
     listed = [d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
@@ -382,14 +385,14 @@ def _json_row(run: _Run, result: Facts) -> None:
             continue
         each = result.get(f"{variant}_per_iter")
         spread = each if isinstance(each, dict) else {}
-        wrong = _number(half.get("nwrong"))
+        wrong = _read_number(half.get("nwrong"))
         run.add(
             common,
             {
                 "in_place": variant == "in_place",
-                "time_us": _number(half.get("time", half.get("cpu_time"))),
-                "time_us_min": _number(spread.get("min_us")),
-                "time_us_max": _number(spread.get("max_us")),
+                "time_us": _read_number(half.get("time", half.get("cpu_time"))),
+                "time_us_min": _read_number(spread.get("min_us")),
+                "time_us_max": _read_number(spread.get("max_us")),
                 "wrong": None if wrong is None or wrong != wrong else int(wrong),
             },
         )

@@ -39,7 +39,7 @@ def sniff(head: Head) -> bool:
     line, _, _ = head.data.partition(b"\n")
     text = line.decode("utf8", "replace").strip().lstrip("\ufeff")
     if text.startswith("{"):
-        return are_rows(list(_object(text) or {}))
+        return are_rows(list(_parse_object(text) or {}))
     return text.count(",") > 3 and are_rows([name.strip('" ') for name in text.split(",")])
 
 
@@ -49,20 +49,22 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     if parts is None:
         data = read_whole(source, issues, options.progress)
         if data.startswith(_PARQUET):
-            parts = _parquet(source.name, pa.BufferReader(data), len(data))
+            parts = _read_parquet(source.name, pa.BufferReader(data), len(data))
         else:
             text = _valid_text(data)
             parts = iter(
-                [(_json_lines if text.startswith(b"{") else _csv)(source.name, text, issues)]
+                [(_json_lines if text.startswith(b"{") else _read_csv)(source.name, text, issues)]
             )
-    table = _joined(source.name, parts, issues, options.time_unit)
+    table = _join_parts(source.name, parts, issues, options.time_unit)
     if not table.num_rows:
         raise MalformedTrace(f"{source.name}: no complete operation-level row")
     facts: dict[str, object] = {"events": table.num_rows}
     return Parsed({"job_operations": table, "parse_issues": issues.table()}, facts=facts)
 
 
-def _joined(name: str, parts: Iterator[Facts], issues: Issues, time_unit: str | None) -> pa.Table:
+def _join_parts(
+    name: str, parts: Iterator[Facts], issues: Issues, time_unit: str | None
+) -> pa.Table:
     """Return the rows of all parts; what is made of one goes before the next is read. A unit that
     the numbers of the first tell holds for all."""
     tables: list[pa.Table] = []
@@ -85,15 +87,15 @@ def _parquet_in_place(source: Source) -> Iterator[Facts] | None:
         return None
     size = file.seek(0, 2)
     file.seek(0)
-    return _closing(file, _parquet(source.name, pa.PythonFile(file, mode="r"), size))
+    return _yield_then_close(file, _read_parquet(source.name, pa.PythonFile(file, mode="r"), size))
 
 
-def _closing(file: Any, parts: Iterator[Facts]) -> Iterator[Facts]:
+def _yield_then_close(file: Any, parts: Iterator[Facts]) -> Iterator[Facts]:
     with file:
         yield from parts
 
 
-def _parquet(name: str, file: pa.NativeFile, size: int) -> Iterator[Facts]:
+def _read_parquet(name: str, file: pa.NativeFile, size: int) -> Iterator[Facts]:
     """Yield the columns that are needed, some rows at a time."""
     from pyarrow import parquet
 
@@ -112,7 +114,7 @@ def _parquet(name: str, file: pa.NativeFile, size: int) -> Iterator[Facts]:
             yield dict(zip(table.column_names, table.columns, strict=True))
     except (pa.ArrowException, OSError) as error:
         raise MalformedTrace(
-            f"{name}: truncated or damaged Parquet file ({_line(error)})"
+            f"{name}: truncated or damaged Parquet file ({_shorten_error(error)})"
         ) from None
 
 
@@ -125,19 +127,19 @@ def _valid_text(data: bytes) -> bytes:
     return data.lstrip(b"\xef\xbb\xbf \r\n\t")
 
 
-def _csv(name: str, data: bytes, issues: Issues) -> Facts:
+def _read_csv(name: str, data: bytes, issues: Issues) -> Facts:
     from pyarrow import csv
 
-    def bad(row: csv.InvalidRow) -> str:
+    def skip_bad_row(row: csv.InvalidRow) -> str:
         issues.add("broken_row", f"{row.actual_columns} values for {row.expected_columns} columns")
         return "skip"
 
     try:
         table = csv.read_csv(
-            pa.BufferReader(data), parse_options=csv.ParseOptions(invalid_row_handler=bad)
+            pa.BufferReader(data), parse_options=csv.ParseOptions(invalid_row_handler=skip_bad_row)
         )
     except pa.ArrowException as error:
-        raise MalformedTrace(f"{name}: broken CSV ({_line(error)})") from None
+        raise MalformedTrace(f"{name}: broken CSV ({_shorten_error(error)})") from None
     table = table.rename_columns([column.strip() for column in table.column_names])
     return {c: table[c] for c in select_read_columns(table.column_names)}
 
@@ -150,11 +152,11 @@ def _json_lines(name: str, data: bytes, issues: Issues) -> Facts:
     except pa.ArrowException:  # a cut line, or values of several types: line by line
         rows = list(_whole_lines(data, issues))
         names = select_read_columns(list(dict.fromkeys(name for row in rows for name in row)))
-        return {name: _column([row.get(name) for row in rows]) for name in names}
+        return {name: _build_column([row.get(name) for row in rows]) for name in names}
     return {c: table[c] for c in select_read_columns(table.column_names)}
 
 
-def _column(values: list[Any]) -> pa.Array:
+def _build_column(values: list[Any]) -> pa.Array:
     """Return the values of one type; texts, where they are of several."""
     try:
         return pa.array(values)
@@ -164,14 +166,14 @@ def _column(values: list[Any]) -> pa.Array:
 
 def _whole_lines(data: bytes, issues: Issues) -> Iterator[Fields]:
     for line in read_lines(Source(NAME, lambda: io.BytesIO(data)), issues):
-        row = _object(line.text)
+        row = _parse_object(line.text)
         if row is not None:
             yield {k: v for k, v in row.items() if isinstance(v, str | int | float)}
         elif line.text.strip():
             issues.add("broken_row", "a line that is not a JSON object", line.offset)
 
 
-def _object(text: str) -> Fields | None:
+def _parse_object(text: str) -> Fields | None:
     try:
         parsed = json.loads(text)
     except (ValueError, RecursionError):
@@ -179,5 +181,5 @@ def _object(text: str) -> Fields | None:
     return parsed if isinstance(parsed, dict) else None
 
 
-def _line(error: Exception) -> str:
+def _shorten_error(error: Exception) -> str:
     return str(error).partition("\n")[0][:200]

@@ -36,9 +36,11 @@ def sniff(head: Head) -> bool:
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
     issues = Issues()
-    events = _events(read_json(source, issues, options.progress), issues)
-    stages, replicas, others = _named(events)
-    rows = [row for event in events if (row := _row(event, stages, replicas, others))]
+    events = _read_events(read_json(source, issues, options.progress), issues)
+    stages, replicas, others = _read_names(events)
+    rows = [
+        row for event in events if (row := _build_operation_row(event, stages, replicas, others))
+    ]
     if not rows:
         raise MalformedTrace(f"{source.name}: a timeline without operations that name their step")
     names = list(rows[0])
@@ -48,7 +50,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     return Parsed({"job_operations": table, "parse_issues": issues.table()}, facts=facts)
 
 
-def _events(data: bytes, issues: Issues) -> list[Fields]:
+def _read_events(data: bytes, issues: Issues) -> list[Fields]:
     text = data.decode("utf8", "replace")
     try:
         parsed = json.loads(text)
@@ -59,7 +61,7 @@ def _events(data: bytes, issues: Issues) -> list[Fields]:
     return [event for event in list_of(listed) if isinstance(event, dict)]
 
 
-def _named(events: list[Fields]) -> tuple[dict[Any, int], dict[Any, int], set[Any]]:
+def _read_names(events: list[Fields]) -> tuple[dict[Any, int], dict[Any, int], set[Any]]:
     """Stage of each thread, replica of each process, and threads of other tensor ranks."""
     stages: dict[Any, int] = {}
     replicas: dict[Any, int] = {}
@@ -71,7 +73,7 @@ def _named(events: list[Fields]) -> tuple[dict[Any, int], dict[Any, int], set[An
             continue
         stage = _STAGE.search(name)
         replica = _REPLICA.search(name)
-        thread = _thread(event)
+        thread = _read_thread(event)
         if event.get("name") == "thread_name" and stage:
             stages[thread] = int(stage[1])
             if stage[2] and int(stage[2]):
@@ -81,13 +83,13 @@ def _named(events: list[Fields]) -> tuple[dict[Any, int], dict[Any, int], set[An
     return stages, replicas, others
 
 
-def _row(
+def _build_operation_row(
     event: Fields, stages: dict[Any, int], replicas: dict[Any, int], others: set[Any]
 ) -> Fields | None:
     arguments = event.get("args")
     if event.get("ph") != "X" or not isinstance(arguments, dict):
         return None
-    thread = _thread(event)
+    thread = _read_thread(event)
     if thread in others:  # ranks that share each layer: the first speaks for all
         return None
     return {
@@ -98,18 +100,18 @@ def _row(
         "step": whole_number(arguments.get("step")),
         "index_in_type": whole_number(arguments.get("seq_id")),
         "type": str(event.get("name")),
-        "start_us": _real(event.get("ts")),
-        "duration_us": _real(event.get("dur")),
+        "start_us": _read_float(event.get("ts")),
+        "duration_us": _read_float(event.get("dur")),
     }
 
 
-def _thread(event: Fields) -> tuple[int | str | None, int | str | None]:
+def _read_thread(event: Fields) -> tuple[int | str | None, int | str | None]:
     """Process and thread; what is not a number or text is none."""
     pid = number if isinstance(number := event.get("pid"), int | str) else None
     tid = number if isinstance(number := event.get("tid"), int | str) else None
     return pid, tid
 
 
-def _real(value: Any) -> float | None:
+def _read_float(value: Any) -> float | None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if number and abs(value) < 1e300 else None

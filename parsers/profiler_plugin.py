@@ -160,15 +160,15 @@ class _Rows:
         args = node.args
         kind = collective_type(node.name)
         api = around.args if around is not None and around.category.endswith("_API") else {}
-        dtype = _dtype(api.get("datatype", args.get("Datatype", args.get("datatype"))))
+        dtype = _spell_dtype(api.get("datatype", args.get("Datatype", args.get("datatype"))))
         count = whole_number(api.get("count", args.get("Count", args.get("count"))))
-        clocks = [c for c in map(_clock, node.children) if c]
+        clocks = [c for c in map(_read_clock, node.children) if c]
         strategy = text_or_none(args.get("strategy"))
         gpu_us = args.get("duration_gpu_us")
         return {
             **self._own,
-            "comm_hash": unsigned(args.get("CommHash"), self._own["comm_hash"]),
-            "comm_rank": unsigned(args.get("Rank"), self._own["comm_rank"]),
+            "comm_hash": read_unsigned(args.get("CommHash"), self._own["comm_hash"]),
+            "comm_rank": read_unsigned(args.get("Rank"), self._own["comm_rank"]),
             "seq": whole_number(args.get("SeqNum")),
             "seq_kind": "function" if "SeqNum" in args else None,
             "type": kind,
@@ -183,12 +183,12 @@ class _Rows:
             "channels": whole_number(args.get("nChannels", args.get("nMaxChannels"))),
             "start_ns": min((c[0] for c in clocks), default=None),
             "end_ns": max((c[1] for c in clocks), default=None),
-            "duration_ns": _gpu_duration(gpu_us) if gpu_us else _length(node),
+            "duration_ns": _gpu_duration(gpu_us) if gpu_us else _measure_length(node),
             "timing": "gpu" if clocks or gpu_us else "cpu",
         }
 
     def _channel(self, node: _Node, call: Facts) -> Fields:
-        clock = _clock(node)
+        clock = _read_clock(node)
         return {
             **self._own,
             **call,
@@ -208,36 +208,36 @@ class _Rows:
             "name": node.name,
             "proxy_step": whole_number(node.args.get("Step")),
             "size_bytes": whole_number(node.args.get("transSize", node.args.get("size"))),
-            "start_ns": _ns(node.start),
-            "end_ns": _ns(node.end) if node.end is not None else None,
+            "start_ns": _round_to_ns(node.start),
+            "end_ns": _round_to_ns(node.end) if node.end is not None else None,
         }
 
 
-def unsigned(value: Any, instead: Any) -> Any:
+def read_unsigned(value: Any, instead: Any) -> Any:
     """Return a number of up to 64 bits without a sign."""
     return value if isinstance(value, int) and 0 <= value < 2**64 else instead
 
 
-def _dtype(value: Any) -> str | None:
+def _spell_dtype(value: Any) -> str | None:
     return dtype_of(value) if isinstance(value, int) else text_or_none(value)
 
 
-def _clock(node: _Node) -> tuple[int, int] | None:
+def _read_clock(node: _Node) -> tuple[int, int] | None:
     """GPU time of a channel; 0 where it is unknown."""
     start = whole_number(node.args.get("StartGpuClk"))
     stop = whole_number(node.args.get("StopGpuClk"))
     return (start, stop) if start and stop and stop >= start else None
 
 
-def _length(node: _Node) -> int | None:
+def _measure_length(node: _Node) -> int | None:
     """Only where the begin has a time: that of API events is never set."""
-    return _ns(node.end - node.start) if node.end is not None and node.start else None
+    return _round_to_ns(node.end - node.start) if node.end is not None and node.start else None
 
 
 def _gpu_duration(micros: Any) -> int | None:
     is_time = isinstance(micros, Decimal | int) and 0 <= micros < _FURTHEST_US
-    return _ns(Decimal(micros)) if is_time else None
+    return _round_to_ns(Decimal(micros)) if is_time else None
 
 
-def _ns(micros: Decimal) -> int:
+def _round_to_ns(micros: Decimal) -> int:
     return int((micros * 1000).to_integral_value())

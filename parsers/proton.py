@@ -46,7 +46,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     except (ValueError, RecursionError) as error:
         raise MalformedTrace(f"{source.name}: truncated or damaged Proton file: {error}") from None
     if isinstance(content, list):
-        events = _lay_out([*_leaves(content)], issues)
+        events = _lay_out([*_list_leaves(content)], issues)
     else:
         events = [*_of_timeline(content)]
     if not events:
@@ -54,7 +54,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     return parse_retold(msgspec.json.encode({"traceEvents": events}), source, options, issues)
 
 
-def _leaves(tree: Sequence[object]) -> Iterator[tuple[list[str], Fields]]:
+def _list_leaves(tree: Sequence[object]) -> Iterator[tuple[list[str], Fields]]:
     """Yield the path to each node of kernels, and its sums."""
     ways: list[tuple[list[str], Any]] = [([], node) for node in reversed(tree)]
     while ways:
@@ -83,7 +83,7 @@ def _lay_out(leaves: list[tuple[list[str], Fields]], issues: Issues) -> list[Fie
         for call in range(times):
             length = total_ns // times + (call < total_ns % times)
             where = {"device": device, "stream": 0}
-            events.append(_kernel(names, where, to_stamp(reached[device]), to_stamp(length)))
+            events.append(_build_kernel(names, where, to_stamp(reached[device]), to_stamp(length)))
             reached[device] += length
     text = "sums of kernels alone: laid one after the other, idle time and order mean nothing"
     issues.add("no_times", text, count=len(sums))
@@ -103,13 +103,13 @@ def _of_timeline(content: object) -> Iterator[Fields]:
         dur = event.get("dur")
         if event.get("cat") == "kernel":
             names = [*(str(name) for name in stack[:-1]), str(event.get("name") or "")]
-            yield _kernel(names, {"device": device, "stream": stream}, ts, dur)
+            yield _build_kernel(names, {"device": device, "stream": stream}, ts, dur)
         elif lane < _GRAPH_LANE:
             where = {"pid": "host", "tid": lane, "ts": ts, "dur": dur}
             yield {"ph": "X", "cat": "user_annotation", "name": event.get("name"), **where}
 
 
-def _kernel(names: list[str], where: Fields, ts: object, dur: object) -> Fields:
+def _build_kernel(names: list[str], where: Fields, ts: object, dur: object) -> Fields:
     """Return an activity as Kineto's JSON has it; its scopes are what it is called, its calls of
     Python its stack."""
     frames = [frame for name in names[:-1] if (frame := _FRAME.fullmatch(name))]

@@ -71,8 +71,8 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     if not communicators:
         raise MalformedTrace(f"{source.name}: a RAS report without communicators")
     records = {
-        "comm_groups": [_group(c) for c in communicators],
-        "comm_counts": [row for c in communicators for row in _counts(c)],
+        "comm_groups": [_build_group(c) for c in communicators],
+        "comm_counts": [row for c in communicators for row in _list_counts(c)],
     }
     tables = {name: table_of(name, rows, of_one_rank=False) for name, rows in records.items()}
     tables["parse_issues"] = issues.table()
@@ -84,13 +84,13 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     return Parsed(tables, facts=facts)
 
 
-def _hash(communicator: Facts) -> int | None:
+def _read_hash(communicator: Facts) -> int | None:
     text = communicator.get("hash")
     readable = isinstance(text, str) and re.fullmatch(r"0x[0-9a-fA-F]{1,16}", text)
     return int(str(text), 16) if readable else None
 
 
-def _group(communicator: Facts) -> Fields:
+def _build_group(communicator: Facts) -> Fields:
     hosts = {
         text_or_none(rank.get("host"))
         for key in ("ranks", "missing_ranks")
@@ -99,17 +99,17 @@ def _group(communicator: Facts) -> Fields:
     }
     return {
         "source": NAME,
-        "comm_hash": _hash(communicator),
+        "comm_hash": _read_hash(communicator),
         "group_size": whole_number(communicator.get("size")),
         "nodes": len(hosts - {None}) or None,
     }
 
 
-def _counts(communicator: Facts) -> Iterator[Fields]:
+def _list_counts(communicator: Facts) -> Iterator[Fields]:
     """A row for each rank and type that it has used; one without a type where it has used none."""
     common = {
         "source": NAME,
-        "comm_hash": _hash(communicator),
+        "comm_hash": _read_hash(communicator),
         "group_size": whole_number(communicator.get("size")),
     }
     for key in ("ranks", "missing_ranks"):
@@ -121,7 +121,7 @@ def _counts(communicator: Facts) -> Iterator[Fields]:
                 "host": text_or_none(rank.get("host")),
                 "process": str(rank["pid"]) if "pid" in rank else None,
                 "device": whole_number(rank.get("cuda_dev")),
-                "status": _status(rank.get("status")),
+                "status": _spell_status(rank.get("status")),
             }
             counts = rank.get("collective_counts")
             for name, count in counts.items() if isinstance(counts, dict) else ():
@@ -130,7 +130,7 @@ def _counts(communicator: Facts) -> Iterator[Fields]:
                 yield who
 
 
-def _status(status: Any) -> str | None:
+def _spell_status(status: Any) -> str | None:
     if not isinstance(status, dict):
         return None
     wrong = [key for key in ("unresponsive", "considered_dead", *_ILL) if status.get(key)]
@@ -244,7 +244,7 @@ class _Reader:
             self._finish_type()
             block.type = collective_type(match[1]) if match[1] else None
         elif match := _SEVERAL.match(text):
-            block.said = _said(match, 2)
+            block.said = _parse_line(match, 2)
             if block.type and "count" in block.said:
                 block.several[block.said["count"]] = int(match[1])
         elif match := _ONE.match(text):
@@ -254,7 +254,7 @@ class _Reader:
         return True
 
     def _rank(self, block: _Block, match: re.Match[str]) -> None:
-        said_of_it = _said(match, 2) or block.said
+        said_of_it = _parse_line(match, 2) or block.said
         row = self._row(block) | {
             "comm_rank": int(match[1]),
             "device": int(match[6]) if match[6] else None,
@@ -334,7 +334,7 @@ def _note_of_row(row: re.Match[str]) -> Fields:
     return {"source": NAME, "level": "STATE", "text": words}
 
 
-def _said(match: re.Match[str], first: int) -> Fields:
+def _parse_line(match: re.Match[str], first: int) -> Fields:
     """Return what a line says of a rank or of several: a count, a status or an error."""
     count, none, status, error = match.groups()[first - 1 : first + 3]
     if count or none:

@@ -59,9 +59,9 @@ class _Reader:
         arguments = dict(_PAIR.findall(match[2]))
         context = dict(_PAIR.findall(match[3] or ""))
         if "uniqueID" in arguments:
-            self._comms[arguments.get("comm", "")] = _comm(arguments)
+            self._comms[arguments.get("comm", "")] = _build_communicator(arguments)
         elif "count" in arguments:
-            row = _call(match[1], arguments, context, self._comms)
+            row = _build_call(match[1], arguments, context, self._comms)
             self._calls.append(row | {"coalesced": "group" if self._depth > 1 else None})
         else:
             return SKIPPED
@@ -78,7 +78,7 @@ class _Reader:
         return LogPart(tables, self._facts | {"events": len(self._calls)})
 
 
-def _comm(arguments: Mapping[str, str]) -> Fields:
+def _build_communicator(arguments: Mapping[str, str]) -> Fields:
     identity = arguments["uniqueID"].strip()
     return {
         "comm_hash": int(identity[:40]) % 2**64 if identity.isdigit() else None,
@@ -87,7 +87,7 @@ def _comm(arguments: Mapping[str, str]) -> Fields:
     }
 
 
-def _call(
+def _build_call(
     name: str,
     arguments: Mapping[str, str],
     context: Mapping[str, str],
@@ -110,12 +110,12 @@ def _call(
         "library": "rccl",
         **compute_call_sizes(kind, whole_number(arguments.get("count")), dtype, ranks),
         **find_call_ends(kind, whole_number(arguments.get("root", arguments.get("peer")))),
-        "enqueue_ns": _ns(context.get("time")),
+        "enqueue_ns": _convert_to_ns(context.get("time")),
         "timing": "none",
     }
 
 
-def _ns(millis: str | None) -> int | None:
+def _convert_to_ns(millis: str | None) -> int | None:
     try:
         value = Decimal(millis.strip()) if millis else None
         if value is None or not abs(value) < _FURTHEST_MS:

@@ -90,28 +90,28 @@ class _Set:
 
     @classmethod
     def of(cls, database: Database, suffix: str, issues: Issues) -> "_Set":
-        def read(table: str, *integers: str, **others: pa.DataType) -> pa.Table:
+        def read_columns(table: str, *integers: str, **others: pa.DataType) -> pa.Table:
             return database.read(f"rocpd_{table}{suffix}", dict.fromkeys(integers, INT64) | others)
 
-        tracks = read("track", "id", *_TRACK)
+        tracks = read_columns("track", "id", *_TRACK)
 
-        def spans(table: str, *integers: str) -> pa.Table:
-            rows = _with_track(read(table, *integers), tracks)
+        def read_spans(table: str, *integers: str) -> pa.Table:
+            rows = _with_track(read_columns(table, *integers), tracks)
             usable = mark_timed(rows["start"], rows["end"], f"rocpd_{table}", issues)
             return rows.filter(pa.array(usable))
 
-        threads = read("info_thread", "id", "tid")
-        processes = read("info_process", "id", "pid", "nid", environment=STRING)
-        nodes = read("info_node", "id", hostname=STRING)
-        strings = _mapping(read("string", "id", string=STRING), "string")
-        categories = _mapping(read("info_category", "id", name=STRING), "name")
+        threads = read_columns("info_thread", "id", "tid")
+        processes = read_columns("info_process", "id", "pid", "nid", environment=STRING)
+        nodes = read_columns("info_node", "id", hostname=STRING)
+        strings = _map_rows(read_columns("string", "id", string=STRING), "string")
+        categories = _map_rows(read_columns("info_category", "id", name=STRING), "name")
         return cls(
-            spans("kernel_dispatch", *_DISPATCH, *_AXES),
-            spans("memory_copy", *_COPY),
-            spans("region", *_WORK, "name_id"),
+            read_spans("kernel_dispatch", *_DISPATCH, *_AXES),
+            read_spans("memory_copy", *_COPY),
+            read_spans("region", *_WORK, "name_id"),
             strings,
             categories or strings,
-            read(
+            read_columns(
                 "info_kernel_symbol",
                 "id",
                 "arch_vgpr_count",
@@ -119,11 +119,13 @@ class _Set:
                 display_name=STRING,
                 kernel_name=STRING,
             ),
-            read("event", "id", "stack_id", "category_id", extdata=STRING),
-            read("info_agent", "id", "type_index", type=STRING, product_name=STRING, name=STRING),
-            _mapping(threads, "tid"),
+            read_columns("event", "id", "stack_id", "category_id", extdata=STRING),
+            read_columns(
+                "info_agent", "id", "type_index", type=STRING, product_name=STRING, name=STRING
+            ),
+            _map_rows(threads, "tid"),
             {row["id"]: row for row in processes.to_pylist()},
-            _mapping(nodes, "hostname"),
+            _map_rows(nodes, "hostname"),
             issues.has("damaged_table"),
         )
 
@@ -138,9 +140,9 @@ class _Set:
     def recording(self, owner: int, options: ParseOptions) -> Parsed | None:
         process = self.owners.get(owner, {})
         pid = whole_number(process.get("pid")) or owner
-        calls = self._calls(_of(self.regions, owner))
-        kernels = self._kernels(_of(self.dispatches, owner))
-        copies = self._copies(_of(self.copies, owner))
+        calls = self._calls(_select_process(self.regions, owner))
+        kernels = self._kernels(_select_process(self.dispatches, owner))
+        copies = self._copies(_select_process(self.copies, owner))
         rank, facts = self._facts(process)
         parsed = one_process(
             NAME, pid, kernels, copies, calls, facts, rank, Issues(options.keep_overruns)
@@ -150,7 +152,7 @@ class _Set:
     def _kernels(self, rows: pa.Table) -> GpuWork:
         symbols = self.symbols.to_pylist()
         names = {s["id"]: kernel_name(s["display_name"] or s["kernel_name"] or "") for s in symbols}
-        registers = np.array([*map(_registers, symbols), -1])
+        registers = np.array([*map(_count_registers, symbols), -1])
         ids = read_numbers(rows["kernel_id"], NONE)
         symbol = look_up(read_numbers(self.symbols["id"], NONE), np.arange(len(symbols)), ids)
         sizes = [read_numbers(rows[name], NONE) for name in _AXES]
@@ -158,7 +160,7 @@ class _Set:
             name_codes(ids, names),
             *self._common(rows),
             self._device(rows["agent_id"]),
-            _stream(rows),
+            _read_streams(rows),
             read_numbers(rows["group_segment_size"], NONE),
             registers[symbol],
             (sizes[0], sizes[1], sizes[2]),
@@ -174,7 +176,7 @@ class _Set:
             name_codes(read_numbers(rows["name_id"], NONE), self.strings),
             *self._common(rows),
             np.where(to >= 0, to, source),
-            _stream(rows),
+            _read_streams(rows),
             read_numbers(rows["size"], NONE),
             nothing,
             (nothing, nothing, nothing),
@@ -187,7 +189,7 @@ class _Set:
         category = take_or(read_numbers(self.events["category_id"], NONE), event)
         function = name_codes(read_numbers(rows["name_id"], NONE), self.strings)
         messages = self.events["extdata"].combine_chunks().dictionary_encode()
-        marks = [_message(value) for value in messages.dictionary.to_pylist()]
+        marks = [_find_message(value) for value in messages.dictionary.to_pylist()]
         codes = take_or(read_numbers(messages.indices, NONE), event)
         message = decode_texts(codes, pa.array([k or "" for k in marks], STRING)).cast(STRING)
         is_marked = pa.compute.not_equal(message, "")
@@ -221,7 +223,7 @@ class _Set:
         return [row for row in self.agents.to_pylist() if row["type"] == "GPU"]
 
     def _facts(self, process: Mapping[str, object]) -> tuple[int | None, dict[str, object]]:
-        variables = _variables(process.get("environment"))
+        variables = _read_variables(process.get("environment"))
         rank = next((whole_number(variables[n]) for n in _RANKS if n in variables), None)
         size = next((whole_number(variables[n]) for n in _SIZES if n in variables), None)
         if rank is not None and not 0 <= rank < (size or 1 << 31):
@@ -255,25 +257,25 @@ def _with_track(rows: pa.Table, tracks: pa.Table) -> pa.Table:
     return rows
 
 
-def _of(rows: pa.Table, owner: int) -> pa.Table:
+def _select_process(rows: pa.Table, owner: int) -> pa.Table:
     return rows.filter(pa.array(read_numbers(rows["pid"], NONE) == owner))
 
 
-def _registers(symbol: Facts) -> int:
+def _count_registers(symbol: Facts) -> int:
     """Return the vector registers of a kernel, of both sorts; -1: not recorded."""
     own = symbol["arch_vgpr_count"]
     accumulated = symbol["accum_vgpr_count"]
     return -1 if own is None or accumulated is None else int(own + accumulated)
 
 
-def _stream(rows: pa.Table) -> Ints:
+def _read_streams(rows: pa.Table) -> Ints:
     """Return the HIP stream, else the queue of the GPU."""
     stream = rows["stream_id"]
     queue = rows["queue_id"]
     return np.where(mark_valid(stream), read_numbers(stream, NONE), read_numbers(queue, NONE))
 
 
-def _mapping(rows: pa.Table, value: str) -> dict[int, Any]:
+def _map_rows(rows: pa.Table, value: str) -> dict[int, Any]:
     pairs = zip(rows["id"].to_pylist(), rows[value].to_pylist(), strict=True)
     return {key: entry for key, entry in pairs if key is not None and entry is not None}
 
@@ -285,7 +287,7 @@ def _looked_up(values: Mapping[int, object], keys: Ints) -> Ints:
     return np.array([-1 if f is None else f for f in converted], np.int64)[key_of_row]
 
 
-def _message(extdata: str | None) -> str | None:
+def _find_message(extdata: str | None) -> str | None:
     try:
         held = json.loads(extdata or "{}")
     except (ValueError, RecursionError):
@@ -294,7 +296,7 @@ def _message(extdata: str | None) -> str | None:
     return message if isinstance(message, str) else None
 
 
-def _variables(written: object) -> Mapping[str, object]:
+def _read_variables(written: object) -> Mapping[str, object]:
     try:
         held = json.loads(written) if isinstance(written, str) else {}
     except (ValueError, RecursionError):

@@ -119,9 +119,9 @@ def sniff(head: Head) -> bool:
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
     issues = Issues(options.keep_overruns)
-    processes = _decoded(read_whole(source, issues, options.progress), source.name, issues)
+    processes = _decode_processes(read_whole(source, issues, options.progress), source.name, issues)
     recordings = [
-        _recording(p, issues if not k else Issues(options.keep_overruns))
+        _build_recording(p, issues if not k else Issues(options.keep_overruns))
         for k, p in enumerate(processes)
     ]
     if not any(sum(t.num_rows for t in r.tables.values()) for r in recordings):
@@ -133,7 +133,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     return Parsed(first.tables, None, None, first.facts, tuple(others))
 
 
-def _decoded(data: bytes, name: str, issues: Issues) -> list[_Process]:
+def _decode_processes(data: bytes, name: str, issues: Issues) -> list[_Process]:
     """Return the processes of a file: record by record where one is damaged, as far as it goes
     where the file was cut."""
     try:
@@ -142,23 +142,25 @@ def _decoded(data: bytes, name: str, issues: Issues) -> list[_Process]:
         strict = None
     except (msgspec.DecodeError, RecursionError) as error:
         issues.add("truncated", f"{error}; complete records are kept")
-        return [_salvaged(data.decode("utf8", "replace"), issues)]
+        return [_salvage_file(data.decode("utf8", "replace"), issues)]
     if strict is not None:
         return [process for listed in strict.values() for process in listed]
     try:
         loose = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:  # behind the value of a wrong type
         issues.add("truncated", f"{error}; complete records are kept")
-        return [_salvaged(data.decode("utf8", "replace"), issues)]
+        return [_salvage_file(data.decode("utf8", "replace"), issues)]
     listed = loose.get("rocprofiler-sdk-tool") if isinstance(loose, dict) else None
     listed = listed if isinstance(listed, list) else [listed]
-    processes = [_lenient(process, issues) for process in listed if isinstance(process, dict)]
+    processes = [
+        _read_leniently(process, issues) for process in listed if isinstance(process, dict)
+    ]
     if not processes:
         raise MalformedTrace(f"{name}: rocprofv3 JSON without a process")
     return processes
 
 
-def _lenient(process: Facts, issues: Issues) -> _Process:
+def _read_leniently(process: Facts, issues: Issues) -> _Process:
     held = process.get("buffer_records")
     records = _Records()
     for sort, kind in _SORTS.items():
@@ -171,7 +173,7 @@ def _lenient(process: Facts, issues: Issues) -> _Process:
     return _Process(records, **{key: process.get(key) for key in _BESIDE})
 
 
-def _salvaged(written: str, issues: Issues) -> _Process:
+def _salvage_file(written: str, issues: Issues) -> _Process:
     """Return what a truncated file holds before the records, and its complete dispatches."""
     members = salvaged_json(written, "kernel_dispatch", _BESIDE)
     records = _Records()
@@ -183,22 +185,24 @@ def _salvaged(written: str, issues: Issues) -> _Process:
     return _Process(records, **{key: members.get(key) for key in _BESIDE})
 
 
-def _recording(process: _Process, issues: Issues) -> Parsed:
+def _build_recording(process: _Process, issues: Issues) -> Parsed:
     metadata = process.metadata if isinstance(process.metadata, dict) else {}
     pid = whole_number(metadata.get("pid")) or 0
-    agents = _agents(process.agents)
+    agents = _number_gpus(process.agents)
     records = process.buffer_records
     kinds = _Kinds(process.strings)
-    calls = _calls(records, kinds, issues)
+    calls = _read_calls(records, kinds, issues)
     used = {r.dispatch_info.agent_id.handle for r in records.kernel_dispatch}
     driven = {agents[handle] for handle in used if handle in agents}
-    facts = _facts(metadata, process.agents)
+    facts = _collect_facts(metadata, process.agents)
     facts["host_device"] = driven.pop() if len(driven) == 1 else None
     return one_process(
         NAME,
         pid,
-        _dispatches(_usable(records.kernel_dispatch, "kernel_dispatch", issues), process, agents),
-        _copies(_usable(records.memory_copy, "memory_copy", issues), kinds, agents),
+        _read_dispatches(
+            _select_usable(records.kernel_dispatch, "kernel_dispatch", issues), process, agents
+        ),
+        _read_copies(_select_usable(records.memory_copy, "memory_copy", issues), kinds, agents),
         calls,
         facts,
         None,
@@ -206,7 +210,7 @@ def _recording(process: _Process, issues: Issues) -> Parsed:
     )
 
 
-def _usable(records: list[Any], what: str, issues: Issues) -> list[Any]:
+def _select_usable(records: list[Any], what: str, issues: Issues) -> list[Any]:
     """Return records with plausible times; rocprofv3 writes 0 for what it could not time."""
     good = [r for r in records if 0 < r.start_timestamp <= r.end_timestamp < FARTHEST_NS]
     if len(good) < len(records):
@@ -214,58 +218,62 @@ def _usable(records: list[Any], what: str, issues: Issues) -> list[Any]:
     return good
 
 
-def _dispatches(records: list[_Dispatch], process: _Process, agents: Mapping[int, int]) -> GpuWork:
-    symbols = _symbols(process.kernel_symbols)
+def _read_dispatches(
+    records: list[_Dispatch], process: _Process, agents: Mapping[int, int]
+) -> GpuWork:
+    symbols = _read_symbols(process.kernel_symbols)
     infos = [r.dispatch_info for r in records]
-    ids = _ints(i.kernel_id for i in infos)
+    ids = _build_ints(i.kernel_id for i in infos)
     registers = {k: symbol[1] for k, symbol in symbols.items()}
     return GpuWork(
         name_codes(ids, {k: symbol[0] for k, symbol in symbols.items()}),
-        *_common(records),
-        _ints(agents.get(i.agent_id.handle, -1) for i in infos),
-        _ints((r.stream_id or i.queue_id).handle for r, i in zip(records, infos, strict=True)),
-        _ints(i.group_segment_size for i in infos),
-        _ints(registers.get(i.kernel_id, -1) for i in infos),
-        tuple(_ints(getattr(i.grid_size, a) for i in infos) for a in "xyz"),  # type: ignore[arg-type]
-        tuple(_ints(getattr(i.workgroup_size, a) for i in infos) for a in "xyz"),  # type: ignore[arg-type]
+        *_read_common(records),
+        _build_ints(agents.get(i.agent_id.handle, -1) for i in infos),
+        _build_ints(
+            (r.stream_id or i.queue_id).handle for r, i in zip(records, infos, strict=True)
+        ),
+        _build_ints(i.group_segment_size for i in infos),
+        _build_ints(registers.get(i.kernel_id, -1) for i in infos),
+        tuple(_build_ints(getattr(i.grid_size, a) for i in infos) for a in "xyz"),  # type: ignore[arg-type]
+        tuple(_build_ints(getattr(i.workgroup_size, a) for i in infos) for a in "xyz"),  # type: ignore[arg-type]
     )
 
 
-def _copies(records: list[_Copy], kinds: "_Kinds", agents: Mapping[int, int]) -> GpuWork:
+def _read_copies(records: list[_Copy], kinds: "_Kinds", agents: Mapping[int, int]) -> GpuWork:
     """Return copies; each belongs to the GPU that it reaches, else to the one that it leaves."""
     ends = [(r.dst_agent_id.handle, r.src_agent_id.handle) for r in records]
-    nothing = _ints(-1 for _ in records)
+    nothing = _build_ints(-1 for _ in records)
     return GpuWork(
         build_texts([kinds.operation(r) for r in records]),
-        *_common(records),
-        _ints(agents.get(to, agents.get(source, -1)) for to, source in ends),
-        _ints(r.stream_id.handle if r.stream_id else -1 for r in records),
-        _ints(r.bytes for r in records),
+        *_read_common(records),
+        _build_ints(agents.get(to, agents.get(source, -1)) for to, source in ends),
+        _build_ints(r.stream_id.handle if r.stream_id else -1 for r in records),
+        _build_ints(r.bytes for r in records),
         nothing,
         (nothing, nothing, nothing),
         (nothing, nothing, nothing),
     )
 
 
-def _calls(records: _Records, kinds: "_Kinds", issues: Issues) -> ApiCalls:
-    listed = [r for sort in _CALLS for r in _usable(getattr(records, sort), sort, issues)]
+def _read_calls(records: _Records, kinds: "_Kinds", issues: Issues) -> ApiCalls:
+    listed = [r for sort in _CALLS for r in _select_usable(getattr(records, sort), sort, issues)]
     return ApiCalls(
         build_texts([kinds.call(r) for r in listed]),
-        *_common(listed),
-        _ints(r.thread_id for r in listed),
+        *_read_common(listed),
+        _build_ints(r.thread_id for r in listed),
         build_texts([kinds.domain(r) for r in listed]),
     )
 
 
-def _common(records: list[Any]) -> tuple[Ints, Ints, Ints]:
+def _read_common(records: list[Any]) -> tuple[Ints, Ints, Ints]:
     return (
-        _ints(r.start_timestamp for r in records),
-        _ints(r.end_timestamp for r in records),
-        _ints(r.correlation_id.internal for r in records),
+        _build_ints(r.start_timestamp for r in records),
+        _build_ints(r.end_timestamp for r in records),
+        _build_ints(r.correlation_id.internal for r in records),
     )
 
 
-def _ints(values: Any) -> Ints:
+def _build_ints(values: Any) -> Ints:
     """Return whole numbers; -1 for what 64 bits cannot hold."""
     return np.array([v if -(2**63) <= v < 2**63 else -1 for v in values], np.int64)
 
@@ -303,7 +311,7 @@ class _Kinds:
         return self.operation(record)
 
 
-def _symbols(listed: Any) -> dict[int, tuple[str, int]]:
+def _read_symbols(listed: Any) -> dict[int, tuple[str, int]]:
     """Return the name and vector registers of each kernel."""
     symbols = {}
     for symbol in listed if isinstance(listed, list) else []:
@@ -318,7 +326,7 @@ def _symbols(listed: Any) -> dict[int, tuple[str, int]]:
     return symbols
 
 
-def _agents(listed: Any) -> dict[int, int]:
+def _number_gpus(listed: Any) -> dict[int, int]:
     """Return each GPU's index among the GPUs, by handle."""
     gpus = [a for a in listed or [] if isinstance(a, dict) and a.get("type") == _GPU]
     indices = {}
@@ -332,7 +340,7 @@ def _agents(listed: Any) -> dict[int, int]:
     return indices
 
 
-def _facts(metadata: Facts, agents: Any) -> dict[str, object]:
+def _collect_facts(metadata: Facts, agents: Any) -> dict[str, object]:
     gpus = [a for a in agents or [] if isinstance(a, dict) and a.get("type") == _GPU]
     node = metadata.get("node") if isinstance(metadata.get("node"), dict) else {}
     properties = [

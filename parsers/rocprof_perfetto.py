@@ -154,27 +154,29 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     issues = Issues(options.keep_overruns)
     reader = _Reader(read_whole(source, issues, options.progress), issues)
     reader.read()
-    timed = {sort: list(_timed(events, sort, issues)) for sort, events in reader.events.items()}
+    timed = {
+        sort: list(_select_timed(events, sort, issues)) for sort, events in reader.events.items()
+    }
     if not any(timed.values()):
         raise MalformedTrace(
             f"{source.name}: a Perfetto trace without a kernel, copy, call or range of rocprofv3; "
             "record with: rocprofv3 --kernel-trace --hip-trace --output-format pftrace -- …"
         )
-    gpus = {_agent(event, "agent") for event in timed.get("kernel_dispatch", ())}
-    devices = {number for number in map(_device, gpus) if number >= 0}
+    gpus = {_read_agent(event, "agent") for event in timed.get("kernel_dispatch", ())}
+    devices = {number for number in map(_parse_device, gpus) if number >= 0}
     facts: dict[str, object] = {"base_time_ns": 0}
     facts["host_device"] = devices.pop() if len(devices) == 1 else None
     calls = [event for sort in (*_DOMAINS, "marker_api") for event in timed.get(sort, ())]
     return one_process(
         NAME,
         reader.pid,
-        _kernels(timed.get("kernel_dispatch", [])),
-        _copies(timed.get("memory_copy", []), gpus),
+        _read_kernels(timed.get("kernel_dispatch", [])),
+        _read_copies(timed.get("memory_copy", []), gpus),
         ApiCalls(
             build_texts([event.name for event in calls]),
-            *_common(calls),
-            _numbers(calls, "tid"),
-            build_texts([_domain(event) for event in calls]),
+            *_read_common(calls),
+            _read_event_numbers(calls, "tid"),
+            build_texts([_find_domain(event) for event in calls]),
         ),
         facts,
         None,
@@ -182,7 +184,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     )
 
 
-def _timed(events: Sequence[_Event], sort: str, issues: Issues) -> Iterator[_Event]:
+def _select_timed(events: Sequence[_Event], sort: str, issues: Issues) -> Iterator[_Event]:
     lost = 0
     for event in events:
         if 0 < event.number("begin_ns") <= event.number("end_ns") < FARTHEST_NS:
@@ -193,31 +195,31 @@ def _timed(events: Sequence[_Event], sort: str, issues: Issues) -> Iterator[_Eve
         issues.add("no_time", f"{sort}: without a usable time", count=lost)
 
 
-def _kernels(events: Sequence[_Event]) -> GpuWork:
-    own = _numbers(events, "VGPR_Count")
-    accumulated = _numbers(events, "Accum_VGPR_Count")
+def _read_kernels(events: Sequence[_Event]) -> GpuWork:
+    own = _read_event_numbers(events, "VGPR_Count")
+    accumulated = _read_event_numbers(events, "Accum_VGPR_Count")
     unknown = fill_none(len(events))
     return GpuWork(
         build_texts([kernel_name(event.name) for event in events]),
-        *_common(events),
-        np.array([_device(_agent(event, "agent")) for event in events], np.int64),
-        _numbers(events, "stream_ID", "queue"),
-        _numbers(events, "LDS_Block_Size", "group_segment_size"),
+        *_read_common(events),
+        np.array([_parse_device(_read_agent(event, "agent")) for event in events], np.int64),
+        _read_event_numbers(events, "stream_ID", "queue"),
+        _read_event_numbers(events, "LDS_Block_Size", "group_segment_size"),
         np.where((own >= 0) & (accumulated >= 0), own + accumulated, -1),
         (unknown, unknown, unknown),
         (unknown, unknown, unknown),
     )
 
 
-def _copies(events: Sequence[_Event], gpus: set[str]) -> GpuWork:
+def _read_copies(events: Sequence[_Event], gpus: set[str]) -> GpuWork:
     """Return a copy belongs to the GPU that it reaches, else to the one that it leaves."""
     unknown = fill_none(len(events))
     return GpuWork(
         build_texts([event.name for event in events]),
-        *_common(events),
+        *_read_common(events),
         np.array([_device_of_copy(event, gpus) for event in events], np.int64),
-        _numbers(events, "stream_ID"),
-        _numbers(events, "copy_bytes"),
+        _read_event_numbers(events, "stream_ID"),
+        _read_event_numbers(events, "copy_bytes"),
         unknown,
         (unknown, unknown, unknown),
         (unknown, unknown, unknown),
@@ -226,32 +228,36 @@ def _copies(events: Sequence[_Event], gpus: set[str]) -> GpuWork:
 
 def _device_of_copy(event: _Event, gpus: set[str]) -> int:
     for key in ("dst_agent", "src_agent"):
-        agent = _agent(event, key)
+        agent = _read_agent(event, key)
         if agent in gpus or agent.startswith("GPU"):
-            return _device(agent)
+            return _parse_device(agent)
     return -1
 
 
-def _agent(event: _Event, key: str) -> str:
+def _read_agent(event: _Event, key: str) -> str:
     """Return an agent as the file writes it: `GPU-1`, `Agent-5`, or 5."""
     return str(event.values.get(key, ""))
 
 
-def _device(agent: str) -> int:
+def _parse_device(agent: str) -> int:
     number = _LAST_NUMBER.search(agent)
     return int(number[1]) if number and DEVICE.believes(int(number[1])) else -1
 
 
-def _domain(event: _Event) -> str:
+def _find_domain(event: _Event) -> str:
     if event.sort != "marker_api":
         return _DOMAINS[event.sort]
     later = event.number("kind") > _LAST_MARKER_KIND
     return "MARKER_CORE_RANGE_API" if later else "MARKER_CORE_API"
 
 
-def _common(events: Sequence[_Event]) -> tuple[Ints, Ints, Ints]:
-    return _numbers(events, "begin_ns"), _numbers(events, "end_ns"), _numbers(events, "corr_id")
+def _read_common(events: Sequence[_Event]) -> tuple[Ints, Ints, Ints]:
+    return (
+        _read_event_numbers(events, "begin_ns"),
+        _read_event_numbers(events, "end_ns"),
+        _read_event_numbers(events, "corr_id"),
+    )
 
 
-def _numbers(events: Sequence[_Event], *keys: str) -> Ints:
+def _read_event_numbers(events: Sequence[_Event], *keys: str) -> Ints:
     return np.array([event.number(*keys) for event in events], np.int64)

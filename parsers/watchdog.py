@@ -100,7 +100,7 @@ class _Reader:
         if reading is None and _STUCK.search(text):
             self._note(text, rank, line)
             reading = READ
-        return reading or (SKIPPED if _ours(text) else None)
+        return reading or (SKIPPED if _is_plain_line(text) else None)
 
     def _timed_out(self, work: re.Match[str], text: str, rank: int | None, line: LogLine) -> None:
         own = _OWN_RANK.search(text)
@@ -125,7 +125,7 @@ class _Reader:
             "out_elements": int(work[5]) if work[5] else None,
             "timeout_ns": int(work[6]) * 10**6,
             "end_ns": line.time_ns,
-            "enqueue_ns": _enqueued(line.time_ns, work[7]),
+            "enqueue_ns": _find_enqueued(line.time_ns, work[7]),
             "timing": "watchdog",
             "state": "timed_out",
         }
@@ -221,7 +221,7 @@ class _Reader:
         return [*ranked, *others]
 
 
-def _enqueued(ended_ns: int | None, ran_ms: str | None) -> int | None:
+def _find_enqueued(ended_ns: int | None, ran_ms: str | None) -> int | None:
     """Return when a call was enqueued that the watchdog ended, in ns: `ran_ms` counts from then."""
     return None if ended_ns is None or ran_ms is None else ended_ns - int(ran_ms) * 10**6
 
@@ -237,7 +237,7 @@ def _is_default(group: re.Match[str]) -> bool:
     return description == _DEFAULT or (name == "0" and not description)
 
 
-def _ours(text: str) -> bool:
+def _is_plain_line(text: str) -> bool:
     """Return whether it is a line of c10d's that says nothing more."""
     return "ProcessGroup" in text and ".cpp:" in text
 

@@ -83,12 +83,14 @@ def alltoall_balance(
         "send_imbalance": build_ratio(
             most_sent * groups.count * complete, groups.sum(sent) * complete
         ),
-        "heaviest_sender": build_numbers(_heaviest(groups, sent, rank), INT32, complete),
+        "heaviest_sender": build_numbers(_find_heaviest_rank(groups, sent, rank), INT32, complete),
         "received_bytes_max": build_numbers(most_received, INT64, complete),
         "receive_imbalance": build_ratio(
             most_received * groups.count * complete, groups.sum(received) * complete
         ),
-        "heaviest_receiver": build_numbers(_heaviest(groups, received, rank), INT32, complete),
+        "heaviest_receiver": build_numbers(
+            _find_heaviest_rank(groups, received, rank), INT32, complete
+        ),
         "peer_imbalance": build_numbers(peers, FLOAT64, ~np.isnan(peers)),
         "wait_ns": build_numbers(groups.sum(calls.waits.wait[rows]), INT64, ~lone),
         "span_ns": number_or_null(span, INT64),
@@ -103,7 +105,7 @@ def alltoall_balance(
     return with_coverage(shown, **sizes, **clock_facts(align))
 
 
-def _heaviest(groups: Groups, values: Ints, rank: Ints) -> Ints:
+def _find_heaviest_rank(groups: Groups, values: Ints, rank: Ints) -> Ints:
     """Return the rank with the largest value; of several the lowest."""
     order = order_by(groups.group_ids, values, -rank)
     return rank[order][np.cumsum(groups.count) - 1] if len(rank) else rank

@@ -63,12 +63,12 @@ def bucket_study(
         pieces = 1 if model is own else 3
         curve = fit_segments(model.moved, model.time_us, pieces)
         if curve:
-            rows += _buckets(own, model, curve)
+            rows += _build_bucket_rows(own, model, curve)
     answer = pa.Table.from_pylist(rows, schema=RETURNS)
     return with_coverage(answer, **match_facts(calls, align))
 
 
-def _buckets(own: Transfers, model: Transfers, curve: list[Segment]) -> list[Fields]:
+def _build_bucket_rows(own: Transfers, model: Transfers, curve: list[Segment]) -> list[Fields]:
     exponent = np.log2(np.maximum(own.size, 1)).astype(int)
     ratio = float(own.moved[0] / own.size[0])
     last = curve[-1]

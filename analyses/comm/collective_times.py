@@ -136,8 +136,10 @@ def collective_times(
     columns: dict[str, pa.Array | pa.ChunkedArray] = {
         "rank": number_or_null(calls.rows.rank, INT32),
         "scope": find_group_scopes(calls),
-        "aligned_start_ns": _time(calls.rows.start + calls.correction, rows["start_ns"]),
-        "aligned_end_ns": _time(calls.rows.end + calls.correction, rows["end_ns"]),
+        "aligned_start_ns": _build_time_column(
+            calls.rows.start + calls.correction, rows["start_ns"]
+        ),
+        "aligned_end_ns": _build_time_column(calls.rows.end + calls.correction, rows["end_ns"]),
         "wait_ns": build_numbers(waited.wait, INT64, waited.has_wait),
         "transfer_ns": build_numbers(waited.transfer, INT64, waited.has_wait),
         "reason": matches["reason"],
@@ -168,5 +170,5 @@ def _bandwidth_over(calls: CollectiveCalls, size: Floats) -> pa.Array:
     return decode_texts(np.where(defined, basis, NONE), pa.array(["all ranks", "own duration"]))
 
 
-def _time(values: Ints, recorded: pa.ChunkedArray) -> pa.Array:
+def _build_time_column(values: Ints, recorded: pa.ChunkedArray) -> pa.Array:
     return build_numbers(values, INT64, mark_valid(recorded))

@@ -103,8 +103,8 @@ def comm_excess(
     rates = LinkRates.of(calls, intra_gbps, inter_gbps)
     compared = baseline_of(complete, bench_points, rates, np.array(list(_WANTED[baseline])))
     rows = _PARTS[by](complete)
-    answer = _answer(complete, compared, rows)
-    facts = _facts(complete, compared, align)
+    answer = _build_answer(complete, compared, rows)
+    facts = _collect_facts(complete, compared, align)
     facts["bound_by_latency"] = TransferTimes(complete, rates).bound_by_latency
     return with_coverage(answer.slice(0, n or None), **sizes, **facts)
 
@@ -138,16 +138,16 @@ def _by_size(complete: CompleteCollectives) -> _Parts:
 
 def _by_member(complete: CompleteCollectives, code: dict[int, int], column: str) -> _Parts:
     """Return an equal share of each collective for what `code` maps each member to, if anything."""
-    collective, group, sizes = _memberships(complete)
+    collective, group, sizes = _list_memberships(complete)
     flat = np.array([code.get(r, NONE) for m in complete.members for r in m], np.int64)
     owner = flat[group]
-    keys = np.column_stack([owner, _scope(complete)[complete.group[collective]]])
+    keys = np.column_stack([owner, _find_group_scope(complete)[complete.group[collective]]])
     chosen = owner != NONE
     share = 1 / sizes[complete.group[collective]]
     return _Parts(collective[chosen], keys[chosen], share[chosen], (column, "scope"))
 
 
-def _memberships(complete: CompleteCollectives) -> tuple[Ints, Ints, Ints]:
+def _list_memberships(complete: CompleteCollectives) -> tuple[Ints, Ints, Ints]:
     """Return each collective once for each member, the member's place among all groups' members,
     and the size of each group."""
     sizes = np.array([len(m) for m in complete.members], np.int64)
@@ -178,7 +178,9 @@ def _by_rail(complete: CompleteCollectives) -> _Parts:
         if len(complete.nodes[k]) > 1 and len(seen) == 1:
             rail[k] = seen.pop()
     chosen = np.flatnonzero(rail[complete.group] != NONE)
-    keys = np.column_stack([rail[complete.group], _scope(complete)[complete.group]])[chosen]
+    keys = np.column_stack([rail[complete.group], _find_group_scope(complete)[complete.group]])[
+        chosen
+    ]
     return _Parts(chosen, keys, np.ones(len(chosen)), ("rail", "scope"))
 
 
@@ -192,13 +194,15 @@ _PARTS = {
 }
 
 
-def _scope(complete: CompleteCollectives) -> Ints:
+def _find_group_scope(complete: CompleteCollectives) -> Ints:
     """Return the place of each group in `_SCOPES` (`NONE`: hosts are not known)."""
     count = np.array([len(nodes) for nodes in complete.nodes], np.int64)
     return np.where(count == 0, NONE, np.minimum(count - 1, 1))
 
 
-def _answer(complete: CompleteCollectives, compared: TransferBaseline, parts: _Parts) -> pa.Table:
+def _build_answer(
+    complete: CompleteCollectives, compared: TransferBaseline, parts: _Parts
+) -> pa.Table:
     use = compared.basis[parts.collective] != NONE
     collective = parts.collective[use]
     share = parts.share[use]
@@ -222,18 +226,18 @@ def _answer(complete: CompleteCollectives, compared: TransferBaseline, parts: _P
         "span_ns": build_numbers(span, INT64, some),
         "expected_ns": build_numbers(expected, INT64, some),
         "excess_ns": build_numbers(span - expected, INT64, some),
-        "excess_ns_sigma": _sigma(complete, compared, groups, collective, share),
+        "excess_ns_sigma": _build_sigma_column(complete, compared, groups, collective, share),
         "excess_pct": build_percent(sums["span"] - sums["expected"], sums["expected"]),
         "busbw_gbps": build_ratio(sums["moved"], sums["span"]),
         "expected_gbps": build_ratio(sums["moved"], sums["expected"]),
-        "baseline": _most(groups, compared, collective, share),
-        **_names(complete, groups, collective[groups.first_row], parts.columns),
+        "baseline": _find_main_baseline(groups, compared, collective, share),
+        **_build_name_columns(complete, groups, collective[groups.first_row], parts.columns),
     }
     order = order_by(expected - span)
     return build_table(RETURNS, columns, len(groups)).take(pa.array(order))
 
 
-def _sigma(
+def _build_sigma_column(
     complete: CompleteCollectives,
     compared: TransferBaseline,
     groups: Groups,
@@ -248,7 +252,9 @@ def _sigma(
     return build_numbers(np.rint(np.where(has_sigma, total, 0)).astype(np.int64), INT64, has_sigma)
 
 
-def _most(groups: Groups, compared: TransferBaseline, collective: Ints, share: Floats) -> pa.Array:
+def _find_main_baseline(
+    groups: Groups, compared: TransferBaseline, collective: Ints, share: Floats
+) -> pa.Array:
     """Return the baseline of most of each row's expected time."""
     time = np.zeros((len(groups), len(BASELINES)))
     np.add.at(
@@ -260,7 +266,7 @@ def _most(groups: Groups, compared: TransferBaseline, collective: Ints, share: F
     return decode_texts(codes, pa.array(BASELINES))
 
 
-def _names(
+def _build_name_columns(
     complete: CompleteCollectives, groups: Groups, first: Ints, wanted: tuple[str, ...]
 ) -> dict[str, pa.Array]:
     """Return what a row stands for, from its first collective."""
@@ -278,7 +284,7 @@ def _names(
         "node": lambda: decode_texts(key, pa.array(hosts, STRING)),
         "match": lambda: build_numbers(calls.match[row], INT64, every),
         "aligned_start_ns": lambda: build_numbers(_last_start(complete)[first], INT64, every),
-        "scope": lambda: decode_texts(_scope(complete)[group], pa.array(_SCOPES)),
+        "scope": lambda: decode_texts(_find_group_scope(complete)[group], pa.array(_SCOPES)),
         "type": lambda: calls.table["type"].take(rows).combine_chunks(),
         "algorithm": lambda: calls.table["algorithm"].take(rows).combine_chunks(),
         "size_bytes": lambda: build_numbers(size, INT64, every),
@@ -303,7 +309,7 @@ def _last_start(complete: CompleteCollectives) -> Ints:
     return np.asarray(latest[complete.row])
 
 
-def _facts(
+def _collect_facts(
     complete: CompleteCollectives, compared: TransferBaseline, align: bool
 ) -> dict[str, object]:
     counts = Counter(compared.basis[compared.basis != NONE].tolist())

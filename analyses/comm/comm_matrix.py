@@ -61,7 +61,7 @@ def comm_matrix(
     calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
     totals: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     sizes = size_facts(calls, _between_pairs(calls))
-    left_out = _messages(calls, totals) + _exchanges(calls, totals)
+    left_out = _add_messages(calls, totals) + _add_exchanges(calls, totals)
     hosts = calls.hosts.of_rank
     rows = _per_node(totals, hosts) if per == "node" else _per_rank(totals, hosts)
     answer = pa.Table.from_pylist(rows, schema=RETURNS)
@@ -76,7 +76,7 @@ def _between_pairs(calls: CollectiveCalls) -> Mask:
     return rows.is_type("send", "recv", "send_recv", "all_to_all")
 
 
-def _messages(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]]) -> int:
+def _add_messages(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]]) -> int:
     """Add sends, and receives whose send was not recorded, to the totals; return how many are left
     out. Messages of one call move at the same time: each takes its time."""
     table, call = one_row_a_message(calls.table)
@@ -100,15 +100,15 @@ def _messages(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]]) 
     for (a, b), *values in zip(pairs.keys.tolist(), *(s.tolist() for s in sums), strict=True):
         for k, value in enumerate(values):
             totals[a, b][k] += value
-    return int(wanted.sum() - good.sum()) + int(_unlisted(rows).sum())
+    return int(wanted.sum() - good.sum()) + int(_mark_unlisted(rows).sum())
 
 
-def _unlisted(rows: CollectiveRows) -> Mask:
+def _mark_unlisted(rows: CollectiveRows) -> Mask:
     """Return the calls that move messages of which no record says any more."""
     return rows.is_type("send_recv")
 
 
-def _exchanges(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]]) -> int:
+def _add_exchanges(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]]) -> int:
     """Add all-to-alls, equal ones of one rank at once; return how many are left out."""
     rows = np.flatnonzero(calls.rows.is_type("all_to_all"))
     split, _ = codes_of(calls.table["in_split"])
@@ -120,7 +120,7 @@ def _exchanges(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]])
     left_out = 0
     for k, first in enumerate(rows[alike.first_row].tolist()):
         sent = calls.sent(first)
-        members = _members(calls, first)
+        members = _list_members(calls, first)
         if sent is None or members is None or len(sent) != len(members):
             left_out += int(alike.count[k])
             continue
@@ -137,7 +137,7 @@ def _exchanges(calls: CollectiveCalls, totals: dict[tuple[int, int], list[int]])
     return left_out
 
 
-def _members(calls: CollectiveCalls, row: int) -> tuple[int, ...] | None:
+def _list_members(calls: CollectiveCalls, row: int) -> tuple[int, ...] | None:
     """Return the ranks of a row's group (None: unknown): all ranks where they are not recorded but
     the group takes in all."""
     recorded = calls.members(row)
@@ -149,7 +149,7 @@ def _members(calls: CollectiveCalls, row: int) -> tuple[int, ...] | None:
 def _per_rank(totals: dict[tuple[int, int], list[int]], hosts: dict[int, str]) -> list[Fields]:
     return [
         {"from_rank": a, "to_rank": b, "from_node": hosts.get(a), "to_node": hosts.get(b)}
-        | _measures(total)
+        | _build_measures(total)
         for (a, b), total in sorted(totals.items())
     ]
 
@@ -160,10 +160,10 @@ def _per_node(totals: dict[tuple[int, int], list[int]], hosts: dict[int, str]) -
         for k, value in enumerate(total):
             nodes[hosts.get(a), hosts.get(b)][k] += value
     ordered = sorted(nodes.items(), key=lambda item: json.dumps(item[0]))
-    return [{"from_node": a, "to_node": b} | _measures(total) for (a, b), total in ordered]
+    return [{"from_node": a, "to_node": b} | _build_measures(total) for (a, b), total in ordered]
 
 
-def _measures(total: list[int]) -> Fields:
+def _build_measures(total: list[int]) -> Fields:
     count, size, time, undetermined = total
     return {
         "transfers": count,

@@ -62,20 +62,20 @@ def comm_model(
     sizes: dict[str, object] = {}
     if basis != "trace":
         for transfers in of_benchmarks(bench_points):
-            rows += _rows(transfers, 3)
+            rows += _build_model_rows(transfers, 3)
     if basis != "benchmark" and collectives.num_rows:
         matches = aligned_matches if align else collective_matches
         calls = CollectiveCalls.of_one_source(collectives, matches, ranks)
         sizes = size_facts(calls, required=not rows)
         for transfers in of_trace(calls):
-            rows += _rows(transfers, 1)
+            rows += _build_model_rows(transfers, 1)
     answer = pa.Table.from_pylist(rows, schema=RETURNS)
     inferred = bench_points.num_rows - bench_points["inferred_columns"].null_count
     facts = {"points_of_inferred_type": inferred} if inferred else {}
     return with_coverage(answer, **sizes, **facts, **clock_facts(align))
 
 
-def _rows(transfers: Transfers, pieces: int) -> list[dict[str, object]]:
+def _build_model_rows(transfers: Transfers, pieces: int) -> list[dict[str, object]]:
     curve = fit_segments(transfers.moved, transfers.time_us, pieces)
     ratio = float(transfers.moved[0] / transfers.size[0]) if len(transfers.size) else 1.0
     return [

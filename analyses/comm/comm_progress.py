@@ -36,7 +36,7 @@ def comm_progress(comm_counts: pa.Table) -> pa.Table:
     """
     named = mark_valid(comm_counts["comm_hash"])  # of a silent process no communicator is told
     unheard = len(comm_counts.filter(pa.array(~named))["process"].unique().drop_null())
-    comm_counts = _newest(comm_counts.filter(pa.array(named)))
+    comm_counts = _select_newest(comm_counts.filter(pa.array(named)))
     kind, _ = codes_of(comm_counts["type"])
     source = read_numbers(comm_counts["comm_hash"], 0)
     hashed = np.unique(source, return_inverse=True)[1].ravel()
@@ -73,7 +73,7 @@ def comm_progress(comm_counts: pa.Table) -> pa.Table:
     return with_coverage(answer, processes_unheard=unheard or None)
 
 
-def _newest(comm_counts: pa.Table) -> pa.Table:
+def _select_newest(comm_counts: pa.Table) -> pa.Table:
     """Return one row for each rank, communicator and type, whatever number of reports there are."""
     kind, _ = codes_of(comm_counts["type"])
     hashed = np.unique(read_numbers(comm_counts["comm_hash"], 0), return_inverse=True)[1].ravel()

@@ -85,11 +85,11 @@ def comm_proxy(
     of_source = pa.array(match_texts(collectives["source"], source.__eq__))
     rows = collectives.filter(of_source)
     matches = (aligned_matches if align else collective_matches).filter(of_source)
-    records = _records(rows, collective_facts.filter(of_source))
+    records = _join_records(rows, collective_facts.filter(of_source))
     calls = CollectiveCalls.of(rows, matches, ranks)
     steps = ProxySteps.of(proxy_steps, records)
     of_call = steps.only(steps.call != NONE)
-    answer = _answer(calls, records, of_call, by)
+    answer = _build_answer(calls, records, of_call, by)
     has_steps = np.unique(of_call.call)
     ways, names = codes_of(records["joined_by"])
     joined_by = {n: int((ways[has_steps] == k).sum()) for k, n in enumerate(names.to_pylist()) if n}
@@ -107,7 +107,7 @@ def comm_proxy(
     return with_coverage(answer.slice(0, n or None), **facts)
 
 
-def _records(rows: pa.Table, facts: pa.Table) -> pa.Table:
+def _join_records(rows: pa.Table, facts: pa.Table) -> pa.Table:
     """Return the plugin's record of each call, and how it was found; the call itself is one where
     the plugin recorded it."""
     own = match_texts(rows["source"], PLUGIN.__eq__)
@@ -129,7 +129,9 @@ def _ranks_without(calls: CollectiveCalls, has_steps: Ints) -> str | None:
     return format_int_ranges(without) if without else None
 
 
-def _answer(calls: CollectiveCalls, records: pa.Table, steps: ProxySteps, by: str) -> pa.Table:
+def _build_answer(
+    calls: CollectiveCalls, records: pa.Table, steps: ProxySteps, by: str
+) -> pa.Table:
     peer = _global_peers(calls, steps)
     keys = [steps.call, steps.direction]
     if by == "channel":
@@ -146,12 +148,12 @@ def _answer(calls: CollectiveCalls, records: pa.Table, steps: ProxySteps, by: st
         rows = Groups.by_keys([calls.rows.rank[call], direction, peer[groups.first_row]])
     first = call[rows.first_row]
     columns = {
-        **_names(calls, records, first, by),
+        **_build_name_columns(calls, records, first, by),
         "direction": decode_texts(direction[rows.first_row], pa.array(DIRECTIONS)),
         "collectives": build_numbers(rows.count, INT64),
         "guessed": build_booleans(rows.max(guessed.astype(np.int64)) > 0),
-        **_times(calls, call, rows),
-        **_spent(spent, direction, rows, steps),
+        **_build_gpu_times(calls, call, rows),
+        **_build_proxy_times(spent, direction, rows, steps),
     }
     if by != "call":
         own_peer = peer[groups.first_row][rows.first_row]
@@ -175,7 +177,7 @@ def _global_peers(calls: CollectiveCalls, steps: ProxySteps) -> Ints:
     return peer
 
 
-def _names(
+def _build_name_columns(
     calls: CollectiveCalls, records: pa.Table, first: Ints, by: str
 ) -> dict[str, pa.Array | pa.ChunkedArray]:
     """Return who each row is of, from its first call."""
@@ -190,7 +192,7 @@ def _names(
     return columns
 
 
-def _times(calls: CollectiveCalls, call: Ints, rows: Groups) -> dict[str, pa.Array]:
+def _build_gpu_times(calls: CollectiveCalls, call: Ints, rows: Groups) -> dict[str, pa.Array]:
     """Return what the recording of the GPU says of the calls of each row."""
     timed = calls.rows.timed[call]
     has_wait = calls.waits.has_wait[call]
@@ -206,7 +208,7 @@ def _times(calls: CollectiveCalls, call: Ints, rows: Groups) -> dict[str, pa.Arr
     }
 
 
-def _spent(
+def _build_proxy_times(
     spent: ProxyTime, direction: Ints, rows: Groups, steps: ProxySteps
 ) -> dict[str, pa.Array]:
     """Return the proxy's time and its parts; null: a direction has no such part, or NCCL is too old

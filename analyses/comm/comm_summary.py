@@ -98,13 +98,13 @@ def comm_summary(
     within, across = node_traffic(calls)
     sums = {
         "count": groups.count,
-        "collectives": _distinct(calls, groups),
+        "collectives": _count_distinct(calls, groups),
         "in_bytes": groups.sum(read_numbers(calls.table["in_bytes"], 0)),
         "within_node_bytes": groups.sum(np.maximum(within, 0)),
         "across_nodes_bytes": groups.sum(np.maximum(across, 0)),
         "comm_ns": groups.sum(np.maximum(calls.duration, 0)),
-        "shared_ns": _spread(groups, split.rows, split.shared),
-        "exposed_ns": _spread(groups, split.rows, split.exposed),
+        "shared_ns": _sum_by_group(groups, split.rows, split.shared),
+        "exposed_ns": _sum_by_group(groups, split.rows, split.exposed),
         "wait_ns": groups.sum(calls.waits.wait),
         "transfer_ns": groups.sum(calls.waits.transfer),
         "undetermined_ns": groups.sum(calls.undetermined),
@@ -114,7 +114,7 @@ def comm_summary(
         "within_node_bytes": (split_known := groups.min(within) >= 0),
         "across_nodes_bytes": split_known,
         "comm_ns": groups.max((calls.duration >= 0).astype(np.int64)) > 0,
-        "shared_ns": (on_gpu := _spread(groups, split.rows, split.on_gpu) > 0),
+        "shared_ns": (on_gpu := _sum_by_group(groups, split.rows, split.on_gpu) > 0),
         "exposed_ns": on_gpu,
         "wait_ns": (waits := groups.max(calls.waits.has_wait.astype(np.int64)) > 0),
         "transfer_ns": waits,
@@ -126,7 +126,7 @@ def comm_summary(
     columns |= {
         "type": calls.table["type"].take(first),
         **{
-            name: calls.table[name].take(first) if by != "type" else _nothing(groups)
+            name: calls.table[name].take(first) if by != "type" else _build_null_texts(groups)
             for name in ("group", "group_desc", "group_ranks")
         },
         "group_size": build_numbers(groups.keys[:, 2], INT32, groups.keys[:, 2] > 0),
@@ -134,30 +134,32 @@ def comm_summary(
         "size_from_bytes": build_numbers(low, INT64, has_size),
         "size_to_bytes": build_numbers(2 * low - 1, INT64, has_size),
         "exposed_pct": build_percent(sums["exposed_ns"], sums["shared_ns"]),
-        **_speeds(calls, groups, size * factor, _limits(calls, groups, intra_gbps, inter_gbps)),
+        **_build_speed_columns(
+            calls, groups, size * factor, _find_link_limits(calls, groups, intra_gbps, inter_gbps)
+        ),
     }
     answer = pa.table(columns, schema=RETURNS)
     order = order_by(-sums["comm_ns"])
     return with_coverage(answer.take(pa.array(order)), **match_facts(calls, align))
 
 
-def _nothing(groups: Groups) -> pa.Array:
+def _build_null_texts(groups: Groups) -> pa.Array:
     return decode_texts(np.full(len(groups), NONE), pa.array([], STRING))
 
 
-def _spread(groups: Groups, rows: Ints, values: Ints) -> Ints:
+def _sum_by_group(groups: Groups, rows: Ints, values: Ints) -> Ints:
     total = np.zeros(len(groups), np.int64)
     np.add.at(total, groups.group_ids[rows], values)
     return total
 
 
-def _distinct(calls: CollectiveCalls, groups: Groups) -> Ints:
+def _count_distinct(calls: CollectiveCalls, groups: Groups) -> Ints:
     """Rows without a match count each, those of one match together."""
     alone = calls.match == NONE
     return groups.distinct(np.where(alone, -2 - np.arange(len(alone)), calls.match))
 
 
-def _speeds(
+def _build_speed_columns(
     calls: CollectiveCalls, groups: Groups, moved: Floats, limit: Floats
 ) -> dict[str, pa.Array]:
     """Bandwidth over the collectives of each row of the answer: a match counts once in each, a
@@ -167,10 +169,10 @@ def _speeds(
     in_rows = Groups.by_keys([groups.group_ids[matched], calls.match[matched]])
     once[matched[in_rows.first_row]] = True
     columns = {}
-    span = _quantiles(groups, once, moved, calls.span)
+    span = _compute_quantiles(groups, once, moved, calls.span)
     for name, values in zip(("p10", "p50", "p90"), span, strict=True):
         columns[f"busbw_gbps_{name}"] = build_numbers(values, FLOAT64, ~np.isnan(values))
-    over_duration = _quantiles(groups, np.ones(len(once), bool), moved, calls.duration)[1]
+    over_duration = _compute_quantiles(groups, np.ones(len(once), bool), moved, calls.duration)[1]
     columns["duration_busbw_gbps_p50"] = build_numbers(
         over_duration, FLOAT64, ~np.isnan(over_duration)
     )
@@ -193,7 +195,7 @@ def _bandwidth_over(
     return decode_texts(basis, pa.array(["all ranks", "own duration", "both"]))
 
 
-def _quantiles(groups: Groups, chosen: Ints, moved: Floats, time: Ints) -> list[Floats]:
+def _compute_quantiles(groups: Groups, chosen: Ints, moved: Floats, time: Ints) -> list[Floats]:
     out = [np.full(len(groups), np.nan) for _ in range(3)]
     rows = np.flatnonzero(chosen & ~np.isnan(moved) & (time > 0) & (np.nan_to_num(moved) > 0))
     if len(rows):
@@ -204,7 +206,7 @@ def _quantiles(groups: Groups, chosen: Ints, moved: Floats, time: Ints) -> list[
     return out
 
 
-def _limits(
+def _find_link_limits(
     calls: CollectiveCalls, groups: Groups, intra_gbps: float | None, inter_gbps: float | None
 ) -> Floats:
     """Link limit of each row's group (NaN: unknown): links, over nodes a share of the adapters."""

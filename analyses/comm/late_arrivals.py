@@ -83,8 +83,8 @@ def late_arrivals(
     span = calls.waits.span[first]
     total = members.sum(wait)
     aligned = calls.rows.start + calls.correction
-    latest = _largest(members, chosen, aligned[chosen])
-    longest = _largest(members, chosen, calls.waits.wait[chosen])
+    latest = _find_largest_rows(members, chosen, aligned[chosen])
+    longest = _find_largest_rows(members, chosen, calls.waits.wait[chosen])
     sigma = read_numbers(calls.matches["wait_ns_sigma"], NONE)
     columns = {
         "match": build_numbers(calls.match[first], INT64),
@@ -112,7 +112,7 @@ def late_arrivals(
     return with_coverage(answer, **clock_facts(align))
 
 
-def _largest(members: Groups, rows: Ints, values: Ints) -> Ints:
+def _find_largest_rows(members: Groups, rows: Ints, values: Ints) -> Ints:
     """Return the row with the largest value of each group."""
     order = order_by(members.group_ids, values)
     return rows[order][np.cumsum(members.count) - 1] if len(rows) else rows

@@ -84,10 +84,10 @@ def link_counters(
     calls = CollectiveCalls.of_one_source(named, matches, ranks)
     intervals = counted_intervals(link_samples)
     rows = _Rows.of(link_samples, intervals, by)
-    begin, finish = _recorded(rank_windows)
+    begin, finish = _find_recorded_window(rank_windows)
     overlap = np.minimum(rows.end_ns, finish) - np.maximum(rows.start_ns, begin)
     rows = rows.only(overlap > 0) if finish > begin else rows
-    answer = _answer(rows, calls, by, begin, finish)
+    answer = _build_answer(rows, calls, by, begin, finish)
     facts = {
         "samples": link_samples.num_rows,
         "samples_without_time": intervals.untimed,
@@ -163,17 +163,19 @@ class _Rows:
         return len(self.host)
 
 
-def _recorded(windows: pa.Table) -> tuple[int, int]:
+def _find_recorded_window(windows: pa.Table) -> tuple[int, int]:
     if not windows.num_rows:
         return 0, 0
     return int(read_numbers(windows["start_ns"]).min()), int(read_numbers(windows["end_ns"]).max())
 
 
-def _answer(rows: _Rows, calls: CollectiveCalls, by: str, begin: int, finish: int) -> pa.Table:
+def _build_answer(
+    rows: _Rows, calls: CollectiveCalls, by: str, begin: int, finish: int
+) -> pa.Table:
     length = (rows.end_ns - rows.start_ns).astype(np.float64)
     overlap = np.minimum(rows.end_ns, finish) - np.maximum(rows.start_ns, begin)
     rank = _ranks_of(rows, calls)
-    moved = _moved(rows, calls, rank, by)
+    moved = _sum_moved_bytes(rows, calls, rank, by)
     has = ~np.isnan(moved)
     share = np.divide(100 * moved, rows.counted, out=np.zeros(len(rows)), where=rows.counted > 0)
     columns = {
@@ -202,15 +204,15 @@ def _answer(rows: _Rows, calls: CollectiveCalls, by: str, begin: int, finish: in
 def _ranks_of(rows: _Rows, calls: CollectiveCalls) -> Ints:
     """Return the rank on each row's GPU (NONE: it is none of one GPU, or not known)."""
     index = calls.hosts.index_within
-    rank_at = {(_short(host), index[r]): r for r, host in calls.hosts.of_rank.items()}
-    names = [_short(name) for name in rows.names["host"]]
+    rank_at = {(_shorten_host(host), index[r]): r for r, host in calls.hosts.of_rank.items()}
+    names = [_shorten_host(name) for name in rows.names["host"]]
     ranks = []
     for host, gpu in zip(rows.host.tolist(), rows.device.tolist(), strict=True):  # some hundreds
         ranks.append(rank_at.get((names[host], gpu), NONE) if host >= 0 else NONE)
     return np.array(ranks, np.int64)
 
 
-def _moved(rows: _Rows, calls: CollectiveCalls, rank: Ints, by: str) -> Floats:
+def _sum_moved_bytes(rows: _Rows, calls: CollectiveCalls, rank: Ints, by: str) -> Floats:
     """Return the bytes that collectives sent over each row's links in its time (NaN: not known)."""
     within, across = node_traffic(calls)
     timed = calls.rows.timed
@@ -221,13 +223,13 @@ def _moved(rows: _Rows, calls: CollectiveCalls, rank: Ints, by: str) -> Floats:
     links = rows.names["link"]
     directions = rows.names["direction"]
     moved = np.full(len(rows), np.nan)
-    hosts = {r: _short(host) for r, host in calls.hosts.of_rank.items()}
+    hosts = {r: _shorten_host(host) for r, host in calls.hosts.of_rank.items()}
     kinds = Groups.by_keys([rows.host, rows.link, rows.direction, rank])
     for k, (host, link, direction, own) in enumerate(kinds.keys.tolist()):  # a few
         name = links[link] if link >= 0 else ""
         if host < 0 or directions[direction] != _SENT or (by == "port" and own == NONE):
             continue
-        host_name = _short(rows.names["host"][host])
+        host_name = _shorten_host(rows.names["host"][host])
         members = [own] if own != NONE else [r for r, h in hosts.items() if h == host_name]
         sent = within if name == "nvlink" else across if name in _NETWORKS else None
         chosen = np.isin(calls.rows.rank, members) & timed
@@ -237,15 +239,15 @@ def _moved(rows: _Rows, calls: CollectiveCalls, rank: Ints, by: str) -> Floats:
             continue  # what carries collectives is the other one
         use = np.flatnonzero(chosen & (sent > 0))
         of_kind = kinds.group_ids == k
-        moved[of_kind] = _between(start[use], end[use], sent[use], rows, of_kind)
+        moved[of_kind] = _measure_between(start[use], end[use], sent[use], rows, of_kind)
     return moved
 
 
-def _between(start: Ints, end: Ints, sent: Ints, rows: _Rows, chosen: Mask) -> Floats:
+def _measure_between(start: Ints, end: Ints, sent: Ints, rows: _Rows, chosen: Mask) -> Floats:
     edges = np.concatenate([rows.start_ns[chosen], rows.end_ns[chosen]])
     low, high = np.split(moved_within(start, end, sent.astype(np.float64), edges), 2)
     return np.asarray(high - low)
 
 
-def _short(host: str) -> str:
+def _shorten_host(host: str) -> str:
     return host.partition(".")[0].lower()

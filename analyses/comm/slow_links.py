@@ -85,10 +85,10 @@ def slow_links(
     paces = logged_paces(calls, LinkRates.of(calls, intra_gbps, inter_gbps), records)
     classes, nothing = find_slow_links(paces, calls.hosts.of_rank)
     shown = [c for c in classes if c.probability >= _LEAST] if nothing < _DECIDED else []
-    rows = [_row(paces, alike) for alike in shown]
+    rows = [_build_suspect_row(paces, alike) for alike in shown]
     judged = judged_calls(calls, paces)
     facts = {
-        "verdict": _verdict(shown, nothing, judged),
+        "verdict": _write_verdict(shown, nothing, judged),
         "groups": len(paces),
         "collectives": int(paces.collectives.sum()),
         "probability_that_nothing_is_slow": round(nothing, 3) if len(paces) else None,
@@ -102,7 +102,7 @@ def slow_links(
     return with_coverage(pa.Table.from_pylist(rows, schema=RETURNS), **facts)
 
 
-def _verdict(shown: list[Alike], nothing: float, judged: dict[str, tuple[int, int]]) -> str:
+def _write_verdict(shown: list[Alike], nothing: float, judged: dict[str, tuple[int, int]]) -> str:
     """Return what is slow or that nothing is, of which calls, and which ones were not judged."""
     if not any(count for count, _ in judged.values()):
         return "nothing could be judged"
@@ -118,11 +118,11 @@ def _verdict(shown: list[Alike], nothing: float, judged: dict[str, tuple[int, in
     return f"{names_of(likeliest.suspects)} ({100 * likeliest.probability:.0f} %){parts}{rest}"
 
 
-def _row(paces: LinkPaces, alike: Alike) -> dict[str, object]:
+def _build_suspect_row(paces: LinkPaces, alike: Alike) -> dict[str, object]:
     seen = slowest_like(paces, alike.groups)
     time = float(paces.time_ns[seen].sum())
     pace, expected, basis = expected_rate(paces, alike.groups)
-    parts = {_name(s): round(s.probability, 4) for s in alike.suspects}
+    parts = {_name_suspect(s): round(s.probability, 4) for s in alike.suspects}
     ways = {way for k in seen.tolist() for way in paces.ways[k] or [()]}
     way = ways.pop() if len(ways) == 1 else ()
     return {
@@ -140,7 +140,7 @@ def _row(paces: LinkPaces, alike: Alike) -> dict[str, object]:
         "slow_ranks": json.dumps(
             sorted({r for k in seen.tolist() for r in paces.members[k]}), separators=(",", ":")
         ),
-        "test": _test({s.kind for s in alike.suspects}, len(alike.suspects)),
+        "test": _suggest_test({s.kind for s in alike.suspects}, len(alike.suspects)),
     }
 
 
@@ -172,15 +172,15 @@ def expected_rate(paces: LinkPaces, groups: Ints) -> tuple[float, float | None, 
 def names_of(suspects: list[Suspect]) -> str:
     """Suspects that cannot be told apart: by name, else the widest and what else it may be."""
     if len(suspects) <= _NAMED:
-        return ", or ".join(_name(suspect) for suspect in suspects)
+        return ", or ".join(_name_suspect(suspect) for suspect in suspects)
     widest = min(suspects, key=lambda s: (_WIDEST.index(s.kind), s.ranks))
     kinds = {s.kind for s in suspects}
     if widest.kind in (NETWORK, PAIR):
-        return _name(widest) + (", or one rank's links" if GPU in kinds else "")
+        return _name_suspect(widest) + (", or one rank's links" if GPU in kinds else "")
     return f"one of {pluralize_count(len(suspects), 'suspect')}: {', '.join(sorted(kinds))}"
 
 
-def _name(suspect: Suspect) -> str:
+def _name_suspect(suspect: Suspect) -> str:
     nodes = " and ".join(suspect.nodes)
     if suspect.kind == NETWORK:
         return f"network between {pluralize_count(len(suspect.nodes), 'node')}"
@@ -197,7 +197,7 @@ def _name(suspect: Suspect) -> str:
     return f"{what} of rank{'s' if len(suspect.ranks) > 1 else ''} {ranks}{where}"
 
 
-def _test(kinds: set[str], count: int) -> str:
+def _suggest_test(kinds: set[str], count: int) -> str:
     """Return what tells suspects from one another, or makes the one certain."""
     if kinds <= {GPU, NODE, PATH}:
         return (

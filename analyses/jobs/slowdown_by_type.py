@@ -40,7 +40,7 @@ def slowdown_by_type(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Tabl
     ideal = job.ideal_steps
     bins = job.of_blocks(CountedBins(labels_of))
     times = compute_quantiles(job.of_blocks, labels_of, bins, (0.5, 0.99))
-    sums = _merged(job.of_blocks(_sums))
+    sums = _merge_sums(job.of_blocks(_sum_block))
     rows = []
     for label, steps in steps_by_type(job).items():
         code = LABELS.index(label)
@@ -69,7 +69,7 @@ def slowdown_by_type(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Tabl
     return question.covered(pa.table(arrays, schema=RETURNS))
 
 
-def _sums(block: Block) -> dict[int, Ints]:
+def _sum_block(block: Block) -> dict[int, Ints]:
     """Return, by label, how many operations, their own time, launch delay and wait for others."""
     late = block.delay
     labels = labels_of(block.program)
@@ -82,7 +82,7 @@ def _sums(block: Block) -> dict[int, Ints]:
     return sums
 
 
-def _merged(parts: list[dict[int, Ints]]) -> dict[int, list[int]]:
+def _merge_sums(parts: list[dict[int, Ints]]) -> dict[int, list[int]]:
     """Return the sums of all blocks together."""
     total: dict[int, Ints] = {}
     for part in parts:

@@ -54,7 +54,7 @@ def straggler_causes(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Tabl
     """
     question = Question.of(job_operations, job_layouts)
     causes = Causes(question.job)
-    rows = list(_causes(causes))
+    rows = list(_list_causes(causes))
     if question.job.recorded.mean() / question.job.ideal_steps.mean() < SLOW:
         likely = None
     else:
@@ -65,10 +65,12 @@ def straggler_causes(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Tabl
         [
             build_texts([row.cause for row in rows]),
             build_booleans(np.array([row is likely for row in rows])),
-            _numbers([None if row.explains is None else 100 * row.explains for row in rows]),
+            _build_number_column(
+                [None if row.explains is None else 100 * row.explains for row in rows]
+            ),
             build_texts([row.metric for row in rows]),
-            _numbers([row.value for row in rows]),
-            _numbers([row.threshold for row in rows]),
+            _build_number_column([row.value for row in rows]),
+            _build_number_column([row.threshold for row in rows]),
             build_texts([row.evidence for row in rows]),
             build_texts([row.advice for row in rows]),
         ],
@@ -77,23 +79,23 @@ def straggler_causes(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Tabl
     return question.covered(answer)
 
 
-def _numbers(values: list[float | None]) -> pa.Array:
+def _build_number_column(values: list[float | None]) -> pa.Array:
     column = pa.array(values, FLOAT64)
     return build_numbers(
         np.nan_to_num(column.to_numpy(zero_copy_only=False)), FLOAT64, mark_valid(column)
     )
 
 
-def _causes(causes: Causes) -> Iterator[_Cause]:
-    yield _worker(causes)
+def _list_causes(causes: Causes) -> Iterator[_Cause]:
+    yield _judge_worker(causes)
     if len(causes.job.stages) > 1:
         yield _stage_split(causes)
-    yield _lengths(causes)
-    yield _communication(causes)
+    yield _judge_lengths(causes)
+    yield _judge_communication(causes)
     yield _late_host(causes)
 
 
-def _worker(causes: Causes) -> _Cause:
+def _judge_worker(causes: Causes) -> _Cause:
     job = causes.job
     replica, stage = causes.slowest[0]
     rank = int(job.rank[replica, stage])
@@ -107,7 +109,7 @@ def _worker(causes: Causes) -> _Cause:
         "M_W",
         share,
         _HALF,
-        f"{where} at its usual durations would save {_saved(share)} of the slowdown",
+        f"{where} at its usual durations would save {_describe_saved(share)} of the slowdown",
         f"profile {where} and a peer, and compare how fast they run the same kernels; then move "
         "the job off that machine",
     )
@@ -124,17 +126,18 @@ def _stage_split(causes: Causes) -> _Cause:
         share,
         _HALF,
         f"stage {job.stages[slowest]} alone slows the job {causes.by_stage[slowest]:.2f}x; the "
-        f"last stage at its usual durations would save {_saved(share)} of the slowdown",
+        f"last stage at its usual durations would save {_describe_saved(share)} of the slowdown",
         "slowdown-by-stage; give the stage fewer layers (the loss layer counts as several)",
     )
 
 
-def _lengths(causes: Causes) -> _Cause:
+def _judge_lengths(causes: Causes) -> _Cause:
     together, varies = causes.correlation
     if together is None:
         why = "one micro-batch a step, so that lengths cannot be told from slow steps"
     else:
-        why = f"forwards vary by {_percent(varies)} in a step, backwards with them: {together:.2f}"
+        spread = _format_share(varies)
+        why = f"forwards vary by {spread} in a step, backwards with them: {together:.2f}"
     uneven = varies is not None and varies >= VARIES
     return _Cause(
         "sequence_lengths",
@@ -148,7 +151,7 @@ def _lengths(causes: Causes) -> _Cause:
     )
 
 
-def _communication(causes: Causes) -> _Cause:
+def _judge_communication(causes: Causes) -> _Cause:
     share = causes.communication_share
     return _Cause(
         "communication",
@@ -156,7 +159,7 @@ def _communication(causes: Causes) -> _Cause:
         "share of transfers",
         share,
         _HALF,
-        f"transfers at their usual durations would save {_saved(share)} of the slowdown",
+        f"transfers at their usual durations would save {_describe_saved(share)} of the slowdown",
         "slowdown-by-type; then NCCL's records or comm-wait on a profile of the ranks concerned",
     )
 
@@ -178,13 +181,13 @@ def _late_host(causes: Causes) -> _Cause:
     )
 
 
-def _saved(share: float | None) -> str:
+def _describe_saved(share: float | None) -> str:
     """Say which part of the slowdown would be saved. Whoever is usual may be faster than all are on
     average, which the slowdown is counted from: then that is all of it."""
     if share is None:
-        return _percent(None)
-    return _percent(min(max(share, 0.0), 1.0))
+        return _format_share(None)
+    return _format_share(min(max(share, 0.0), 1.0))
 
 
-def _percent(share: float | None) -> str:
+def _format_share(share: float | None) -> str:
     return "nothing" if share is None else f"{100 * share:.0f} %"

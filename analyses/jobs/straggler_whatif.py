@@ -61,7 +61,7 @@ def straggler_whatif(
     job = question.job
     now = float(job.replayed.mean())
     ideal = float(job.ideal_steps.mean())
-    chosen = _changes(job, dp_rank, stage, operation)
+    chosen = _list_changes(job, dp_rank, stage, operation)
     changes = [
         ("as recorded", job.replayed),
         *zip(chosen, steps_changed(job, list(chosen.values())), strict=True),
@@ -84,13 +84,13 @@ def straggler_whatif(
     return question.covered(pa.table(arrays, schema=RETURNS))
 
 
-def _changes(
+def _list_changes(
     job: Job, dp_rank: int | None, stage: int | None, operation: str | None
 ) -> dict[str, Change]:
     """Return each change under the words that say it."""
     worst = Causes(job).slowest[0]
-    replica = _place("dp_rank", dp_rank, job.replicas, worst[0])
-    of_stage = _place("stage", stage, job.stages, worst[1])
+    replica = _find_position("dp_rank", dp_rank, job.replicas, worst[0])
+    of_stage = _find_position("stage", stage, job.stages, worst[1])
     recorded = [LABELS[k] for k in job.labels]
     if operation is not None and operation not in recorded:
         raise UsageError(
@@ -109,7 +109,7 @@ def _changes(
     return changes
 
 
-def _place(name: str, wanted: int | None, values: Ints, default: int) -> int:
+def _find_position(name: str, wanted: int | None, values: Ints, default: int) -> int:
     if wanted is None:
         return default
     rows = np.flatnonzero(values == wanted)

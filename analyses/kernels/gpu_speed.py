@@ -72,8 +72,8 @@ def gpu_speed(
     length = read_lengths(kernels)[rows]
     who = np.column_stack([read_keys(kernels[c])[rows] for c in _WHO])
     gpu = Groups.by_keys(who)
-    usual, has_usual = _usual(kernels, rows, length, gpu.group_ids, min_count)
-    steps, part = _when(per, kernels, kernel_links, rows, gpu.group_ids, max(slices, 1))
+    usual, has_usual = _find_usual_durations(kernels, rows, length, gpu.group_ids, min_count)
+    steps, part = _find_periods(per, kernels, kernel_links, rows, gpu.group_ids, max(slices, 1))
     groups = Groups.by_keys([who, steps, part])
     k = groups.keys
     spent = groups.sum(np.where(has_usual, length, 0))
@@ -102,7 +102,7 @@ def gpu_speed(
 _WHO = ("rank", "device")
 
 
-def _usual(
+def _find_usual_durations(
     kernels: pa.Table, rows: Ints, length: Ints, gpu: Ints, min_count: int
 ) -> tuple[Floats, Mask]:
     """Return the usual duration of each kernel, and where it is known.
@@ -121,7 +121,7 @@ def _usual(
     return usual[same.group_ids], (same.count >= min_count)[same.group_ids] & grid
 
 
-def _when(
+def _find_periods(
     per: Per, kernels: pa.Table, kernel_links: pa.Table, rows: Ints, gpu: Ints, slices: int
 ) -> tuple[Ints, Ints]:
     """Return cycle and step, and the part of the window, as far as asked for."""

@@ -71,7 +71,7 @@ def _by_name(kernels: pa.Table, kernel_links: pa.Table, *, per: Pool) -> pa.Tabl
     )
 
 
-def _families(by_name: pa.Table, *, per: Pool) -> pa.Table:
+def _sum_families(by_name: pa.Table, *, per: Pool) -> pa.Table:
     """Return the answer from the names of all ranks."""
     family, families = codes_of(by_name["family"])
     kind, kinds = codes_of(by_name["kind"])
@@ -90,7 +90,9 @@ def _families(by_name: pa.Table, *, per: Pool) -> pa.Table:
     computes = np.array([kind != "memory" for kind in kinds.to_pylist()] + [True])[
         groups.keys[:, 4]
     ]
-    matrix = np.isin(groups.keys[:, 3], [families.to_pylist().index(f) for f in _present(families)])
+    matrix = np.isin(
+        groups.keys[:, 3], [families.to_pylist().index(f) for f in _list_matrix_families(families)]
+    )
     classified = np.where(matrix, on + off, 0)
     ties = [
         rank_alphabetically(groups.keys[:, 3 + k], texts)
@@ -123,7 +125,7 @@ def _families(by_name: pa.Table, *, per: Pool) -> pa.Table:
     needs=("kernels",),
     spread=(
         ByRank(when={"per": ("rank", "step")}),
-        ByKey(when={"per": ("all",)}, part=_by_name, finish=_families),
+        ByKey(when={"per": ("all",)}, part=_by_name, finish=_sum_families),
     ),
 )
 def kernel_families(
@@ -138,10 +140,10 @@ def kernel_families(
 
     Family and tensor-core use are told from a kernel's name. Times are sums, not unions.
     """
-    return _families(_by_name(kernels, kernel_links, per=per), per=per)
+    return _sum_families(_by_name(kernels, kernel_links, per=per), per=per)
 
 
-def _present(families: pa.Array) -> list[str]:
+def _list_matrix_families(families: pa.Array) -> list[str]:
     return [f for f in families.to_pylist() if f in _MATRIX]
 
 

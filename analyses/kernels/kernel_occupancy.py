@@ -84,14 +84,14 @@ def kernel_occupancy(
     grid, grids = codes_of(kernels["grid"])
     block, blocks = codes_of(kernels["block"])
     name, names = codes_of(kernels["name"])
-    gpu, gpus = _gpus(kernels, ranks)
+    gpu, gpus = _read_gpus(kernels, ranks)
     used = [read_numbers(kernels[c], NONE) for c in ("registers", "shared_memory_bytes")]
     groups = Groups.by_keys(np.column_stack([name, grid, block, gpu, *used])[rows])
     k = groups.keys
-    count = _sizes(grids)[k[:, 1]]
-    threads = _sizes(blocks)[k[:, 2]]
+    count = _multiply_dims(grids)[k[:, 1]]
+    threads = _multiply_dims(blocks)[k[:, 2]]
     sms = np.array([g.multiprocessors for g in gpus], np.int64)[k[:, 3]]
-    resident = _resident(gpus, k[:, 3], threads, k[:, 4], k[:, 5])
+    resident = _count_resident_blocks(gpus, k[:, 3], threads, k[:, 4], k[:, 5])
     family, families = codes_of(kernels["family"])
     of_group = family[rows][groups.first_row]
     looping = np.isin(of_group, [i for i, f in enumerate(families.to_pylist()) if f in _LOOPING])
@@ -102,12 +102,14 @@ def kernel_occupancy(
     length = read_lengths(kernels)
     total = groups.sum(length[rows])
     per_sm = divide_or_nan(count, sms)
-    recorded, has = _mean(groups, read_numbers(kernels["blocks_per_sm"], -1.0)[rows])
+    recorded, has = _compute_mean(groups, read_numbers(kernels["blocks_per_sm"], -1.0)[rows])
     most = np.array([g.limits.threads if g.limits else 0 for g in gpus], np.int64)[k[:, 3]]
     in_warps = _in_whole_warps(gpus, k[:, 3], threads)
     held = divide_or_nan(100.0 * resident * in_warps, most)
     # What runs occupies something: a recorded 0 says that the profiler could not tell.
-    estimated, has_estimate = _mean(groups, read_numbers(kernels["occupancy_pct"], -1.0)[rows])
+    estimated, has_estimate = _compute_mean(
+        groups, read_numbers(kernels["occupancy_pct"], -1.0)[rows]
+    )
     has_estimate &= estimated > 0
     achieved = divide_or_nan(100.0 * np.minimum(resident, per_sm) * in_warps, most)
     occupancy = np.where(has_estimate, estimated, achieved)
@@ -129,7 +131,7 @@ def kernel_occupancy(
             build_numbers(occupancy, FLOAT64, has_occupancy),
             build_numbers(held, FLOAT64, resident > 0),
             build_numbers(waves, FLOAT64, has_waves),
-            build_numbers(_tail(waves), FLOAT64, has_waves),
+            build_numbers(_compute_tail(waves), FLOAT64, has_waves),
             pa.array(persistent.tolist(), BOOL),
         ],
         schema=RETURNS,
@@ -156,15 +158,15 @@ class _Gpu:
     limits: Multiprocessor | None = None
 
 
-def _gpus(kernels: pa.Table, ranks: pa.Table) -> tuple[Ints, list[_Gpu]]:
+def _read_gpus(kernels: pa.Table, ranks: pa.Table) -> tuple[Ints, list[_Gpu]]:
     """The GPU of each activity, and what is known of it; number 0 stands for an unknown one."""
     models = {_Gpu(): 0}
     model_of: dict[tuple[int, int, int], int] = {}
     columns = ("rank", "cycle", "device_properties")
     for rank, cycle, listed in zip(*(ranks[c].to_pylist() for c in columns), strict=True):
-        for gpu in _listed(listed):
+        for gpu in _parse_properties(listed):
             key = (NONE if rank is None else rank, cycle, int(gpu.get("id", 0)))
-            model_of[key] = models.setdefault(_gpu(gpu), len(models))  # alike GPUs are one
+            model_of[key] = models.setdefault(_read_gpu(gpu), len(models))  # alike GPUs are one
     who = Groups.by_keys([read_numbers(kernels[c], NONE) for c in ("rank", "cycle", "device")])
     of_group = []
     for rank, cycle, device in who.keys.tolist():  # a device each
@@ -174,7 +176,7 @@ def _gpus(kernels: pa.Table, ranks: pa.Table) -> tuple[Ints, list[_Gpu]]:
     return np.array(of_group, np.int64)[who.group_ids], [*models]
 
 
-def _listed(text_: str | None) -> list[Fields]:
+def _parse_properties(text_: str | None) -> list[Fields]:
     try:
         listed = json.loads(text_ or "[]")
     except ValueError:
@@ -182,20 +184,22 @@ def _listed(text_: str | None) -> list[Fields]:
     return [g for g in listed if isinstance(g, dict)] if isinstance(listed, list) else []
 
 
-def _gpu(properties: Fields) -> _Gpu:
+def _read_gpu(properties: Fields) -> _Gpu:
     units = properties.get("numSms")
     is_counted = isinstance(units, int) and units > 0
     multiprocessors = int(units or 0) if is_counted else 0
     return _Gpu(multiprocessors, Multiprocessor.of(properties))
 
 
-def _sizes(dims: pa.Array) -> Ints:
+def _multiply_dims(dims: pa.Array) -> Ints:
     """Return the product of each [x,y,z]."""
     products = [int(np.prod(json.loads(d), dtype=np.int64)) for d in dims.to_pylist()]
     return np.array([*products, 0], np.int64)
 
 
-def _resident(gpus: list[_Gpu], gpu: Ints, threads: Ints, registers: Ints, shared: Ints) -> Ints:
+def _count_resident_blocks(
+    gpus: list[_Gpu], gpu: Ints, threads: Ints, registers: Ints, shared: Ints
+) -> Ints:
     """Return the blocks that fit a multiprocessor at once; 0 where it is not known."""
     fits = np.zeros(len(gpu), np.int64)
     for model in np.unique(gpu).tolist():  # a model or two
@@ -212,13 +216,13 @@ def _in_whole_warps(gpus: list[_Gpu], gpu: Ints, threads: Ints) -> Ints:
     return np.asarray(-(-threads // warp) * warp)
 
 
-def _tail(waves: Floats) -> Floats:
+def _compute_tail(waves: Floats) -> Floats:
     """Empty places of the last wave, of the places of all waves, in percent."""
     full = np.ceil(waves)
     return divide_or_nan(100.0 * (full - waves), full)
 
 
-def _mean(groups: Groups, values: Floats) -> tuple[Floats, Mask]:
+def _compute_mean(groups: Groups, values: Floats) -> tuple[Floats, Mask]:
     """Mean of what is recorded (finite, not negative), and where anything is."""
     some = (values >= 0) & np.isfinite(values)
     count = np.bincount(groups.group_ids, some, minlength=len(groups))

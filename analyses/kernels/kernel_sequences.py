@@ -55,7 +55,7 @@ def kernel_sequences(
     takes longer on the CPU than on the GPU is one to fuse or to capture in a graph.
     """
     tree = CallTree.of(cpu_ops, op_links)
-    root = tree.roots(_wanted(cpu_ops, match) & read_booleans(op_links["selected"]))
+    root = tree.roots(_mark_wanted(cpu_ops, match) & read_booleans(op_links["selected"]))
     op = read_numbers(kernel_links["op_row"], NONE)
     owner = take_or(root, op)
     start = read_numbers(kernel_links["launch_start_ns"], NO_TIME)
@@ -68,7 +68,7 @@ def kernel_sequences(
     owners = calls.keys[:, 0] if len(calls) else np.empty(0, np.int64)
     long = np.flatnonzero(calls.count >= min_length)
     same = Groups.by_keys(
-        np.column_stack([of_op[owners], calls.count, _fingerprint(calls, name[rows])])[long]
+        np.column_stack([of_op[owners], calls.count, _fingerprint_calls(calls, name[rows])])[long]
     )
     length = read_numbers(kernels["end_ns"]) - began
     device = same.sum(calls.sum(length[rows])[long])
@@ -100,25 +100,25 @@ def kernel_sequences(
     return with_coverage(table, rows_left_out=len(order) - len(shown))
 
 
-def _wanted(cpu_ops: pa.Table, match: str | None) -> Mask:
+def _mark_wanted(cpu_ops: pa.Table, match: str | None) -> Mask:
     rule = parse_pattern(match or "", "match")
     return match_texts(cpu_ops["name"], lambda name: bool(rule.search(name)))
 
 
-def _fingerprint(calls: Groups, name: Ints) -> Ints:
+def _fingerprint_calls(calls: Groups, name: Ints) -> Ints:
     """Return a number for the names in their order: rows are grouped and ordered already.
 
     A sum of well mixed 64-bit products of name and place: two sequences that differ share it with
     a probability near 2**-62.
     """
     position = np.arange(len(name)) - (np.cumsum(calls.count) - calls.count)[calls.group_ids]
-    mixed = _mix(name.astype(np.uint64) + np.uint64(1)) * (
-        _mix(position.astype(np.uint64)) | np.uint64(1)
+    mixed = _mix_bits(name.astype(np.uint64) + np.uint64(1)) * (
+        _mix_bits(position.astype(np.uint64)) | np.uint64(1)
     )
-    return calls.sum(_mix(mixed).view(np.int64)) >> 2
+    return calls.sum(_mix_bits(mixed).view(np.int64)) >> 2
 
 
-def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def _mix_bits(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return the finaliser of SplitMix64 (Steele, Lea, Flood 2014)."""
     value = value + np.uint64(0x9E3779B97F4A7C15)
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

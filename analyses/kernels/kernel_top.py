@@ -85,21 +85,23 @@ def kernel_top(
     length = read_lengths(kernels)
     pools = Groups.by_keys(pool_rows(per, kernels, kernel_links["step"]))
     pool = pools.keys
-    kept = _others(names, pools.group_ids, length, n, sort_by)
+    kept = _find_others(names, pools.group_ids, length, n, sort_by)
     groups = Groups.by_keys([pools.group_ids, kept])
     pool_of = groups.keys[:, 0]
     name = groups.keys[:, 1]
     total, count = groups.sum(length), groups.count
-    rows = order_by(pool_of, name < 0, -_measure(groups, length, sort_by))
+    rows = order_by(pool_of, name < 0, -_measure_groups(groups, length, sort_by))
     pool_total = np.bincount(pool_of, total, minlength=len(pool)).astype(np.int64)
     running = Groups.by_keys(pool_of[rows]).running(total[rows])
     labels = [dictionary[code] if code >= 0 else "others" for code in name.tolist()]
     largest = build_texts([None] * len(rows))
     kinds = [_NO_KIND] * len(labels)
     if by == "kernel":
-        kinds = _kinds(kernels, groups, name, labels)
+        kinds = _list_kinds(kernels, groups, name, labels)
     else:
-        largest = _largest(kernels["name"], groups, length).take(build_numbers(rows, INT64))
+        largest = _find_largest_kernel(kernels["name"], groups, length).take(
+            build_numbers(rows, INT64)
+        )
     p50, p95 = groups.quantiles(length, (0.5, 0.95))
     means = SpanMeans(counters(), kernels).of_groups(groups)
     answer = pa.table(
@@ -139,7 +141,7 @@ def _in_order(codes: Ints, names: list[str]) -> tuple[Ints, list[str]]:
     return codes_in_order[codes], [names[k] for k in order.tolist()]
 
 
-def _others(
+def _find_others(
     names: Ints,
     pool: NDArray[np.int64],
     length: NDArray[np.int64],
@@ -148,12 +150,14 @@ def _others(
 ) -> NDArray[np.int64]:
     """Return the names that are among the first n of their pool; the others become -1."""
     groups = Groups.by_keys(np.stack([pool, names], axis=1))
-    order = Groups.by_keys(groups.keys[:, 0]).rank_within(-_measure(groups, length, sort_by))
+    order = Groups.by_keys(groups.keys[:, 0]).rank_within(-_measure_groups(groups, length, sort_by))
     kept = order < n if n else np.ones(len(order), bool)
     return np.where(kept[groups.group_ids], names, -1).astype(np.int64)
 
 
-def _measure(groups: Groups, length: NDArray[np.int64], sort_by: SortBy) -> NDArray[np.float64]:
+def _measure_groups(
+    groups: Groups, length: NDArray[np.int64], sort_by: SortBy
+) -> NDArray[np.float64]:
     total = groups.sum(length)
     values = {
         "total": total,
@@ -164,7 +168,7 @@ def _measure(groups: Groups, length: NDArray[np.int64], sort_by: SortBy) -> NDAr
     return np.asarray(values[sort_by], np.float64)
 
 
-def _kinds(kernels: pa.Table, groups: Groups, name: Ints, labels: list[str]) -> list[_Kind]:
+def _list_kinds(kernels: pa.Table, groups: Groups, name: Ints, labels: list[str]) -> list[_Kind]:
     """Return the kind, family, library and tensor-core use of each group."""
     first = kernels.select(("activity", "kind", "family")).take(
         build_numbers(groups.first_row, INT64)
@@ -178,7 +182,7 @@ def _kinds(kernels: pa.Table, groups: Groups, name: Ints, labels: list[str]) -> 
     return kinds
 
 
-def _largest(name: pa.ChunkedArray, groups: Groups, length: Ints) -> pa.Array:
+def _find_largest_kernel(name: pa.ChunkedArray, groups: Groups, length: Ints) -> pa.Array:
     """Return the kernel with the most time of each group."""
     codes, dictionary = codes_of(name)
     pairs = Groups.by_keys([groups.group_ids, codes])

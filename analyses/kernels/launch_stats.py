@@ -72,7 +72,7 @@ def launch_stats(
     was launched before the recording or is not linked has no call and is left out.
     """
     launched = Launched.of(kernels, kernel_links)
-    label, labels = _labels(by, launched, kernels, kernel_links, launches, cpu_ops)
+    label, labels = _label_launches(by, launched, kernels, kernel_links, launches, cpu_ops)
     rank = read_keys(kernels["rank"])[launched.first]
     groups = Groups.by_keys([rank, label])
     count = np.maximum(groups.count, 1)
@@ -122,7 +122,7 @@ def launch_stats(
     )
 
 
-def _labels(
+def _label_launches(
     by: By,
     launched: Launched,
     kernels: pa.Table,

@@ -65,13 +65,13 @@ def memory_bandwidth(kernels: pa.Table) -> pa.Table:
     moving = [k for k, a in enumerate(activities.to_pylist()) if a in ("copy", "set")]
     rows = np.flatnonzero(np.isin(activity, moving))
     name, labels = labels_of(kernels["name"])
-    directions = [_direction(label) for label in labels]
+    directions = [_find_direction(label) for label in labels]
     ways = sorted(set(directions), key=str)
     way = np.array([ways.index(t) for t in directions], np.int64)[name[rows]]
     rank = read_keys(kernels["rank"])[rows]
     groups = Groups.by_keys([rank, way])
     start, end = read_times(kernels, rows)
-    size, has_size = _sizes(kernels, rows, end - start)
+    size, has_size = _read_sizes(kernels, rows, end - start)
     moved = groups.sum(np.where(has_size, size, 0))
     measured = union_lengths(
         groups.group_ids[has_size], start[has_size], end[has_size], len(groups)
@@ -89,12 +89,12 @@ def memory_bandwidth(kernels: pa.Table) -> pa.Table:
             build_texts([ways[w][1] for w in k[:, 1].tolist()]),
             build_numbers(groups.count, INT64),
             build_numbers(moved, INT64, some > 0),
-            _quantile(groups, has_size, size, 0.5),
+            _build_quantile(groups, has_size, size, 0.5),
             build_numbers(groups.sum(end - start), INT64),
             build_numbers(union_lengths(groups.group_ids, start, end, len(groups)), INT64),
             build_numbers(moved / np.maximum(measured, 1), FLOAT64, measured > 0),
-            _quantile(groups, timed, speed, 0.5),
-            _quantile(groups, large, speed, 1.0),
+            _build_quantile(groups, timed, speed, 0.5),
+            _build_quantile(groups, large, speed, 1.0),
             build_numbers(groups.sum((has_size & (size < _SMALL)).astype(np.int64)), INT64),
             build_numbers(groups.count - some, INT64),
         ],
@@ -105,7 +105,7 @@ def memory_bandwidth(kernels: pa.Table) -> pa.Table:
     return with_coverage(table.take(pa.array(order)), **facts)
 
 
-def _direction(name: str) -> tuple[str, str | None]:
+def _find_direction(name: str) -> tuple[str, str | None]:
     """From where to where, and between which kinds of memory; as CUDA, XPU and HIP name it."""
     if cuda := _CUDA.search(name):
         return cuda[1], cuda[2]
@@ -118,7 +118,7 @@ def _direction(name: str) -> tuple[str, str | None]:
     return ("set" if "set" in name.lower() else "copy"), None
 
 
-def _sizes(kernels: pa.Table, rows: Ints, length: Ints) -> tuple[Ints, Mask]:
+def _read_sizes(kernels: pa.Table, rows: Ints, length: Ints) -> tuple[Ints, Mask]:
     """Bytes of each activity, and whether they are known: recorded, or told by its bandwidth."""
     size = read_numbers(kernels["size_bytes"])[rows]
     recorded = mark_valid(kernels["size_bytes"])[rows]
@@ -127,7 +127,7 @@ def _sizes(kernels: pa.Table, rows: Ints, length: Ints) -> tuple[Ints, Mask]:
     return np.where(by_rate, np.round(speed * length), size).astype(np.int64), recorded | by_rate
 
 
-def _quantile(groups: Groups, chosen: Mask, values: Ints | Floats, share: float) -> pa.Array:
+def _build_quantile(groups: Groups, chosen: Mask, values: Ints | Floats, share: float) -> pa.Array:
     """Return a quantile over the chosen rows of each group; null where there are none."""
     some = Groups.by_keys(groups.group_ids[chosen])
     quantiles = np.zeros(len(groups))

@@ -61,15 +61,23 @@ def queue_length(
     64 at least, and the call takes more than 10 times the median of its kind; what is over that
     counts. (A shorter queue is never full, its slow calls have other causes: CUDA's holds 1022.)
     """
-    tables = [_rows(Waiting.of(kernels, kernel_links, per_stream=False), kernel_links, launches)]
+    tables = [
+        _build_queue_rows(
+            Waiting.of(kernels, kernel_links, per_stream=False), kernel_links, launches
+        )
+    ]
     if by == "stream":
-        tables.append(_rows(Waiting.of(kernels, kernel_links, per_stream=True), None, None))
+        tables.append(
+            _build_queue_rows(Waiting.of(kernels, kernel_links, per_stream=True), None, None)
+        )
     order = [("rank", "ascending"), ("device", "ascending"), ("stream", "ascending")]
     limits = {"full_share_of_longest": _FULL, "full_from": _LEAST, "call_over_median": _OUTLIER}
     return with_coverage(pa.concat_tables(tables).sort_by(order), **limits)
 
 
-def _rows(waiting: Waiting, kernel_links: pa.Table | None, launches: pa.Table | None) -> pa.Table:
+def _build_queue_rows(
+    waiting: Waiting, kernel_links: pa.Table | None, launches: pa.Table | None
+) -> pa.Table:
     groups = Groups.by_keys(waiting.key)
     queues = QueueLengths.of(waiting, groups)
     queue, time, length, order = queues.queue, queues.time, queues.length, queues.order
@@ -80,7 +88,9 @@ def _rows(waiting: Waiting, kernel_links: pa.Table | None, launches: pa.Table | 
     mean = divide_or_nan(events.sum(length * held), span)
     (p50,) = events.quantiles(length, (0.5,))
     longest = events.max(length)
-    blocked = _blocked(waiting, groups, order, length, longest, kernel_links, launches)
+    blocked = _build_blocked_columns(
+        waiting, groups, order, length, longest, kernel_links, launches
+    )
     k = groups.keys
     return pa.table(
         [
@@ -99,7 +109,7 @@ def _rows(waiting: Waiting, kernel_links: pa.Table | None, launches: pa.Table | 
     )
 
 
-def _blocked(
+def _build_blocked_columns(
     waiting: Waiting,
     groups: Groups,
     order: Ints,

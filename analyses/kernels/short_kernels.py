@@ -78,7 +78,11 @@ def short_kernels(
         groups = Groups.by_keys(np.searchsorted(edges, study.length, side="right") - 1)
         bin_of_row = groups.keys[:, 0] if len(groups) else np.empty(0, np.int64)
         table = study.rows(
-            groups, np.ones(len(short), bool), limit, edges[bin_of_row], _ends(edges)[bin_of_row]
+            groups,
+            np.ones(len(short), bool),
+            limit,
+            edges[bin_of_row],
+            _list_bin_ends(edges)[bin_of_row],
         )
         return with_coverage(table, short_kernels=int(short.sum()), kernels=len(short))
     rows_by, _ = tell_apart(by, naming, source_depth)
@@ -101,7 +105,7 @@ class _Study:
         call = read_numbers(kernel_links["launch_end_ns"]) - read_numbers(
             kernel_links["launch_start_ns"]
         )
-        self.call = _shared(launch, call)[self.row]
+        self.call = _share_call_time(launch, call)[self.row]
         self.whole = int(length.sum())
         self.linked = launch[self.row] != NONE
         self.idle = _idle_before(activities)[self.row]
@@ -125,7 +129,7 @@ class _Study:
             spans = [nothing, nothing]
             is_short = np.ones(size, bool)
         else:
-            names = [_range(a, b) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
+            names = [_format_range(a, b) for a, b in zip(low.tolist(), high.tolist(), strict=True)]
             spans = [
                 build_numbers(low / 1000, FLOAT64),
                 build_numbers(high / 1000, FLOAT64, high >= 0),
@@ -148,7 +152,7 @@ class _Study:
         )
 
 
-def _shared(launch: Ints, call: Ints) -> Ints:
+def _share_call_time(launch: Ints, call: Ints) -> Ints:
     """Return the part of its call's time that each activity has: what a division leaves over goes
     to the first ones, so that the parts add up; 0 without a call."""
     shares = np.zeros(len(launch), np.int64)
@@ -182,11 +186,11 @@ def _idle_before(activities: pa.Table) -> Ints:
     return idle
 
 
-def _ends(edges: Ints) -> Ints:
+def _list_bin_ends(edges: Ints) -> Ints:
     return np.append(edges[1:], NONE)
 
 
-def _range(low: int, high: int) -> str:
+def _format_range(low: int, high: int) -> str:
     if high < 0:
         return f"from {low / 1000:g} µs"
     return f"{low / 1000:g} to {high / 1000:g} µs"

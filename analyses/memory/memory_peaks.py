@@ -142,10 +142,10 @@ class _Peak:
         self.row = int(rows[np.argmax(use.allocated[rows])])
         before = rows[rows <= self.row]
         if mark_valid(use.table["address"])[rows].any():
-            alive = _alive(use, before)
-            sums, blocks = _sums(label.code[alive], use.size[alive], len(label.names))
+            alive = _find_alive(use, before)
+            sums, blocks = _sum_by_code(label.code[alive], use.size[alive], len(label.names))
         else:
-            sums, _ = _sums(label.code[before], use.size[before], len(label.names))
+            sums, _ = _sum_by_code(label.code[before], use.size[before], len(label.names))
             blocks = fill_none(len(sums))
         order = order_by(-sums)
         order = order[sums[order] > 0]
@@ -167,7 +167,7 @@ class _Peak:
         self.blocks = np.array(many, np.int64)
 
 
-def _alive(use: MemoryUse, before: Ints) -> Ints:
+def _find_alive(use: MemoryUse, before: Ints) -> Ints:
     """Return the rows of the allocations that no release has followed."""
     with_address = before[mark_valid(use.table["address"])[before] & (use.size[before] != 0)]
     address = codes_of(use.table["address"])[0][with_address].astype(np.int64)
@@ -176,7 +176,7 @@ def _alive(use: MemoryUse, before: Ints) -> Ints:
     return np.asarray(last[use.size[last] > 0])
 
 
-def _sums(code: Ints, size: Ints, length: int) -> tuple[Ints, Ints]:
+def _sum_by_code(code: Ints, size: Ints, length: int) -> tuple[Ints, Ints]:
     total = np.zeros(length, np.int64)
     np.add.at(total, code, size)
     return total, np.bincount(code, minlength=length).astype(np.int64)

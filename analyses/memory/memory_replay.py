@@ -123,7 +123,7 @@ def memory_replay(
             continue
         events = _Events.of(use, device)
         who = (rank, cycle, index)
-        rows.append((*who, "recorded", *_recorded(use, device, int(lost[device]))))
+        rows.append((*who, "recorded", *_read_recorded_figures(use, device, int(lost[device]))))
         names = np.array(categories.names, object)[categories.code[events.row]]
         allocated_before += events.before
         activations += int(((names == "activation") & (events.size > 0)).sum())
@@ -132,13 +132,15 @@ def memory_replay(
         if any(factor != 1 for factor in factors.values()) or lives.segments:
             cases["changed"] = asked
         if ways:
-            cases |= _ways(asked, names)
+            cases |= _list_cases(asked, names)
         for name, case in cases.items():
             edited = case.events(events, names == "activation")
             for suffix, segments in (("", None), (" warm", events.segments)):
                 if suffix and segments is None:
                     continue
-                figures = _replayed(events, edited, case.sizes(events), capacity, split, segments)
+                figures = _replay_figures(
+                    events, edited, case.sizes(events), capacity, split, segments
+                )
                 rows.append((*who, f"{name}{suffix}", *figures))
     if not rows:
         return RETURNS.empty_table()
@@ -194,7 +196,7 @@ class _Case:
         return self.lives.edit(sized, activation, self.lives.segments)
 
 
-def _ways(asked: _Case, names: NDArray[np.object_]) -> dict[str, _Case]:
+def _list_cases(asked: _Case, names: NDArray[np.object_]) -> dict[str, _Case]:
     """Return ways to take less, by what they cost: little, a third of the forward pass, the links
     to the host, half of the samples."""
     eighth = np.where(names == "optimizer_state", 0.5, 1.0)
@@ -250,11 +252,11 @@ class _Events:
         for is_small in (True, False):
             chosen = (size <= SMALL) == is_small
             if chosen.any():
-                segments += [(*s, is_small) for s in _segments(start[chosen], size[chosen])]
+                segments += [(*s, is_small) for s in _list_segments(start[chosen], size[chosen])]
         return segments
 
 
-def _segments(start: Ints, size: Ints) -> list[tuple[int, int]]:
+def _list_segments(start: Ints, size: Ints) -> list[tuple[int, int]]:
     """Return address and bytes of the segments of one pool.
 
     One that holds requests below 10 MiB alone is of 20 MiB, of which all may not have been seen.
@@ -282,7 +284,7 @@ def _segments(start: Ints, size: Ints) -> list[tuple[int, int]]:
 Figures = tuple[int, int, float | None, int | None, int | None, int, int]
 
 
-def _recorded(use: MemoryUse, device: int, failed: int) -> Figures:
+def _read_recorded_figures(use: MemoryUse, device: int, failed: int) -> Figures:
     here = np.flatnonzero(use.devices.group_ids == device)
     allocated = use.allocated[here]
     reserved = use.reserved[here]
@@ -296,7 +298,7 @@ def _recorded(use: MemoryUse, device: int, failed: int) -> Figures:
     return int(allocated.max()), most, share, None, None, failed, blocks
 
 
-def _replayed(
+def _replay_figures(
     events: _Events,
     edited: MemoryEvents,
     size: Ints,
@@ -305,7 +307,7 @@ def _replayed(
     segments: Segments | None,
 ) -> Figures:
     """Return the figures of a replay; `size`: of each recorded event, with the factors."""
-    before = _before(events, size, segments)
+    before = _describe_start(events, size, segments)
     figures = replay_allocations(before, edited.block, edited.size, capacity, split)
     most = figures.peak_reserved
     unused = 100 * (most - figures.allocated_at_peak) / most if most else None
@@ -315,7 +317,7 @@ def _replayed(
     )  # fmt: skip
 
 
-def _before(events: _Events, size: Ints, segments: Segments | None) -> Before:
+def _describe_start(events: _Events, size: Ints, segments: Segments | None) -> Before:
     """Return what was there before: what is freed later, and the rest as one block."""
     keys, first = np.unique(events.block, return_index=True)
     was_there = events.size[first] < 0

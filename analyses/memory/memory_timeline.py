@@ -68,7 +68,7 @@ def memory_timeline(
         chosen, names, inferred = categories.code, categories.names, categories.inferred
         allocated = Groups.by_keys([kind, chosen]).running(use.size)
     series = Groups.by_keys([kind, chosen])
-    sliced = Groups.by_keys([series.group_ids, _slice(use, max(slices, 1))])
+    sliced = Groups.by_keys([series.group_ids, _number_slices(use, max(slices, 1))])
     shown = _highest_and_last(sliced, allocated)
     reserved = use.reserved[shown]
     with_reserved = (reserved != NONE) & (by == "device")
@@ -87,7 +87,7 @@ def memory_timeline(
     return with_coverage(answer, events=len(kind), categories_inferred=inferred)
 
 
-def _slice(use: MemoryUse, slices: int) -> Ints:
+def _number_slices(use: MemoryUse, slices: int) -> Ints:
     first = use.devices.min(use.time)[use.devices.group_ids]
     last = use.devices.max(use.time)[use.devices.group_ids]
     width = np.maximum((last - first) // slices + 1, 1)

@@ -68,7 +68,7 @@ def annotation_breakdown(
     GPU activities belong to the ranges around the call that launched them, whenever they run: those
     of its thread, and of the thread that an autograd thread works for.
     """
-    name, labels = _names(annotations, match)
+    name, labels = _number_names(annotations, match)
     rank = read_keys(annotations["rank"])
     kept = np.flatnonzero(name != NONE)
     groups = Groups.by_keys(np.column_stack([rank, name])[kept])
@@ -81,7 +81,7 @@ def annotation_breakdown(
     count = groups.sum(on_cpu)
     total = groups.sum(np.where(on_gpu, 0, own))
     count_gpu = groups.sum(1 - on_cpu)
-    row, owner = _launched(annotations, annotation_links, kernels, kernel_links, group)
+    row, owner = _find_launched(annotations, annotation_links, kernels, kernel_links, group)
     start, end = read_times(kernels)
     device = np.zeros(len(groups), np.int64)
     np.add.at(device, owner, (end - start)[row])
@@ -104,7 +104,7 @@ def annotation_breakdown(
     return with_coverage(pa.table(columns, schema=RETURNS).take(pa.array(order)))
 
 
-def _names(annotations: pa.Table, match: str | None) -> tuple[Ints, list[str]]:
+def _number_names(annotations: pa.Table, match: str | None) -> tuple[Ints, list[str]]:
     """Return a number for each name that is wanted (NONE: not), and the names."""
     codes, labels = labels_of(annotations["name"])
     wanted = parse_pattern(match or "", "match")
@@ -114,7 +114,7 @@ def _names(annotations: pa.Table, match: str | None) -> tuple[Ints, list[str]]:
     return np.array(to, np.int64)[codes], list(distinct)
 
 
-def _launched(
+def _find_launched(
     annotations: pa.Table,
     annotation_links: pa.Table,
     kernels: pa.Table,
@@ -128,13 +128,13 @@ def _launched(
         named = group[ranges] != NONE
         rows.append(row[named])
         inside.append(group[ranges[named]])
-    stepped, steps = _stepped(annotations, kernels, kernel_links, group)
+    stepped, steps = _find_step_launches(annotations, kernels, kernel_links, group)
     pairs = np.column_stack([np.concatenate([*rows, stepped]), np.concatenate([*inside, steps])])
     distinct = Groups.by_keys(pairs.astype(np.int64)).keys
     return distinct[:, 0], distinct[:, 1]
 
 
-def _stepped(
+def _find_step_launches(
     annotations: pa.Table, kernels: pa.Table, kernel_links: pa.Table, group: Ints
 ) -> tuple[Ints, Ints]:
     """Return the activities that a step of the profiler launched, and its group."""

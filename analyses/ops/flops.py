@@ -109,14 +109,14 @@ def flops(
         (windows := chosen_windows(per, rank_windows, step_windows)),
         {"window": read_lengths(windows)},
     )
-    keys = np.column_stack([_key(columns[c]) for c in ("rank", "device", "cycle", "step")])
-    answer_row = _places(keys, kernels, kernel_links, per)
+    keys = np.column_stack([_read_key(columns[c]) for c in ("rank", "device", "cycle", "step")])
+    answer_row = _find_rows(keys, kernels, kernel_links, per)
     tf32 = tf32_rows(kernels, work, cpu_ops.num_rows)
-    added = _added(work, answer_row, len(keys), tf32)
+    added = _add_work(work, answer_row, len(keys), tf32)
     chosen = of_catalogue(gpu) if gpu else None
-    gpus = _gpus(ranks, chosen)
+    gpus = _find_gpus(ranks, chosen)
     peaks = [
-        peak_tflops or _peak(gpus.get(int(rank)), dtype)
+        peak_tflops or _find_peak(gpus.get(int(rank)), dtype)
         for rank, dtype in zip(keys[:, 0].tolist(), added.dtype, strict=True)
     ]
     shaped = _of_ranks_with_shapes(keys[:, 0], cpu_ops)
@@ -129,7 +129,7 @@ def flops(
         parts = Groups.by_keys([answer_row[inside], rows_by.codes[inside]])
         part_of = fill_none(len(answer_row))
         part_of[inside] = parts.group_ids
-        added = _added(work, part_of, len(parts), tf32)
+        added = _add_work(work, part_of, len(parts), tf32)
         order = order_by(parts.keys[:, 0], -added.hardware, -added.device)
         added = added.take(order)
         window = parts.keys[order, 0]
@@ -144,7 +144,7 @@ def flops(
             build_numbers(sums["window"][window], INT64),
             build_numbers(added.device, INT64),
             build_percent(added.modelled, np.where(shaped[window], added.device, 0)),
-            *_rates(
+            *_build_rate_columns(
                 added,
                 sums["window"][window],
                 [dtypes[k] for k in window.tolist()],
@@ -189,7 +189,7 @@ class _Added:
         return [c.most_common(1)[0][0] if c else None for c in self.by_dtype]
 
 
-def _added(work: OperatorWork, rows: Ints, length: int, tf32: Mask) -> _Added:
+def _add_work(work: OperatorWork, rows: Ints, length: int, tf32: Mask) -> _Added:
     added = _Added(length)
     inside = rows != NONE
     np.add.at(added.device, rows[inside], work.length[inside])
@@ -218,7 +218,7 @@ def _of_ranks_with_shapes(rank: Ints, cpu_ops: pa.Table) -> Mask:
     return np.isin(rank, np.unique(recorded))
 
 
-def _rates(
+def _build_rate_columns(
     added: _Added,
     window: Ints,
     dtypes: list[str | None],
@@ -231,7 +231,7 @@ def _rates(
     has = (top > 0) & (window > 0) & shaped
     timed = (window > 0) & shaped
 
-    def share(part: np.ndarray[tuple[int], np.dtype[np.float64]]) -> pa.Array:
+    def build_share(part: np.ndarray[tuple[int], np.dtype[np.float64]]) -> pa.Array:
         percents = 100 * part / (some * np.where(has, top, 1.0) * 1e3)
         return build_numbers(percents, FLOAT64, has & (percents <= 100))  # more cannot be
 
@@ -245,16 +245,16 @@ def _rates(
         build_numbers(added.moved / some / 1e3, FLOAT64, timed),
         build_texts(dtypes),
         build_numbers(top, FLOAT64, top > 0),
-        share(added.model),
-        share(added.hardware),
+        build_share(added.model),
+        build_share(added.hardware),
     ]
 
 
-def _key(column: pa.Array) -> Ints:
+def _read_key(column: pa.Array) -> Ints:
     return read_keys(column)
 
 
-def _places(keys: Ints, kernels: pa.Table, kernel_links: pa.Table, per: Per) -> Ints:
+def _find_rows(keys: Ints, kernels: pa.Table, kernel_links: pa.Table, per: Per) -> Ints:
     """Row of the answer of each activity, or NONE."""
     rank = read_keys(kernels["rank"])
     device = read_keys(kernels["device"])
@@ -266,13 +266,13 @@ def _places(keys: Ints, kernels: pa.Table, kernel_links: pa.Table, per: Per) -> 
     return np.where((step == NONE) & (per == "step"), NONE, rows)
 
 
-def _gpus(ranks: pa.Table, chosen: Gpu | None) -> dict[int, Gpu | None]:
+def _find_gpus(ranks: pa.Table, chosen: Gpu | None) -> dict[int, Gpu | None]:
     """Return the GPU of each rank: the chosen one, or the recorded one."""
     who = [NONE if rank is None else int(rank) for rank in ranks["rank"].to_pylist()]
     return {r: chosen or d.gpu for r, d in zip(who, list_devices(ranks), strict=True)}
 
 
-def _peak(device: Gpu | None, dtype: str | None) -> float | None:
+def _find_peak(device: Gpu | None, dtype: str | None) -> float | None:
     if device is None or dtype is None:
         return None
     return peak_tflops(

@@ -88,7 +88,7 @@ def matrix_calls(
     chosen = _matrix_kinds(work.costs)
     rows = np.flatnonzero(work.modelled & chosen[work.kind])
     bearer = work.row[rows]
-    strides = _codes(cpu_ops["input_strides"])[bearer]
+    strides = _read_codes(cpu_ops["input_strides"])[bearer]
     groups = Groups.by_keys([work.kind[rows], strides])
     calls = Groups.by_keys([groups.group_ids, bearer, work.replay[rows]])
     call_ns = calls.sum(work.length[rows])
@@ -102,8 +102,8 @@ def matrix_calls(
     saves = groups.max(saving_activities(work, kernels)[rows].astype(np.int64)) > 0
     flops[saves] = np.nan
     in_tf32 = tf32_rows(kernels, work, cpu_ops.num_rows)[bearer[groups.first_row]]
-    rates = _rates(flops, by_group, call_ns, time)
-    beyond = rates > _peaks(costs, in_tf32, common_device(ranks))[:, None]
+    rates = _compute_rates(flops, by_group, call_ns, time)
+    beyond = rates > _find_peaks(costs, in_tf32, common_device(ranks))[:, None]
     beyond[:, -1] |= beyond[:, -2]  # the spread over calls of which one cannot be
     notes = np.full(len(groups), None, object)
     notes[beyond.any(axis=1)] = BEYOND_PEAK
@@ -111,15 +111,15 @@ def matrix_calls(
     columns = [
         build_texts([c.family for c in costs if isinstance(c, Cost)]),
         named["name"].combine_chunks(),
-        *_sizes(costs),
+        *_build_size_columns(costs),
         *(named[c].combine_chunks() for c in named.column_names[1:]),
         build_numbers(by_group.count, INT64),
         build_numbers(groups.count, INT64),
         build_numbers(time, INT64),
         build_percent(time, np.full(len(groups), int(work.length.sum()))),
-        *(_finite(column) for column in (flops, *np.where(beyond, np.nan, rates).T)),
+        *(_build_finite(column) for column in (flops, *np.where(beyond, np.nan, rates).T)),
         build_texts(notes.tolist()),
-        *_durations(by_group, call_ns),
+        *_build_duration_columns(by_group, call_ns),
         build_texts(_kernel_names(groups, kernels["name"], rows, work.length)),
     ]
     answer = pa.table(columns, schema=RETURNS)
@@ -138,16 +138,16 @@ def _matrix_kinds(costs: list[Any]) -> Mask:
     return np.array([*kinds, False], bool)
 
 
-def _codes(column: pa.ChunkedArray) -> Ints:
+def _read_codes(column: pa.ChunkedArray) -> Ints:
     return codes_of(column)[0].astype(np.int64)
 
 
-def _sizes(costs: list[Any]) -> list[pa.Array]:
+def _build_size_columns(costs: list[Any]) -> list[pa.Array]:
     dims = [dict(cost.dims) for cost in costs]
     return [pa.array([sizes.get(name) for sizes in dims], INT64) for name in _SIZES]
 
 
-def _peaks(costs: list[Any], in_tf32: Mask, device: Device | None) -> Floats:
+def _find_peaks(costs: list[Any], in_tf32: Mask, device: Device | None) -> Floats:
     """Return the peak of the GPU for each row, in TFLOP/s; infinite where it is not known."""
     if device is None or device.gpu is None:
         return np.full(len(costs), np.inf)
@@ -158,7 +158,7 @@ def _peaks(costs: list[Any], in_tf32: Mask, device: Device | None) -> Floats:
     return np.array([peak or np.inf for peak in peaks])
 
 
-def _rates(flops: Floats, by_group: Groups, call_ns: Ints, time: Ints) -> Floats:
+def _compute_rates(flops: Floats, by_group: Groups, call_ns: Ints, time: Ints) -> Floats:
     """Return the rates of all calls together, and of the slowest, median and fastest call, and
     their spread, as columns; NaN where there is none."""
     group = by_group.keys[:, 0][by_group.group_ids]
@@ -173,7 +173,7 @@ def _rates(flops: Floats, by_group: Groups, call_ns: Ints, time: Ints) -> Floats
     return np.column_stack([together, slowest, median, fastest, spread])
 
 
-def _durations(by_group: Groups, call_ns: Ints) -> list[pa.Array]:
+def _build_duration_columns(by_group: Groups, call_ns: Ints) -> list[pa.Array]:
     (median,) = by_group.quantiles(call_ns.astype(np.float64), [0.5])
     return [
         build_numbers(by_group.min(call_ns), INT64),
@@ -182,7 +182,7 @@ def _durations(by_group: Groups, call_ns: Ints) -> list[pa.Array]:
     ]
 
 
-def _finite(values: Floats) -> pa.Array:
+def _build_finite(values: Floats) -> pa.Array:
     return pa.array(values, FLOAT64, mask=~np.isfinite(values))
 
 

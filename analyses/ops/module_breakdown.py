@@ -89,22 +89,22 @@ def module_breakdown(
     backward = take_or(mark_valid(op_links["forward_row"]), op, False)
     length = read_lengths(kernels)
 
-    def direct(module: Ints, values: Ints) -> Ints:
+    def sum_direct(module: Ints, values: Ints) -> Ints:
         total = np.zeros(len(names) + 1, np.int64)  # the last entry for no module
         np.add.at(total, module, values)
         return total
 
-    own = direct(of_kernel, length)
-    calls, inside = _calls(names, python_calls, python_links)
+    own = sum_direct(of_kernel, length)
+    calls, inside = _count_calls(names, python_calls, python_links)
     columns = {
-        "operators": _with_inner(direct(of_operator, kept & (tree.parent == NONE)), above),
-        "operators_cpu_ns": _with_inner(direct(of_operator, kept * tree.self_time), above),
+        "operators": _with_inner(sum_direct(of_operator, kept & (tree.parent == NONE)), above),
+        "operators_cpu_ns": _with_inner(sum_direct(of_operator, kept * tree.self_time), above),
         "device_total_ns": _with_inner(own, above),
         "device_self_ns": own,
-        "backward_device_ns": _with_inner(direct(of_kernel, backward * length), above),
+        "backward_device_ns": _with_inner(sum_direct(of_kernel, backward * length), above),
     }
     order = order_by(-columns["device_total_ns"], -columns["operators_cpu_ns"])
-    many = _with_inner(direct(of_kernel, np.ones(len(length), np.int64)), above)
+    many = _with_inner(sum_direct(of_kernel, np.ones(len(length), np.int64)), above)
     order = order[(order != len(names)) | bool(columns["operators"][-1] or many[-1])]
     shown = order[:n] if n else order
     depth = np.array([name.count(".") for name in names] + [0])
@@ -156,7 +156,9 @@ def _with_inner(own: Ints, above: Ints) -> Ints:
     return total
 
 
-def _calls(names: list[str], python_calls: pa.Table, python_links: pa.Table) -> tuple[Ints, Ints]:
+def _count_calls(
+    names: list[str], python_calls: pa.Table, python_links: pa.Table
+) -> tuple[Ints, Ints]:
     """Return how often each module was called, and for how long."""
     count = np.zeros(len(names) + 1, np.int64)
     inside = np.zeros(len(names) + 1, np.int64)

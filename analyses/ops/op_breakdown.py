@@ -98,13 +98,13 @@ def op_breakdown(
     who = pool_rows(per, cpu_ops, op_links["step"])
     groups = Groups.by_keys([who[kept], name[kept], apart[kept]])
     first = np.arange(len(selected))[kept][groups.first_row]
-    sums = _sums(tree, times, groups, kept)
+    sums = _sum_times(tree, times, groups, kept)
     with_operator = pa.table(
         [
             *who_columns(groups.keys),
             build_texts([names[k] for k in groups.keys[:, 3].tolist()]),
             build_texts(label(first)),
-            _types(by, cpu_ops, first),
+            _build_type_column(by, cpu_ops, first),
             *(build_numbers(sums[c], INT64) for c in _BEFORE_SHARE),
             build_percent(sums["device_self_ns"], np.full(len(groups), times.total)),
             build_numbers(sums["backward_device_ns"], INT64),
@@ -116,7 +116,7 @@ def op_breakdown(
     )
     launcher = pool_rows(per, kernels, kernel_links["step"])
     lost = _without_operator(launcher, kernel_links, times, selected)
-    ranked = _ranked(pa.concat_tables([with_operator, lost]).unify_dictionaries())
+    ranked = _rank_rows(pa.concat_tables([with_operator, lost]).unify_dictionaries())
     shown = ranked.slice(0, n) if n else ranked
     return with_coverage(shown, rows_left_out=ranked.num_rows - shown.num_rows)
 
@@ -124,24 +124,24 @@ def op_breakdown(
 _BEFORE_SHARE = ("count", "cpu_total_ns", "cpu_self_ns", "device_total_ns", "device_self_ns")
 
 
-def _sums(
+def _sum_times(
     tree: CallTree, times: DeviceTimes, groups: Groups, kept: Ints | slice
 ) -> dict[str, Ints]:
     key = fill_none(len(tree.parent))
     key[kept] = groups.group_ids
     once = tree.outermost(key)[kept]
 
-    def total(values: Ints) -> Ints:
+    def sum_outermost(values: Ints) -> Ints:
         return groups.sum(np.where(once, values[kept], 0))
 
     return {
         "count": groups.count,
-        "cpu_total_ns": total(tree.length),
+        "cpu_total_ns": sum_outermost(tree.length),
         "cpu_self_ns": groups.sum(tree.self_time[kept]),
-        "device_total_ns": total(tree.subtree(times.own)),
+        "device_total_ns": sum_outermost(tree.subtree(times.own)),
         "device_self_ns": groups.sum(times.own[kept]),
-        "backward_device_ns": total(tree.subtree(times.backward)),
-        "kernels": total(tree.subtree(times.kernels)),
+        "backward_device_ns": sum_outermost(tree.subtree(times.backward)),
+        "kernels": sum_outermost(tree.subtree(times.kernels)),
         "launching_calls": groups.sum((times.kernels[kept] > 0).astype(np.int64)),
     }
 
@@ -177,7 +177,7 @@ def _told_apart(
     return codes, lambda rows: _texts_at(column, rows)
 
 
-def _types(by: By, cpu_ops: pa.Table, rows: Ints) -> pa.Array:
+def _build_type_column(by: By, cpu_ops: pa.Table, rows: Ints) -> pa.Array:
     if by != "shape":
         return build_texts([None] * len(rows))
     return build_texts(_texts_at(cpu_ops["input_types"], rows))
@@ -220,7 +220,7 @@ def _without_operator(
     )
 
 
-def _ranked(rows: pa.Table) -> pa.Table:
+def _rank_rows(rows: pa.Table) -> pa.Table:
     """Sort each rank, cycle and step by GPU time, then by CPU time, most first."""
     keys: list[NDArray[np.int64]] = [
         -read_numbers(rows["cpu_self_ns"]),

@@ -71,7 +71,7 @@ def op_tree(
     paths = Paths.of(tree, own)
     name_of = paths.name % max(len(names), 1)
     chosen = read_booleans(op_links["selected"])
-    sums = _sums(tree, times, paths, chosen)
+    sums = _sum_paths(tree, times, paths, chosen)
     cpu_all = int(sums["cpu_self_ns"].sum())
     worth = (100 * sums["device_total_ns"] >= min_pct * max(times.total, 1)) | (
         100 * sums["cpu_total_ns"] >= min_pct * max(cpu_all, 1)
@@ -92,7 +92,7 @@ def op_tree(
             build_numbers(parent, INT64, parent != NONE),
             build_numbers(paths.depth[order], INT32),
             build_texts([names[k] for k in name_of[order].tolist()]),
-            build_texts([_text(paths, name_of, int(p), names) for p in order.tolist()]),
+            build_texts([_spell_path(paths, name_of, int(p), names) for p in order.tolist()]),
             *(build_numbers(sums[c][order], INT64) for c in _BEFORE_SHARE),
             build_percent(sums["device_total_ns"][order], np.full(len(order), times.total)),
             build_numbers(sums["kernels"][order], INT64),
@@ -106,7 +106,7 @@ def op_tree(
 _BEFORE_SHARE = ("count", "cpu_total_ns", "cpu_self_ns", "device_total_ns", "device_self_ns")
 
 
-def _sums(tree: CallTree, times: DeviceTimes, paths: Paths, chosen: Mask) -> dict[str, Ints]:
+def _sum_paths(tree: CallTree, times: DeviceTimes, paths: Paths, chosen: Mask) -> dict[str, Ints]:
     def of_path(values: Ints) -> Ints:
         total = np.zeros(len(paths.above), np.int64)
         np.add.at(total, paths.of_row[chosen], values[chosen])
@@ -143,5 +143,5 @@ def _from_the_top(paths: Paths, kept: Ints, sums: dict[str, Ints], rank: Ints) -
     return np.array(order, np.int64)
 
 
-def _text(paths: Paths, name_of: Ints, path: int, names: list[str]) -> str:
+def _spell_path(paths: Paths, name_of: Ints, path: int, names: list[str]) -> str:
     return Paths(paths.of_row, paths.above, name_of, paths.depth).text(path, names)

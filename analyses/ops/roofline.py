@@ -116,23 +116,25 @@ def roofline(
     calls = groups.group_ids[whole_call.first_row]
     count = np.bincount(calls, minlength=len(groups)).astype(np.int64)
     time = groups.sum(work.length[rows])
-    comm = _some(groups, match_texts(kernels["kind"], "comm".__eq__)[rows])
+    comm = _mark_chosen_groups(groups, match_texts(kernels["kind"], "comm".__eq__)[rows])
     kind_costs = [work.costs[k] for k in work.kind[rows][groups.first_row].tolist()]
     costs = [
         f if isinstance(f, Cost) and not c else None for f, c in zip(kind_costs, comm, strict=True)
     ]
-    across = _some(groups, match_texts(kernels["name"], is_copy_over_the_host_link)[rows])
+    across = _mark_chosen_groups(
+        groups, match_texts(kernels["name"], is_copy_over_the_host_link)[rows]
+    )
     notes = [
         "communication" if c else f if isinstance(f, str) else _CROSSING if x else f.assumed
         for f, c, x in zip(kind_costs, comm, across, strict=True)
     ]
-    device = of_catalogue(gpu) if gpu else _recorded(ranks)
+    device = of_catalogue(gpu) if gpu else _find_recorded_gpu(ranks)
     tf32 = tf32_rows(kernels, work, cpu_ops.num_rows)[bearer]
     limits = [
-        (None, None) if x else _limits(c, device, bool(t))
+        (None, None) if x else _find_shortest_times(c, device, bool(t))
         for c, t, x in zip(costs, tf32.tolist(), across, strict=True)
     ]
-    for k, saves in enumerate(_some(groups, saving_activities(work, kernels)[rows])):
+    for k, saves in enumerate(_mark_chosen_groups(groups, saving_activities(work, kernels)[rows])):
         if saves:
             costs[k], notes[k] = None, FEWER_OPERATIONS
     for k, is_wrong in enumerate(_beyond_peak(costs, limits, count, time)):
@@ -151,12 +153,12 @@ def roofline(
         named = pa.table([own, nothing, nothing], names=named.column_names)
     activities = Groups.by_keys(lines.group_ids[groups.group_ids])
     took = lines.sum(time)
-    most = _longest(lines, time)
+    most = _find_longest_cells(lines, time)
     answer = pa.table(
         [
             *who_columns(groups.keys[first]),
             *(named[c].combine_chunks() for c in named.column_names),
-            build_texts(_families(lines, costs)),
+            build_texts(_find_families(lines, costs)),
             build_numbers(lines.sum(count), INT64),
             build_numbers(lines.sum(groups.count), INT64),
             build_numbers(took, INT64),
@@ -172,13 +174,13 @@ def roofline(
     shown = answer.take(pa.array(order[:n] if n else order))
     return with_coverage(
         shown,
-        gpu=device.name if device else _unknown(ranks),
+        gpu=device.name if device else _describe_unknown_gpu(ranks),
         rows_left_out=answer.num_rows - shown.num_rows,
         **coverage_facts(work, cpu_ops, kernels, kernel_links),
     )
 
 
-def _some(groups: Groups, chosen: Mask) -> list[bool]:
+def _mark_chosen_groups(groups: Groups, chosen: Mask) -> list[bool]:
     """Return which groups hold a chosen row."""
     held: list[bool] = (groups.max(chosen.astype(np.int64)) > 0).tolist()
     return held
@@ -202,20 +204,22 @@ def _beyond_peak(
     ]
 
 
-def _recorded(ranks: pa.Table) -> Gpu | None:
+def _find_recorded_gpu(ranks: pa.Table) -> Gpu | None:
     """Return the GPU of the ranks, if all have the same."""
     device = common_device(ranks)
     return None if device is None else device.gpu
 
 
-def _unknown(ranks: pa.Table) -> str:
+def _describe_unknown_gpu(ranks: pa.Table) -> str:
     names = sorted({name for name in ranks["device_name"].to_pylist() if name})
     if not names:
         return "not recorded; give --gpu"
     return f"{', '.join(names)}: several, or not in the catalogue; give --gpu"
 
 
-def _limits(cost: Cost | None, device: Gpu | None, tf32: bool) -> tuple[float | None, float | None]:
+def _find_shortest_times(
+    cost: Cost | None, device: Gpu | None, tf32: bool
+) -> tuple[float | None, float | None]:
     """Shortest times of a call, in ns: of its operations, of its bytes."""
     if cost is None or device is None:
         return None, None
@@ -224,13 +228,13 @@ def _limits(cost: Cost | None, device: Gpu | None, tf32: bool) -> tuple[float | 
     return compute, cost.bytes / device.memory_gbps
 
 
-def _longest(lines: Groups, time: Ints) -> Ints:
+def _find_longest_cells(lines: Groups, time: Ints) -> Ints:
     """Return the cell with the most time of each line."""
     order = order_by(lines.group_ids, -time)
     return order[mark_heads(lines.group_ids[order])]
 
 
-def _families(lines: Groups, costs: list[Cost | None]) -> list[str | None]:
+def _find_families(lines: Groups, costs: list[Cost | None]) -> list[str | None]:
     """Return the family of the modelled calls of each line, where all have the same."""
     families: list[set[str]] = [set() for _ in range(len(lines))]
     for line, cost in zip(lines.group_ids.tolist(), costs, strict=True):
@@ -272,35 +276,35 @@ class _Cells:
         is_bounded = ~np.isnan(self.compute + self.memory)
         least = np.where(is_bounded, self.count * np.fmax(self.compute, self.memory), 0)
 
-        def total(values: Ints | Floats, chosen: Mask = self.is_modelled) -> Floats:
+        def sum_lines(values: Ints | Floats, chosen: Mask = self.is_modelled) -> Floats:
             weights = np.where(chosen, values, 0).astype(np.float64)
             return np.asarray(np.bincount(lines.group_ids, weights, len(lines)), np.float64)
 
-        def quotient(part: Floats, divisor: Floats, factor: float = 1) -> pa.Array:
+        def build_quotient(part: Floats, divisor: Floats, factor: float = 1) -> pa.Array:
             return build_numbers(
                 factor * part / np.where(divisor > 0, divisor, 1), FLOAT64, divisor > 0
             )
 
-        flops = total(self.flops)
-        moved = total(self.moved)
-        took = total(self.time)
-        calls = total(self.count)
-        bounded_ns = total(self.time, is_bounded)
-        beyond = total(np.maximum(self.time - least, 0), is_bounded)
+        flops = sum_lines(self.flops)
+        moved = sum_lines(self.moved)
+        took = sum_lines(self.time)
+        calls = sum_lines(self.count)
+        bounded_ns = sum_lines(self.time, is_bounded)
+        beyond = sum_lines(np.maximum(self.time - least, 0), is_bounded)
         kind = np.where(self.compute > self.memory, 0, 1)
         kind[least < launch_ns * self.kernels] = 2
-        longest = _longest(lines, np.where(is_bounded, self.time, NONE))
+        longest = _find_longest_cells(lines, np.where(is_bounded, self.time, NONE))
         kind[~is_bounded] = len(_BOUNDS) - 1
         bounds = [_BOUNDS[k] for k in kind[longest].tolist()]
         return [
-            quotient(flops, calls),
-            quotient(moved, calls),
-            quotient(flops, took, 1e-3),
-            quotient(moved, took, 1e-3),
-            quotient(flops, moved),
+            build_quotient(flops, calls),
+            build_quotient(moved, calls),
+            build_quotient(flops, took, 1e-3),
+            build_quotient(moved, took, 1e-3),
+            build_quotient(flops, moved),
             build_texts(bounds),
-            quotient(total(least), total(self.count, is_bounded)),
-            quotient(total(least), bounded_ns, 100),
+            build_quotient(sum_lines(least), sum_lines(self.count, is_bounded)),
+            build_quotient(sum_lines(least), bounded_ns, 100),
             build_numbers(beyond, FLOAT64, is_bounded[longest]),
         ]
 

@@ -77,7 +77,7 @@ def compile_graph_coverage(
     that Inductor wrote. Regions are numbered frame/compilation: each graph break adds a frame, each
     recompilation the next number.
     """
-    how = _how(kernels, kernel_links, cpu_ops, op_links, annotations)
+    how = _find_launch_modes(kernels, kernel_links, cpu_ops, op_links, annotations)
     rank = read_keys(kernels["rank"])
     groups = Groups.by_keys([rank, how])
     length = read_lengths(kernels)
@@ -88,7 +88,7 @@ def compile_graph_coverage(
     launch = read_numbers(kernel_links["launch_row"], NONE)
     linked = launch != NONE
     calls = Groups.by_keys([groups.group_ids[linked], launch[linked]]).keys[:, 0]
-    regions = _regions(cpu_ops, annotations)
+    regions = _read_regions(cpu_ops, annotations)
     facts = [regions.get(r, _Regions()).facts for r in ranks.tolist()]  # a row of the answer each
     return pa.table(
         [
@@ -104,7 +104,7 @@ def compile_graph_coverage(
     )
 
 
-def _how(
+def _find_launch_modes(
     kernels: pa.Table,
     kernel_links: pa.Table,
     cpu_ops: pa.Table,
@@ -116,13 +116,13 @@ def _how(
     row = read_numbers(kernel_links["op_row"], NONE)
     range_ = read_numbers(kernel_links["annotation_row"], NONE)
     ranges = match_texts(annotations["name"], _is_compiled)
-    compiled = take_or(_inside(cpu_ops, op_links), row, False)
+    compiled = take_or(_mark_inside_regions(cpu_ops, op_links), row, False)
     compiled |= take_or(ranges, range_, False)
     compiled |= match_texts(kernels["name"], lambda name: name.startswith("triton_"))
     return np.where(graph, 0, np.where(compiled, 1, np.where(row != NONE, 2, 3)))
 
 
-def _inside(cpu_ops: pa.Table, op_links: pa.Table) -> Mask:
+def _mark_inside_regions(cpu_ops: pa.Table, op_links: pa.Table) -> Mask:
     """Return the operators that a compiled region calls, at any depth."""
     tree = CallTree.of(cpu_ops, op_links)
     compiled = match_texts(cpu_ops["name"], _is_compiled)
@@ -150,7 +150,7 @@ class _Regions:
         return self.entered, len(self.latest), sum(self.latest.values()), self.compile_ns
 
 
-def _regions(cpu_ops: pa.Table, annotations: pa.Table) -> dict[int, _Regions]:
+def _read_regions(cpu_ops: pa.Table, annotations: pa.Table) -> dict[int, _Regions]:
     """Return what the names of operators and ranges tell of compilation on each rank."""
     regions: dict[int, _Regions] = defaultdict(_Regions)
     for table_ in (cpu_ops, annotations):

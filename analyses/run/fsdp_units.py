@@ -78,7 +78,7 @@ def fsdp_units(
     Units are told apart by their order within a step's forward or backward pass. Copy-outs are
     matched to gathers in their order, where there are as many.
     """
-    source = collectives.filter(pa.array(_sharding(collectives)))
+    source = collectives.filter(pa.array(_mark_sharding(collectives)))
     kernel = row_of(event_keys(kernels), event_keys(source))
     on_gpu = kernel != NONE
     source = source.filter(pa.array(on_gpu))
@@ -96,10 +96,10 @@ def fsdp_units(
     in_step = pool_rows("step", source, step)
     group = _group_size(source)
     gather = match_texts(source["type"], "all_gather".__eq__)
-    back = _passes(kernels, kernel_passes, cpu_ops)[kernel]
+    back = _find_passes(kernels, kernel_passes, cpu_ops)[kernel]
     keys = np.column_stack([in_step, group, gather, back]).astype(np.int64)
     order = Groups.by_keys(keys).rank_within(start)
-    copies = _copies(kernels, kernel_links, cpu_ops)
+    copies = _find_copies(kernels, kernel_links, cpu_ops)
     lead, copied, ahead = _copy_outs(number_hosts(source), gather, start, end, kernels, copies)
     exposed = comm_shares(activities, lanes_of(source), start, end)[:, 1]
     wanted = [pool_rows(per, source, step), ~gather, back, order, group]
@@ -114,15 +114,15 @@ def fsdp_units(
             decode_texts(rows.keys[:, 3], pa.array(["all_gather", "reduce_scatter"])),
             decode_texts(rows.keys[:, 4], pa.array(_PASSES)),
             build_numbers(rows.keys[:, 5], INT32),
-            build_texts(_units(annotations, kernel_links, kernel[first])),
+            build_texts(_name_units(annotations, kernel_links, kernel[first])),
             source["group_size"].take(pa.array(first)).combine_chunks(),
             build_numbers(rows.count, INT64),
             build_numbers(np.minimum(small, large)[first], INT64),
             build_numbers(np.maximum(small, large)[first], INT64),
-            _mean(rows, end - start),
-            _mean(rows, exposed),
-            *(_mean(rows, value, lead != NONE) for value in (lead, copied, ahead)),
-            _mean(rows, exposed, tail),
+            _build_mean(rows, end - start),
+            _build_mean(rows, exposed),
+            *(_build_mean(rows, value, lead != NONE) for value in (lead, copied, ahead)),
+            _build_mean(rows, exposed, tail),
         ],
         schema=RETURNS,
     )
@@ -135,14 +135,14 @@ def fsdp_units(
     )
 
 
-def _passes(kernels: pa.Table, kernel_passes: pa.Table, cpu_ops: pa.Table) -> Ints:
+def _find_passes(kernels: pa.Table, kernel_passes: pa.Table, cpu_ops: pa.Table) -> Ints:
     """Return the place of each activity's pass in _PASSES; NONE: nothing tells it."""
     with_operators = np.unique(read_numbers(cpu_ops["rank"], NONE))
     has_pass = (phase_codes(kernel_passes) != NONE) & np.isin(kernels["rank"], with_operators)
     return np.where(has_pass, is_backward(kernel_passes).astype(np.int64), NONE)
 
 
-def _sharding(collectives: pa.Table) -> Mask:
+def _mark_sharding(collectives: pa.Table) -> Mask:
     """Gathers and reduce-scatters that the profiler saw, of groups that have both."""
     kinds = [match_texts(collectives["type"], k.__eq__) for k in ("all_gather", "reduce_scatter")]
     ours = match_texts(collectives["source"], "kineto".__eq__)
@@ -155,7 +155,7 @@ def _group_size(source: pa.Table) -> Ints:
     return read_keys(source["group_size"])
 
 
-def _copies(kernels: pa.Table, kernel_links: pa.Table, cpu_ops: pa.Table) -> Ints:
+def _find_copies(kernels: pa.Table, kernel_links: pa.Table, cpu_ops: pa.Table) -> Ints:
     """Return the kernels that copy gathered parameters out."""
     named = match_texts(cpu_ops["name"], lambda name: any(c in name for c in _COPY_OUT))
     row = read_numbers(kernel_links["op_row"], NONE)
@@ -195,7 +195,7 @@ def _last_reduction(in_step: Ints, gather: Mask, end: Ints) -> Mask:
     return is_last
 
 
-def _units(annotations: pa.Table, kernel_links: pa.Table, kernel: Ints) -> list[str | None]:
+def _name_units(annotations: pa.Table, kernel_links: pa.Table, kernel: Ints) -> list[str | None]:
     """Names in the ranges round the launches; FSDP's hold NCCL's, so those round them count too."""
     start, end = read_times(annotations)
     ours = np.flatnonzero(match_texts(annotations["name"], lambda n: _UNIT.match(n) is not None))
@@ -214,7 +214,7 @@ def _units(annotations: pa.Table, kernel_links: pa.Table, kernel: Ints) -> list[
     return units
 
 
-def _mean(rows: Groups, values: Ints, has_value: Mask | None = None) -> pa.Array:
+def _build_mean(rows: Groups, values: Ints, has_value: Mask | None = None) -> pa.Array:
     some = np.ones(len(values), bool) if has_value is None else has_value
     count = rows.sum(some.astype(np.int64))
     total = rows.sum(np.where(some, values, 0))

@@ -86,7 +86,7 @@ def iteration_gaps(
         if not own.any():
             continue
         extent = merge_spans(inside.start[:1], inside.end[-1:])
-        waits = dict(_waits(_rows_of(pieces, rank)))
+        waits = dict(_list_waits(_rows_of(pieces, rank)))
         elapsed += extent.total - intersect_spans(extent, waits.pop(_UNRECORDED, _NOTHING)).total
         calls = [_rows_of(table, rank) for table in (python_calls, annotations, cpu_ops)]
         host = _host_work(calls, _rows_of(launches, rank))
@@ -95,16 +95,16 @@ def iteration_gaps(
             spans[_BETWEEN, cause].append(subtract_spans(intersect_spans(waited, extent), inside))
             spans[_WITHIN, cause].append(intersect_spans(waited, inside))
     count = max(int((work.count > 0).sum()), 1)
-    rows = [_row(key, listed, count, max(elapsed, 1)) for key, listed in spans.items()]
-    rows = sorted((row for row in rows if row["total_ns"]), key=_order)
+    rows = [_build_gap_row(key, listed, count, max(elapsed, 1)) for key, listed in spans.items()]
+    rows = sorted((row for row in rows if row["total_ns"]), key=_build_sort_key)
     return with_coverage(pa.Table.from_pylist(rows, schema=RETURNS), format=iterations.form)
 
 
-def _order(row: dict[str, str | int | float]) -> tuple[str, float]:
+def _build_sort_key(row: dict[str, str | int | float]) -> tuple[str, float]:
     return str(row["part"]), -float(row["total_ns"])
 
 
-def _row(
+def _build_gap_row(
     key: tuple[str, str], spans: list[Spans], count: int, elapsed: int
 ) -> dict[str, str | int | float]:
     total = sum(each.total for each in spans)
@@ -122,21 +122,21 @@ def _rows_of(rows: pa.Table, rank: int) -> pa.Table:
     return rows.filter(pa.array(read_numbers(rows["rank"], -1) == rank))
 
 
-def _spans(rows: pa.Table, chosen: Mask) -> Spans:
+def _merge_rows(rows: pa.Table, chosen: Mask) -> Spans:
     return merge_spans(
         *(read_numbers(rows[name])[chosen].astype(np.int64) for name in ("start_ns", "end_ns"))
     )
 
 
-def _waits(pieces: pa.Table) -> Iterator[tuple[str, Spans]]:
+def _list_waits(pieces: pa.Table) -> Iterator[tuple[str, Spans]]:
     """Yield when a rank's GPU is idle, by cause."""
     for cause in pieces["cause"].unique().to_pylist():
-        yield cause, _spans(pieces, match_texts(pieces["cause"], cause.__eq__))
+        yield cause, _merge_rows(pieces, match_texts(pieces["cause"], cause.__eq__))
 
 
 def _lone_copies(kernels: pa.Table) -> Spans:
     copies = match_texts(kernels["kind"], "memory".__eq__)
-    return subtract_spans(_spans(kernels, copies), _spans(kernels, ~copies))
+    return subtract_spans(_merge_rows(kernels, copies), _merge_rows(kernels, ~copies))
 
 
 def _host_work(calls: list[pa.Table], launches: pa.Table) -> dict[str, Spans]:
@@ -148,15 +148,15 @@ def _host_work(calls: list[pa.Table], launches: pa.Table) -> dict[str, Spans]:
     work: dict[str, Spans] = {}
     earlier = _NOTHING
     for name, pattern in _WORK.items():
-        spans = [_called(rows, pattern) for rows in launching]
+        spans = [_find_calls(rows, pattern) for rows in launching]
         doing = merge_spans(*map(np.concatenate, zip(*spans, strict=True)))
         work[name] = subtract_spans(doing, earlier)
         earlier = merge_spans(*map(np.concatenate, zip(earlier, doing, strict=True)))
     return work
 
 
-def _called(rows: pa.Table, pattern: re.Pattern[str]) -> Spans:
-    return _spans(rows, match_texts(rows["name"], lambda name: bool(pattern.search(name))))
+def _find_calls(rows: pa.Table, pattern: re.Pattern[str]) -> Spans:
+    return _merge_rows(rows, match_texts(rows["name"], lambda name: bool(pattern.search(name))))
 
 
 def _by_work(waits: dict[str, Spans], host: dict[str, Spans]) -> Iterator[tuple[str, Spans]]:

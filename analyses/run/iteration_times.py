@@ -85,26 +85,26 @@ def iteration_times(
     )
     keys = [phase]
     if by == "size":
-        keys += [_power(batch.astype(np.float64)), _power(context)]
+        keys += [_round_to_power(batch.astype(np.float64)), _round_to_power(context)]
     labels = np.array([" ".join(map(str, key)) for key in zip(*keys, strict=True)])
     groups = [np.flatnonzero(labels == label) for label in dict.fromkeys(labels.tolist())]
     groups.sort(key=lambda group: (phase[group[0]], batch[group[0]], context[group[0]]))
     answer = [
         {"phase": rows["phase"][int(group[0])].as_py()}
-        | _extent("batch", batch[group].astype(np.float64), batch[group] > 0)
-        | _extent("context", context[group], context[group] >= 0)
-        | _quantiles(rows.take(pa.array(group)))
+        | _find_extent("batch", batch[group].astype(np.float64), batch[group] > 0)
+        | _find_extent("context", context[group], context[group] >= 0)
+        | _summarise_rows(rows.take(pa.array(group)))
         for group in groups
     ]
     return with_coverage(pa.Table.from_pylist(answer, schema=RETURNS), **coverage_of(rows))
 
 
-def _power(values: Floats) -> Floats:
+def _round_to_power(values: Floats) -> Floats:
     """Return the power of two that each value reaches; -1: nothing."""
     return np.where(values > 0, np.floor(np.log2(np.maximum(values, 1))), -1)
 
 
-def _extent(name: str, values: Floats, present: Mask) -> dict[str, int | None]:
+def _find_extent(name: str, values: Floats, present: Mask) -> dict[str, int | None]:
     if not present.any():
         return {f"{name}_from": None, f"{name}_to": None}
     return {
@@ -113,7 +113,7 @@ def _extent(name: str, values: Floats, present: Mask) -> dict[str, int | None]:
     }
 
 
-def _quantiles(rows: pa.Table) -> dict[str, int | float | None]:
+def _summarise_rows(rows: pa.Table) -> dict[str, int | float | None]:
     elapsed = read_numbers(rows["elapsed_ns"])
     gaps = np.maximum(read_numbers(rows["gap_ns"])[mark_valid(rows["gap_ns"])], 0)
     total = max(int(elapsed.sum()), 1)

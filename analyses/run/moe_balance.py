@@ -56,7 +56,7 @@ def moe_balance(
         raise MissingTable("no all-to-alls: no experts on several ranks seen")
     rank = calls.rows.rank[rows].astype(np.int64)
     group = calls.rows.group
-    steps = _steps(calls.table, rows, kernels, kernel_links)
+    steps = _find_steps(calls.table, rows, kernels, kernel_links)
     has_steps = bool((steps[:, 1] != NONE).any())
     keys = np.column_stack([rank, group[rows], steps]).astype(np.int64)
     layer = Groups.by_keys(keys).rank_within(calls.rows.start[rows], rows)
@@ -67,7 +67,7 @@ def moe_balance(
     groups = Groups.by_keys([group[rows], layer, rank])
     layers = Groups.by_keys(groups.keys[:, :2])
     size = groups.sum(read_numbers(calls.table["out_bytes"], 0)[rows])
-    tokens = _tokens(calls.table, rows)
+    tokens = _count_tokens(calls.table, rows)
     all_told = groups.min((tokens != NONE).astype(np.int64)) > 0
     layer_size = layers.sum(size)[layers.group_ids]
     members = layers.count[layers.group_ids]
@@ -121,22 +121,22 @@ def _on_every_rank(call: Ints, rank: Ints) -> Mask:
     return common if common.any() else np.ones(len(rank), bool)
 
 
-def _steps(table_: pa.Table, rows: Ints, kernels: pa.Table, kernel_links: pa.Table) -> Ints:
+def _find_steps(table_: pa.Table, rows: Ints, kernels: pa.Table, kernel_links: pa.Table) -> Ints:
     """Cycle, and step that launched each, by its kernel; NONE for what has none."""
     kernel = row_of(event_keys(kernels), event_keys(table_)[rows])
     step = take_or(read_numbers(kernel_links["step"], NONE), kernel)
     return np.column_stack([read_numbers(table_["cycle"], 0)[rows], step]).astype(np.int64)
 
 
-def _tokens(table_: pa.Table, rows: Ints) -> Ints:
+def _count_tokens(table_: pa.Table, rows: Ints) -> Ints:
     """Return the rows of the tensors received, or NONE."""
     codes, shapes = codes_of(table_["out_shapes"])
-    received = np.array([_rows(shape) for shape in shapes.to_pylist()] + [NONE], np.int64)
+    received = np.array([_count_rows(shape) for shape in shapes.to_pylist()] + [NONE], np.int64)
     return received[codes[rows]]
 
 
 @lru_cache(maxsize=10_000)
-def _rows(shapes: str) -> int:
+def _count_rows(shapes: str) -> int:
     try:
         listed = json.loads(shapes)
     except ValueError:

@@ -61,25 +61,28 @@ def pipeline_bubble(
     forward, the cool-down with the last of the backward. Bubble is whatever of a part holds no
     compute.
     """
-    p2p = _p2p(collectives)
+    p2p = _select_messages(collectives)
     if not p2p.num_rows:
         raise MissingTable("no sends or receives between ranks: no pipeline seen")
     if not mark_valid(kernel_passes["basis"]).any():
         raise MissingTable("no kernel's pass is known: that needs CPU operators", "cpu_ops")
     windows = step_windows if step_windows.num_rows else rank_windows
-    stages = _stages(p2p)
-    windows = windows.filter(pa.array(np.isin(_ranks(windows), np.unique(_ranks(p2p)))))
+    stages = _find_stages(p2p)
+    windows = windows.filter(pa.array(np.isin(_read_ranks(windows), np.unique(_read_ranks(p2p)))))
     back = is_backward(kernel_passes)
     compute = match_texts(kernels["kind"], "compute".__eq__)
-    edges = _edges(windows, kernels, compute, back)
+    edges = _find_edges(windows, kernels, compute, back)
     length = np.diff(edges, axis=1)
-    busy = _covered(edges, windows, _ranks(kernels)[compute], _spans(kernels, compute))
+    busy = _measure_covered_parts(
+        edges, windows, _read_ranks(kernels)[compute], _read_spans(kernels, compute)
+    )
     sent = np.ones(p2p.num_rows, bool)
-    both_ranks = np.append(_ranks(kernels)[compute], _ranks(p2p))
+    both_ranks = np.append(_read_ranks(kernels)[compute], _read_ranks(p2p))
     spans = [
-        np.append(a, b) for a, b in zip(_spans(kernels, compute), _spans(p2p, sent), strict=True)
+        np.append(a, b)
+        for a, b in zip(_read_spans(kernels, compute), _read_spans(p2p, sent), strict=True)
     ]
-    either = _covered(edges, windows, both_ranks, (spans[0], spans[1]))
+    either = _measure_covered_parts(edges, windows, both_ranks, (spans[0], spans[1]))
     row, part = np.nonzero(length > 0)
     rank = read_numbers(windows["rank"], NONE)[row]
     cycle = read_numbers(windows["cycle"], NONE)[row]
@@ -106,21 +109,21 @@ def pipeline_bubble(
     return with_coverage(answer, sends_and_receives=p2p.num_rows, stages=len(set(stages.values())))
 
 
-def _p2p(collectives: pa.Table) -> pa.Table:
+def _select_messages(collectives: pa.Table) -> pa.Table:
     sent = match_texts(collectives["type"], lambda kind: kind in ("send", "recv", "send_recv"))
     ours = match_texts(collectives["source"], "kineto".__eq__)
     return collectives.filter(pa.array(sent & ours))
 
 
-def _ranks(rows: pa.Table) -> Ints:
+def _read_ranks(rows: pa.Table) -> Ints:
     return read_keys(rows["rank"])
 
 
-def _spans(rows: pa.Table, chosen: Mask) -> tuple[Ints, Ints]:
+def _read_spans(rows: pa.Table, chosen: Mask) -> tuple[Ints, Ints]:
     return read_numbers(rows["start_ns"])[chosen], read_numbers(rows["end_ns"])[chosen]
 
 
-def _stages(p2p: pa.Table) -> dict[int, int]:
+def _find_stages(p2p: pa.Table) -> dict[int, int]:
     """Place of each rank in the smallest group that it sends in."""
     codes, groups = codes_of(p2p["group_ranks"])
     stages: dict[int, int] = {}
@@ -128,19 +131,19 @@ def _stages(p2p: pa.Table) -> dict[int, int]:
     for members in sorted(listed, key=len, reverse=True):  # a few groups; the smallest says it last
         if isinstance(members, list):
             stages |= {int(rank): position for position, rank in enumerate(members)}
-    present = set(_ranks(p2p)[codes != NONE].tolist())
+    present = set(_read_ranks(p2p)[codes != NONE].tolist())
     return {rank: position for rank, position in stages.items() if rank in present}
 
 
-def _edges(windows: pa.Table, kernels: pa.Table, compute: Mask, back: Mask) -> Ints:
+def _find_edges(windows: pa.Table, kernels: pa.Table, compute: Mask, back: Mask) -> Ints:
     """Start of each window, first backward, last forward, last backward, end."""
     start, end = read_times(windows)
     first = end.copy()
     last_forward = start.copy()
     last = start.copy()
     begin, finish = read_times(kernels)
-    owner = _ranks(kernels)
-    stage = _ranks(windows)
+    owner = _read_ranks(kernels)
+    stage = _read_ranks(windows)
     for rank in np.unique(stage).tolist():
         of_rank = np.flatnonzero(compute & (owner == rank))
         of_rank = of_rank[order_by(begin[of_rank])]
@@ -159,10 +162,12 @@ def _edges(windows: pa.Table, kernels: pa.Table, compute: Mask, back: Mask) -> I
     return np.column_stack([start, first, steady, np.maximum(last, steady), end])
 
 
-def _covered(edges: Ints, windows: pa.Table, rank: Ints, spans: tuple[Ints, Ints]) -> Ints:
+def _measure_covered_parts(
+    edges: Ints, windows: pa.Table, rank: Ints, spans: tuple[Ints, Ints]
+) -> Ints:
     """Time of each part of each window in which some span runs."""
     covered = np.zeros((len(edges), edges.shape[1] - 1), np.int64)
-    stage = _ranks(windows)
+    stage = _read_ranks(windows)
     for own_rank in np.unique(stage).tolist():  # ranks
         rows = np.flatnonzero(stage == own_rank)
         rows = rows[order_by(edges[rows, 0])]

@@ -116,7 +116,7 @@ def _shared_model(
 ) -> dict[str, pa.Array]:
     """Return what each iteration spends on sharing a model with other ranks."""
 
-    def busy(chosen: Mask) -> Ints:
+    def measure_busy(chosen: Mask) -> Ints:
         rows = np.flatnonzero(chosen & (iteration >= 0))
         begin, end = read_times(kernels, rows)
         return union_lengths(iteration[rows], begin, end, length)
@@ -130,15 +130,15 @@ def _shared_model(
     timed = (of_kernel >= 0) & (iteration >= 0)
     waits = np.bincount(iteration[timed], waited[timed], length).astype(np.int64)
     has_waits = np.bincount(iteration[timed], minlength=length) > 0
-    exposed = busy(computes | comm) - busy(computes)
+    exposed = measure_busy(computes | comm) - measure_busy(computes)
     return {
         "exposed_comm_ns": build_numbers(exposed, INT64),
         "comm_wait_ns": build_numbers(waits, INT64, has_waits),
-        "expert_ns": build_numbers(busy(match_experts(kernels)), INT64),
+        "expert_ns": build_numbers(measure_busy(match_experts(kernels)), INT64),
     }
 
 
-def _context(fact: ServerRange) -> int | None:
+def _sum_context(fact: ServerRange) -> int | None:
     present = [side.keys for side in (fact.prompts, fact.answers) if side.requests]
     return sum(keys for keys in present if keys) if present and None not in present else None
 
@@ -148,7 +148,7 @@ _COUNTS: dict[str, Callable[[ServerRange], int | None]] = {
     "prefill_tokens": lambda fact: fact.prompts.tokens,
     "decode_requests": lambda fact: fact.answers.requests,
     "decode_tokens": lambda fact: fact.answers.tokens,
-    "context_tokens": _context,
+    "context_tokens": _sum_context,
     "padded_tokens": lambda fact: fact.computed,
 }
 
@@ -158,7 +158,7 @@ def _unrecorded_waits(idle_causes: pa.Table, rank: Ints, start: Ints, end: Ints)
     suspected = match_texts(idle_causes["cause"], "unrecorded_gpu_work_suspected".__eq__)
     rows = np.flatnonzero(suspected)
     waited = np.zeros(len(start), np.int64)
-    idle_rank = _ranks(idle_causes)[rows]
+    idle_rank = _read_ranks(idle_causes)[rows]
     idle_start, idle_end = read_times(idle_causes, rows)
     for k in range(len(rows)):  # such waits are few
         own = rank == idle_rank[k]
@@ -167,5 +167,5 @@ def _unrecorded_waits(idle_causes: pa.Table, rank: Ints, start: Ints, end: Ints)
     return waited
 
 
-def _ranks(rows: pa.Table) -> Ints:
+def _read_ranks(rows: pa.Table) -> Ints:
     return read_keys(rows["rank"])

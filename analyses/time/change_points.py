@@ -77,20 +77,22 @@ def change_points(
     kept = np.abs(share) >= min_pct
     order = np.flatnonzero(kept)[order_by(-np.abs(change[kept]))]
     facts = {"steps": len(series.steps), "tried": len(series.names)}
-    return with_coverage(_table(series, shifted, share, order), **facts)
+    return with_coverage(_build_shift_table(series, shifted, share, order), **facts)
 
 
 def find_shifts(series: StepSeries) -> dict[str, NDArray[Any]]:
     """Return what shifted, by more than chance explains: the mean over ranks first, then each rank
     by itself where that shows nothing."""
     tried = len(series.names)
-    shifted = _shifted(series, series.time.mean(axis=1), np.full(tried, NONE), np.arange(tried))
+    shifted = _find_shifted_rows(
+        series, series.time.mean(axis=1), np.full(tried, NONE), np.arange(tried)
+    )
     if len(series.ranks) > 1:
         open_ = np.flatnonzero(~np.isin(np.arange(tried), shifted["name"]))
         code = np.repeat(open_, len(series.ranks))
         rank = np.tile(series.ranks, len(open_))
         alone = series.time[open_].reshape(len(code), len(series.steps))
-        each = _shifted(series, alone, rank, code)
+        each = _find_shifted_rows(series, alone, rank, code)
         shifted = {k: np.append(v, each[k]) for k, v in shifted.items()}
     return shifted
 
@@ -108,7 +110,7 @@ def step_series(totals: pa.Table, windows: pa.Table) -> StepSeries:
         raise MissingTable(
             f"{len(common)} complete steps on every rank; a change needs {LEAST_STEPS} at least"
         )
-    names, code, lengths = _names(totals)
+    names, code, lengths = _number_names(totals)
     own_rank, own_where = _rank_and_step(totals)
     name = np.append(code, np.full(len(rank), len(names)))
     span = read_lengths(windows)
@@ -127,7 +129,7 @@ def step_series(totals: pa.Table, windows: pa.Table) -> StepSeries:
     )
 
 
-def _names(totals: pa.Table) -> tuple[list[str], Ints, Ints]:
+def _number_names(totals: pa.Table) -> tuple[list[str], Ints, Ints]:
     """Names that take some time, the code of each row (-1: another) and its time."""
     code, dictionary = codes_of(totals["name"])
     length = read_numbers(totals["total_ns"])
@@ -145,7 +147,9 @@ def _rank_and_step(table: pa.Table) -> tuple[Ints, Ints]:
     return read_keys(table["rank"]), where
 
 
-def _shifted(series: StepSeries, time: Floats, rank: Ints, name: Ints) -> dict[str, NDArray[Any]]:
+def _find_shifted_rows(
+    series: StepSeries, time: Floats, rank: Ints, name: Ints
+) -> dict[str, NDArray[Any]]:
     """Return the rows of a matrix of steps that shift, with what is known of each."""
     shift = find_best_splits(time)
     falls, level = correct_by_holm(shift.p, FALSE_ALARMS)
@@ -153,7 +157,7 @@ def _shifted(series: StepSeries, time: Floats, rank: Ints, name: Ints) -> dict[s
     adjusted = shift.p[rows] * FALSE_ALARMS / level[rows]
     before = shift.before[rows]
     after = shift.after[rows]
-    rank = _carried(series, name[rows], rank[rows], shift.split[rows], before, after)
+    rank = _find_carrier(series, name[rows], rank[rows], shift.split[rows], before, after)
     return {
         "name": name[rows],
         "rank": rank,
@@ -167,7 +171,7 @@ def _shifted(series: StepSeries, time: Floats, rank: Ints, name: Ints) -> dict[s
     }
 
 
-def _carried(
+def _find_carrier(
     series: StepSeries, name: Ints, rank: Ints, split: Ints, before: Floats, after: Floats
 ) -> Ints:
     """Name the one rank that a shift of the mean comes from, and put its own times there."""
@@ -185,7 +189,7 @@ def _carried(
     return rank
 
 
-def _table(
+def _build_shift_table(
     series: StepSeries, shifted: dict[str, NDArray[Any]], share: Floats, order: Ints
 ) -> pa.Table:
     names = [series.names[int(k)] for k in shifted["name"][order].tolist()]

@@ -86,12 +86,12 @@ def comm_compute_overlap(
         tables = (kernels, kernel_links, syncs, launches, annotations)
         counted, windows = hta_conventions.class_gpu_time(per, *(table() for table in tables))
         if by != "total":
-            return _split(by, per, windows, counted, collectives())
+            return _split_overlap(by, per, windows, counted, collectives())
         times = kind_times(counted, windows)
     else:
         windows, times = chosen_times(per, rank_window_times, step_window_times)
         if by != "total":
-            return _split(by, per, windows, activities(), collectives())
+            return _split_overlap(by, per, windows, activities(), collectives())
     who, sums = sum_windows(
         per,
         windows,
@@ -101,10 +101,10 @@ def comm_compute_overlap(
             "exposed": times.exposed("comm", "compute"),
         },
     )
-    return _table(who, sums["comm"], sums["exposed"], sums["compute"])
+    return _build_overlap_table(who, sums["comm"], sums["exposed"], sums["compute"])
 
 
-def _table(
+def _build_overlap_table(
     who: dict[str, pa.Array], comm: Ints, exposed: Ints, compute: Ints | None = None
 ) -> pa.Table:
     columns = who | {
@@ -118,7 +118,7 @@ def _table(
     return build_table(RETURNS, columns, len(comm))
 
 
-def _split(
+def _split_overlap(
     by: By, per: Per, windows: pa.Table, activities: pa.Table, collectives: pa.Table
 ) -> pa.Table:
     """Shared times of communication, added up by group or collective within each window."""
@@ -168,4 +168,4 @@ def _split(
         "event": build_numbers(event[first], INT64, np.full(len(first), single)),
     }
     comm = by_key.sum(share_out_time(start, end, None))
-    return _table(who, comm, by_key.sum(share_out_time(start, end, computing)))
+    return _build_overlap_table(who, comm, by_key.sum(share_out_time(start, end, computing)))

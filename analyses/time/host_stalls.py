@@ -71,10 +71,10 @@ def host_stalls(
     to what the host did then. Each idle nanosecond of a device counts once.
     """
     recorded = any(t.num_rows for t in (launches, cpu_ops, annotations, python_calls))
-    shown, caused = _costs(Stalls.of(stalls), idle_causes)
-    paths, labels = _paths(cpu_ops, op_links, np.unique(shown.op[shown.op >= 0]))
+    shown, caused = _cost_stalls(Stalls.of(stalls), idle_causes)
+    paths, labels = _number_call_paths(cpu_ops, op_links, np.unique(shown.op[shown.op >= 0]))
     path = take_or(paths, shown.op)
-    cause = _cause(shown, cpu_ops)
+    cause = _find_causes(shown, cpu_ops)
     keys = np.stack([split_pairs(shown.host)[0], cause, shown.name, path], axis=1)
     groups = Groups.by_keys(keys.astype(np.int64))
     idle = groups.sum(caused)
@@ -98,7 +98,7 @@ def host_stalls(
     return with_coverage(table, **facts)
 
 
-def _costs(stalls: Stalls, idle_causes: pa.Table) -> tuple[Stalls, Ints]:
+def _cost_stalls(stalls: Stalls, idle_causes: pa.Table) -> tuple[Stalls, Ints]:
     """Return the stalls to show, and the idle time of devices that each explains; operators and
     calls of the operating system are shown where they explain some."""
     pieces = device_pieces(idle_causes)
@@ -109,7 +109,7 @@ def _costs(stalls: Stalls, idle_causes: pa.Table) -> tuple[Stalls, Ints]:
     return stalls.where(shown), caused[shown]
 
 
-def _cause(stalls: Stalls, cpu_ops: pa.Table) -> Ints:
+def _find_causes(stalls: Stalls, cpu_ops: pa.Table) -> Ints:
     """Return the state, with blocking calls told apart."""
     item = np.append(match_texts(cpu_ops["name"], lambda n: bool(_ITEM.search(n))), False)
     copies = np.array([bool(name and "emcpy" in name) for name in stalls.names])
@@ -118,7 +118,9 @@ def _cause(stalls: Stalls, cpu_ops: pa.Table) -> Ints:
     return np.select(kinds, [_OF_ITEM, _OF_COPY], stalls.state).astype(np.int64)
 
 
-def _paths(cpu_ops: pa.Table, op_links: pa.Table, wanted: Ints) -> tuple[Ints, dict[int, str]]:
+def _number_call_paths(
+    cpu_ops: pa.Table, op_links: pa.Table, wanted: Ints
+) -> tuple[Ints, dict[int, str]]:
     """Number of each wanted operator's chain of callers, and the chains in words."""
     parent = read_numbers(op_links["parent_row"], -1)
     depth = read_numbers(op_links["depth"]).astype(np.int64)

@@ -100,11 +100,13 @@ def idle_breakdown(
     keys, idle = groups.keys, groups.sum(read_numbers(times["idle_ns"]))
     complete = groups.min(read_booleans(times["complete"]).astype(np.int64))
     gaps = groups.sum(read_numbers(times["gaps"]))
-    answer = _table(keys, idle, gaps, complete, pa.array(CAUSES))
-    return with_coverage(answer, **_unexplained(keys, idle, pa.array(CAUSES)))
+    answer = _build_idle_table(keys, idle, gaps, complete, pa.array(CAUSES))
+    return with_coverage(answer, **_sum_unexplained(keys, idle, pa.array(CAUSES)))
 
 
-def _table(keys: Ints, idle: Ints, count: Ints, complete: Ints, causes: pa.Array) -> pa.Table:
+def _build_idle_table(
+    keys: Ints, idle: Ints, count: Ints, complete: Ints, causes: pa.Array
+) -> pa.Table:
     window = Groups.by_keys(keys[:, :5])
     share = window.sum(idle)[window.group_ids] if len(window) else idle
     order = np.lexsort((-idle, *keys[:, :5].T[::-1]))
@@ -127,7 +129,7 @@ def _table(keys: Ints, idle: Ints, count: Ints, complete: Ints, causes: pa.Array
     return pa.table(columns, schema=RETURNS)
 
 
-def _unexplained(keys: Ints, idle: Ints, causes: pa.Array) -> dict[str, object]:
+def _sum_unexplained(keys: Ints, idle: Ints, causes: pa.Array) -> dict[str, object]:
     """Return how much of the idle time has no named cause."""
     names = np.array([*causes.to_pylist(), None], object)[keys[:, 5]]
     unknown = int(idle[(names == "unknown")].sum())
@@ -166,4 +168,4 @@ def _like_hta(kernels: pa.Table) -> pa.Table:
     complete = np.ones(len(groups), np.int64)
     causes = pa.array(["host_wait", "kernel_wait", "other"])
     counted = groups.sum(after.astype(np.int64))  # the first of a stream ends no gap
-    return _table(groups.keys, groups.sum(gap), counted, complete, causes)
+    return _build_idle_table(groups.keys, groups.sum(gap), counted, complete, causes)

@@ -73,7 +73,7 @@ def kernel_kinds(
         exact["other"] = np.zeros_like(times.total)
     who, sums = sum_windows(per, windows, exact)
     matrix = np.stack(list(sums.values()), axis=1).reshape(-1, len(_CLASSES))
-    return pa.concat_tables([_all_ranks(per, who, matrix), _rows(who, matrix)])
+    return pa.concat_tables([_all_ranks(per, who, matrix), _build_class_rows(who, matrix)])
 
 
 def _all_ranks(per: Per, who: dict[str, pa.Array], times: Ints) -> pa.Table:
@@ -95,10 +95,10 @@ def _all_ranks(per: Per, who: dict[str, pa.Array], times: Ints) -> pa.Table:
         "step": number_or_null(steps, INT32),
         "complete": build_booleans(complete),
     }
-    return _rows(together, total)
+    return _build_class_rows(together, total)
 
 
-def _rows(who: dict[str, pa.Array], times: Ints) -> pa.Table:
+def _build_class_rows(who: dict[str, pa.Array], times: Ints) -> pa.Table:
     """A row for each class that occurs; who lists the windows that the rows of times are for."""
     row, kind = np.nonzero(times)
     busy = times.sum(axis=1)

@@ -109,13 +109,13 @@ def phase_breakdown(
         ],
         schema=RETURNS,
     )
-    return with_coverage(table, phases_from=_sources(kernel_passes))
+    return with_coverage(table, phases_from=_count_sources(kernel_passes))
 
 
 _UNKNOWN = len(PHASES)
 
 
-def _sources(kernel_passes: pa.Table) -> dict[str, int]:
+def _count_sources(kernel_passes: pa.Table) -> dict[str, int]:
     """Return how many activities each kind of evidence gives their phase."""
     codes, bases = codes_of(kernel_passes["basis"])
     counts = np.bincount(codes[codes >= 0], minlength=len(bases))

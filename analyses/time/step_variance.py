@@ -62,40 +62,42 @@ def step_variance(activities: pa.Table, step_windows: pa.Table) -> pa.Table:
     filled = fill_windows(activities, windows)
     times = times_within(activities, filled)
     complete = read_booleans(windows["complete"])
-    reference = _median(times.total, complete)
+    reference = _find_median_row(times.total, complete)
     exposed = times.exposed("comm", "compute", "memory")
     idle = times.idle
-    excess = _less(times.total, reference)
-    parts = _kernels(filled, activities, reference)
-    wait = _less(exposed, reference)
-    host = _less(idle, reference)
+    excess = _subtract_reference(times.total, reference)
+    parts = _split_kernels(filled, activities, reference)
+    wait = _subtract_reference(exposed, reference)
+    host = _subtract_reference(idle, reference)
     overlap = excess - parts.speed - parts.work - wait - host
     median = np.full(len(excess), times.total[reference] if len(excess) else 0)
     columns = [windows[c] for c in ("rank", "device", "cycle", "step")] + [build_booleans(complete)]
     columns += [build_numbers(times.total, INT64), build_numbers(excess, INT64)]
     columns += [build_numbers(p, INT64) for p in (parts.speed, parts.work, wait, host, overlap)]
     columns += [build_percent(excess, median)]
-    return with_coverage(pa.table(columns, schema=RETURNS), **_reference(windows, reference))
+    return with_coverage(
+        pa.table(columns, schema=RETURNS), **_describe_reference(windows, reference)
+    )
 
 
-def _reference(windows: pa.Table, row: int) -> dict[str, object]:
+def _describe_reference(windows: pa.Table, row: int) -> dict[str, object]:
     if not windows.num_rows:
         return {}
     return {"median_step": windows["step"][row].as_py(), "of_rank": windows["rank"][row].as_py()}
 
 
-def _median(length: Ints, complete: np.ndarray) -> int:
+def _find_median_row(length: Ints, complete: np.ndarray) -> int:
     """Return the row of median length among complete steps."""
     rows = np.flatnonzero(complete) if complete.any() else np.arange(len(length))
     order = rows[order_by(length[rows])]
     return int(order[(len(order) - 1) // 2]) if len(order) else 0
 
 
-def _less(values: Ints, reference: int) -> Ints:
+def _subtract_reference(values: Ints, reference: int) -> Ints:
     return values - values[reference] if len(values) else values
 
 
-def _kernels(filled: WindowedSpans, activities: pa.Table, reference: int) -> _Parts:
+def _split_kernels(filled: WindowedSpans, activities: pa.Table, reference: int) -> _Parts:
     """Compute, copies and sets against the reference: their speed, and their number.
 
     What occurs in both at n and n0 times, with means m and m0, is slower by min(n, n0)·(m - m0);
@@ -123,4 +125,4 @@ def _kernels(filled: WindowedSpans, activities: pa.Table, reference: int) -> _Pa
     speed = np.rint(speed_ns.round(_DIGITS)).astype(np.int64)
     sums = np.zeros(count, np.int64)
     np.add.at(sums, window, total)
-    return _Parts(speed, _less(sums, reference) - speed)
+    return _Parts(speed, _subtract_reference(sums, reference) - speed)

@@ -10,7 +10,7 @@ import numpy as np
 from bench.plans.rows import Measured
 from htk.base.columns.types import Floats
 from htk.physics.decoder import model_flops
-from htk.planning.plan.certainty import traits
+from htk.planning.plan.certainty import list_plan_traits
 from htk.planning.plan.job import PlannedJob
 from htk.planning.plan.step import plan
 
@@ -76,7 +76,7 @@ def _miss(row: Measured, job: PlannedJob) -> Miss:
         row,
         math.log(answer.step_ns / row.step_ns),
         math.log(usual / row.step_ns),
-        tuple(traits(job)),
+        tuple(list_plan_traits(job)),
     )
 
 

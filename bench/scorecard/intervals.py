@@ -7,7 +7,7 @@ from math import ceil, expm1
 import numpy as np
 
 from bench.scorecard.score import Prediction, by_kind
-from htk.whatif.calibration import NORMAL, HoldCount, factors, state_sigma
+from htk.whatif.calibration import NORMAL, HoldCount, fit_factors, state_sigma
 
 MEASURED, SIMULATED = "described", "trace"
 
@@ -32,7 +32,7 @@ class Learned:
         """Return the multiples of the stated uncertainty, learned without a source or cluster."""
         if (edit, without) not in self._factors:
             simulated = [r for r in self.of(edit, SIMULATED) if r.group != without]
-            self._factors[edit, without] = factors(
+            self._factors[edit, without] = fit_factors(
                 _scores(r for r in self.of(edit, MEASURED) if r.source != without),
                 _scores(r for r in self._on(MEASURED) if r.source != without),
                 _scores(simulated),

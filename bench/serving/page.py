@@ -8,7 +8,7 @@ from bench.plans.page import traits_table
 from bench.plans.rows import Measured
 from bench.plans.score import UNCHECKED, Miss, TraitVariances, factors, trait_variances
 from bench.serving.rows import Published
-from htk.planning.serving.certainty import traits
+from htk.planning.serving.certainty import list_server_traits
 
 _HEAD = """# How well plans of servers hold
 
@@ -73,7 +73,7 @@ def misses(rows: Sequence[Published]) -> list[Miss]:
             Measured(row.source, row.label, None, row.measured_ns, system=row.server.gpu.name),
             row.error,
             0.0,
-            tuple(traits(row.server, row.is_first)),
+            tuple(list_server_traits(row.server, row.is_first)),
         )
         for row in rows
     ]

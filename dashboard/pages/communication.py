@@ -63,8 +63,8 @@ def layout(visit: Visit) -> Any:
                 className="controls",
             ),
             *(_beside_compute() if on_gpu else []),
-            _pair("bandwidth", "summary"),
-            _pair("late", "matrix"),
+            _draw_pair("bandwidth", "summary"),
+            _draw_pair("late", "matrix"),
         ]
     )
 
@@ -72,25 +72,25 @@ def layout(visit: Visit) -> Any:
 def _beside_compute() -> list[Any]:
     """Return the places of what only kernels on GPUs can tell."""
     return [
-        _pair("ratio", "overlap"),
+        _draw_pair("ratio", "overlap"),
         draw_panel("communication", "waits", 420),
-        _pair("groups", "steps"),
+        _draw_pair("groups", "steps"),
     ]
 
 
-def _pair(*names: str) -> Any:
+def _draw_pair(*names: str) -> Any:
     return html.Div([draw_panel("communication", name, 420) for name in names], className="halves")
 
 
 @add_heading("Communication beside compute")
-def _ratio(visit: Visit) -> list[Any]:
+def _draw_ratio(visit: Visit) -> list[Any]:
     result = visit.ask("comm_compute_ratio")
     drawn = draw_answer(result, dark=visit.dark)
     return [*draw_hint(of_all_steps(visit)), drawn, draw_grid(result, visit, {}, rows=4)]
 
 
 @add_heading("How much is hidden behind compute?")
-def _overlap(visit: Visit) -> list[Any]:
+def _draw_overlap(visit: Visit) -> list[Any]:
     by = visit.option("overlap", _DEFAULTS["overlap"])
     asked = {"by": by}
     result = visit.ask("comm_compute_overlap", by=by)
@@ -100,13 +100,13 @@ def _overlap(visit: Visit) -> list[Any]:
 
 
 @add_heading("Which group's communication is exposed, and is it waiting or transfer?")
-def _groups(visit: Visit) -> list[Any]:
+def _draw_groups(visit: Visit) -> list[Any]:
     result = visit.ask("comm_overlap_by_group")
     drawn = draw_answer(result, dark=visit.dark)
     return [*draw_hint(of_all_steps(visit)), drawn, draw_grid(result, visit, {}, rows=4)]
 
 
-def _waits(visit: Visit) -> Any:
+def _draw_waits(visit: Visit) -> Any:
     """Rank × collective: a pale row never waits, and so makes the others wait."""
     heading = "Who waits in which collective?"
     table = visit.ask("collective_times").table
@@ -156,12 +156,12 @@ def _waits(visit: Visit) -> Any:
 
 
 @add_heading("Is it the same rank that is late in every step?")
-def _steps(visit: Visit) -> list[Any]:
+def _draw_steps(visit: Visit) -> list[Any]:
     return draw_question(visit, "straggler_steps", rows=4)
 
 
 @add_heading(_BANDWIDTH)
-def _bandwidth(visit: Visit) -> list[Any]:
+def _draw_bandwidth(visit: Visit) -> list[Any]:
     result = visit.ask("bucket_study")
     rows = [r for r in result.to_pylist() if r["busbw_gbps_p50"] and r["size_from_bytes"]]
     if not rows:
@@ -211,11 +211,11 @@ def _bandwidth(visit: Visit) -> list[Any]:
 
 
 @add_heading(lambda visit: f"Communication by {visit.option('by', _DEFAULTS['by'])}")
-def _summary(visit: Visit) -> list[Any]:
+def _draw_summary(visit: Visit) -> list[Any]:
     by = visit.option("by", _DEFAULTS["by"])
     parts = draw_question(visit, "comm_summary", by=by)
     if by == "size":
-        parts[0] = _sizes(visit, parts[0])
+        parts[0] = _draw_sizes(visit, parts[0])
     note = "Sums over calls and ranks: calls that run at once count each in full."
     if visit.trace.tables["kernels"].num_rows:
         note = (
@@ -225,7 +225,7 @@ def _summary(visit: Visit) -> list[Any]:
     return [*draw_hint(note), *parts]
 
 
-def _sizes(visit: Visit, otherwise: Any) -> Any:
+def _draw_sizes(visit: Visit, otherwise: Any) -> Any:
     """Return a bar for each size of each type, the smallest of a type first."""
     table = visit.ask("comm_summary", by="size").table
     if table["size_from_bytes"].null_count == table.num_rows or not table.num_rows:
@@ -247,13 +247,13 @@ def _sizes(visit: Visit, otherwise: Any) -> Any:
 
 
 @add_heading("In which collectives did ranks wait longest, and for whom?")
-def _late(visit: Visit) -> list[Any]:
+def _draw_late(visit: Visit) -> list[Any]:
     result = visit.ask("late_arrivals")
     return [draw_answer(result, dark=visit.dark), draw_grid(result, visit, {}, rows=4)]
 
 
 @add_heading("Who sends how much to whom?")
-def _matrix(visit: Visit) -> list[Any]:
+def _draw_matrix(visit: Visit) -> list[Any]:
     result = visit.ask("comm_matrix")
     if not len(result):
         text = "No messages between two ranks and no all-to-alls: only these have a direction."
@@ -272,15 +272,15 @@ PAGE = Page(
     {
         headlines.PART: headlines.fill_heading(_QUESTION, headlines.of_communication),
         "hang": hang_panels.draw_hang_verdict,
-        "ratio": _ratio,
-        "overlap": _overlap,
-        "groups": _groups,
-        "waits": _waits,
-        "steps": _steps,
-        "bandwidth": _bandwidth,
-        "summary": _summary,
-        "late": _late,
-        "matrix": _matrix,
+        "ratio": _draw_ratio,
+        "overlap": _draw_overlap,
+        "groups": _draw_groups,
+        "waits": _draw_waits,
+        "steps": _draw_steps,
+        "bandwidth": _draw_bandwidth,
+        "summary": _draw_summary,
+        "late": _draw_late,
+        "matrix": _draw_matrix,
     },
     _DEFAULTS,
     group="Dig into",

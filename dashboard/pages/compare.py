@@ -61,30 +61,32 @@ def layout(visit: Visit) -> Any:
     other = visit.view.run if values["with"] == _SAME else values["with"]
     controls = html.Div(
         [
-            draw_select("with", _others(visit), values["with"], label="compared with", w=320),
-            _ranks(visit, "base", visit.view.run, "ranks of the base, this run"),
-            _ranks(visit, "new", other, "ranks of the new one"),
+            draw_select(
+                "with", _list_other_runs(visit), values["with"], label="compared with", w=320
+            ),
+            _draw_rank_choice(visit, "base", visit.view.run, "ranks of the base, this run"),
+            _draw_rank_choice(visit, "new", other, "ranks of the new one"),
             draw_select("by", list(KINDS[1:]), values["by"], label="table of"),
-            *_picker(visit),
+            *_draw_run_picker(visit),
         ],
         className="controls",
     )
     head = [headlines.draw_heading("compare", _QUESTION), controls]
-    key = _key(values["with"])
+    key = _find_run_key(values["with"])
     if values["with"] == _SAME and not (values["base"] or values["new"]):
         text = (
             "Choose another run, or two sets of ranks of this one: rank 0 as the base and rank 4 "
             "as the new one, say, to see why rank 4 is slower."
         )
         return html.Div([*head, draw_empty_panel(text)])
-    further = _more(visit)
+    further = _list_more_runs(visit)
     for wanted in (key, *further):
         if wanted is not None and visit.runs.trace(wanted) is None:
             return html.Div([*head, start.draw_opening(visit.runs, wanted)])
-    lacking = _lacking(visit, key, values)
+    lacking = _describe_missing_ranks(visit, key, values)
     if lacking:
         return html.Div(
-            [*head, draw_problem(lacking, "Not recorded"), _timelines(visit, key, values)]
+            [*head, draw_problem(lacking, "Not recorded"), _draw_timelines(visit, key, values)]
         )
     return html.Div(
         [
@@ -94,17 +96,17 @@ def layout(visit: Visit) -> Any:
                 className="halves",
             ),
             *([draw_panel("compare", "several", 300)] if further else []),
-            _timelines(visit, key, values),
+            _draw_timelines(visit, key, values),
             draw_panel("compare", "table", 500),
         ]
     )
 
 
-def _picker(visit: Visit) -> list[Any]:
+def _draw_run_picker(visit: Visit) -> list[Any]:
     """Return the choice of further runs, where there are any."""
     own = visit.option("with", _SAME)
-    chosen = _more(visit)
-    others = [run for run in _others(visit) if run not in (_SAME, own, *chosen)]
+    chosen = _list_more_runs(visit)
+    others = [run for run in _list_other_runs(visit) if run not in (_SAME, own, *chosen)]
     if own == _SAME or not (others or chosen):
         return []
     control = dmc.MultiSelect(
@@ -120,14 +122,14 @@ def _picker(visit: Visit) -> list[Any]:
     return [control]
 
 
-def _more(visit: Visit) -> list[str]:
+def _list_more_runs(visit: Visit) -> list[str]:
     """Return the further runs that are compared with this one."""
     own = (visit.view.run, visit.option("with", _SAME))
     wanted = dict.fromkeys(key for key in visit.option("more", "").split("\n") if key)
     return [key for key in wanted if key not in own][:_MOST_MORE]
 
 
-def _lacking(visit: Visit, key: str | None, values: dict[str, str]) -> str:
+def _describe_missing_ranks(visit: Visit, key: str | None, values: dict[str, str]) -> str:
     """Return which of the chosen ranks a side does not have; nothing where both have theirs."""
     other = visit.view.run if key is None else key
     for side, run, ranks in (("base", visit.view.run, "base"), ("other", other, "new")):
@@ -141,10 +143,10 @@ def _lacking(visit: Visit, key: str | None, values: dict[str, str]) -> str:
     return ""
 
 
-def _ranks(visit: Visit, name: str, run: str, label: str) -> Any:
+def _draw_rank_choice(visit: Visit, name: str, run: str, label: str) -> Any:
     """Return the choice of a side's ranks, of those that its run has."""
     trace = visit.runs.trace(run)
-    chosen = _parsed(visit.option(name, ""))
+    chosen = _parse_ranks(visit.option(name, ""))
     there = sorted({*(trace.ranks if trace is not None else ()), *chosen})
     placeholder = "" if chosen else "all"
     return dmc.MultiSelect(
@@ -160,14 +162,14 @@ def _ranks(visit: Visit, name: str, run: str, label: str) -> Any:
     )
 
 
-def _parsed(text: str) -> list[int]:
+def _parse_ranks(text: str) -> list[int]:
     try:
         return parse_int_ranges(text) if text else []
     except HtkError:
         return []
 
 
-def _others(visit: Visit) -> list[str]:
+def _list_other_runs(visit: Visit) -> list[str]:
     own = visit.view.run
     listed = [r.key for r in visit.runs.listed() if r.key != own]
     other = visit.option("with", _SAME)
@@ -176,15 +178,15 @@ def _others(visit: Visit) -> list[str]:
     return [_SAME, *listed, *sample, *more]
 
 
-def _key(other: str) -> str | None:
+def _find_run_key(other: str) -> str | None:
     return None if other == _SAME else other
 
 
-def _timelines(visit: Visit, key: str | None, values: dict[str, str]) -> Any:
+def _draw_timelines(visit: Visit, key: str | None, values: dict[str, str]) -> Any:
     """Return the two timelines one above the other."""
-    base = UrlState(filters=_only(values["base"]), run=visit.view.run).search()
+    base = UrlState(filters=_select_ranks(values["base"]), run=visit.view.run).search()
     run = visit.view.run if key is None else key
-    new = UrlState(filters=_only(values["new"]), run=run).search()
+    new = UrlState(filters=_select_ranks(values["new"]), run=run).search()
     rows = [
         html.Div(
             [html.B(title), html.Div(className="twin", **spell_attributes(data_query=query or "?"))]
@@ -196,12 +198,12 @@ def _timelines(visit: Visit, key: str | None, values: dict[str, str]) -> Any:
     return draw_section("Side by side", html.Div(rows, key=base + new), note=note)
 
 
-def _only(ranks: str) -> dict[str, str]:
+def _select_ranks(ranks: str) -> dict[str, str]:
     return {"ranks": ranks} if ranks else {}
 
 
-def _sides(visit: Visit) -> tuple[Trace, Trace]:
-    key = _key(visit.option("with", _SAME))
+def _open_sides(visit: Visit) -> tuple[Trace, Trace]:
+    key = _find_run_key(visit.option("with", _SAME))
     base = visit.option("base", "")
     new = visit.option("new", "")
     other = visit.trace if key is None else visit.runs.narrowed(key, visit.view.selection)
@@ -215,10 +217,10 @@ def _sides(visit: Visit) -> tuple[Trace, Trace]:
     return chosen[0], chosen[1]
 
 
-def _changes(visit: Visit, by: str) -> Result:
+def _list_changes(visit: Visit, by: str) -> Result:
     """Return the rows of one kind, those that match the name filter."""
     kinds = kinds_called(by)
-    base, new = _sides(visit)
+    base, new = _open_sides(visit)
     key = ("compare", by, *(visit.option(name, "") for name in ("with", "base", "new")))
     table = visit.kept(key, lambda: compare_runs(base.tables, new.tables, kinds, _ROWS))
     wanted = visit.view.filters.get("name", "").lower()
@@ -227,16 +229,16 @@ def _changes(visit: Visit, by: str) -> Result:
     return Result(DIFF, kept, dict(coverage_of(table)))
 
 
-def _change(visit: Visit) -> tuple[str, str] | None:
+def _describe_change(visit: Visit) -> tuple[str, str] | None:
     """Return how much longer the new one takes, and by what most."""
     if not any(visit.option(name, _DEFAULTS[name]) != _DEFAULTS[name] for name in _SIDES):
         return None
-    result = _changes(visit, "time")
+    result = _list_changes(visit, "time")
     rows = {row["name"]: row for row in result.to_pylist()}
     total = rows.pop("total", None)
     if total is None:
         return None
-    per = _per(result)
+    per = _describe_basis(result)
     change = total["diff_ns"]
     if not change:
         return f"Both take the same time, {per}", ""
@@ -246,23 +248,25 @@ def _change(visit: Visit) -> tuple[str, str] | None:
     first = f"The new one is {length} {word}{share}, {per}"
     if total["significant"] is False:
         first = f"{first}: within the noise"
-    parts = sorted((row for row in rows.values() if row["diff_ns"]), key=_size, reverse=True)
-    words = (f"{row['name']} {_signed(row['diff_ns'])}" for row in parts[:3])
+    parts = sorted(
+        (row for row in rows.values() if row["diff_ns"]), key=_measure_change, reverse=True
+    )
+    words = (f"{row['name']} {_format_signed(row['diff_ns'])}" for row in parts[:3])
     return first, ", ".join(words).capitalize()
 
 
-def _size(row: Fields) -> float:
+def _measure_change(row: Fields) -> float:
     return abs(float(row["diff_ns"]))
 
 
-def _signed(ns: float) -> str:
+def _format_signed(ns: float) -> str:
     return f"{'+' if ns > 0 else '−'}{format_duration(abs(round(ns)))}"
 
 
-def _waterfall(visit: Visit) -> Any:
-    result = _changes(visit, "time")
+def _draw_waterfall(visit: Visit) -> Any:
+    result = _list_changes(visit, "time")
     rows = {row["name"]: row for row in result.to_pylist()}
-    heading = f"From base to new, {_per(result)}"
+    heading = f"From base to new, {_describe_basis(result)}"
     if "total" not in rows:
         return draw_section(
             heading, draw_empty_panel("Neither side has GPU work to compare; see the tables below.")
@@ -282,38 +286,40 @@ def _waterfall(visit: Visit) -> Any:
     text = f"The new one is {format_duration(abs(round(change)))} {word}: {noise}."
     if not change:
         text = "Both take the same time."
-        if _per(result) != "a step":
+        if _describe_basis(result) != "a step":
             text = "Without steps in both, a second of one is compared with a second of the other."
     return draw_section(heading, draw_plot(fig, heading), note=text)
 
 
-def _per(result: Result) -> str:
+def _describe_basis(result: Result) -> str:
     return "a step" if result.coverage.get("compared") == "a step" else "a second recorded"
 
 
-def _time(visit: Visit) -> Any:
-    return draw_section(_HEADS["time"], _grid(visit, "time"))
+def _draw_time(visit: Visit) -> Any:
+    return draw_section(_HEADS["time"], _draw_changes_grid(visit, "time"))
 
 
-def _table(visit: Visit) -> Any:
+def _draw_table(visit: Visit) -> Any:
     by = visit.option("by", _DEFAULTS["by"])
-    return draw_section(f"{_HEADS.get(by, by)}: largest changes first", _grid(visit, by))
+    return draw_section(
+        f"{_HEADS.get(by, by)}: largest changes first", _draw_changes_grid(visit, by)
+    )
 
 
-def _grid(visit: Visit, by: str) -> Any:
+def _draw_changes_grid(visit: Visit, by: str) -> Any:
     asked = {name: visit.option(name, value) for name, value in _DEFAULTS.items()} | {"by": by}
     only = _SHARES if by == "time" else _MANY
     return draw_grid(
-        _changes(visit, by), visit, asked, key=f"diff {by}", only=only, spans=by in _SPANS
+        _list_changes(visit, by), visit, asked, key=f"diff {by}", only=only, spans=by in _SPANS
     )
 
 
 def _side_by_side(visit: Visit) -> Result:
     """Return a row for each chosen run, whole under the filters: all ranks of each."""
-    keys = [visit.view.run, *([key] if (key := _key(visit.option("with", _SAME))) else [])]
+    keys = [visit.view.run, *([key] if (key := _find_run_key(visit.option("with", _SAME))) else [])]
     selection = visit.view.selection
     sides = []
-    for key in (*keys, *_more(visit)):
+    for key in (*keys, *_list_more_runs(visit)):
         trace = visit.runs.narrowed(key, selection)
         cost = functools.partial(build_cost_baseline, trace.tables, ("time", "kernel"))
         name = run_name(trace, key)
@@ -322,7 +328,7 @@ def _side_by_side(visit: Visit) -> Result:
     return Result(SEVERAL, table, {"compared": "a step"})
 
 
-def _several(visit: Visit) -> Any:
+def _draw_several(visit: Visit) -> Any:
     asked = {name: visit.option(name, _DEFAULTS[name]) for name in ("with", "more")}
     note = (
         "Each against the first, all its ranks: a complete step, mean over ranks and steps. "
@@ -332,8 +338,8 @@ def _several(visit: Visit) -> Any:
     return draw_section("Runs side by side", table, note=note)
 
 
-def _exported(visit: Visit) -> Result:
-    return _changes(visit, visit.option("by", _DEFAULTS["by"]))
+def _build_export(visit: Visit) -> Result:
+    return _list_changes(visit, visit.option("by", _DEFAULTS["by"]))
 
 
 PAGE = Page(
@@ -342,14 +348,14 @@ PAGE = Page(
     3,
     layout,
     {
-        headlines.PART: headlines.fill_heading(_QUESTION, _change),
-        "waterfall": _waterfall,
-        "several": _several,
-        "time": _time,
-        "table": _table,
+        headlines.PART: headlines.fill_heading(_QUESTION, _describe_change),
+        "waterfall": _draw_waterfall,
+        "several": _draw_several,
+        "time": _draw_time,
+        "table": _draw_table,
     },
     _DEFAULTS,
-    {"diff": _exported, SEVERAL.name: _side_by_side},
+    {"diff": _build_export, SEVERAL.name: _side_by_side},
     needs=(
         "kernels",
         "cpu_ops",

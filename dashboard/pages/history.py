@@ -112,51 +112,53 @@ class _Shown:
     def chosen(self, name: str) -> KeptRun | None:
         """Return the run of the address's `base` or `new`."""
         asked = self.visit.option(name, "")
-        return next((run for run in self.own if asked in (run.run, _label(run))), None)
+        return next((run for run in self.own if asked in (run.run, _label_run(run))), None)
 
     def _series(self, metric: str) -> list[RunSeries]:
         return series_of(self.runs, ("model",), metric)
 
 
-def _shown(visit: Visit) -> _Shown:
+def _select_shown_runs(visit: Visit) -> _Shown:
     if not visit.runs.history_address:
         raise UsageError(_NO_HISTORY)
     return _Shown(visit, visit.runs.history().runs)
 
 
-def _label(run: KeptRun) -> str:
+def _label_run(run: KeptRun) -> str:
     return f"{run.row['name']} · {run.run[:8]}"
 
 
 def layout(visit: Visit) -> Any:
     if not visit.runs.history_address:
         return html.Div([html.H1("Runs over time"), draw_empty_panel(_NO_HISTORY)])
-    shown = _shown(visit)
+    shown = _select_shown_runs(visit)
     unread = visit.runs.history().unread
     if not shown.own:
-        return html.Div([html.H1("Runs over time"), draw_empty_panel(_nothing(visit))])
+        return html.Div([html.H1("Runs over time"), draw_empty_panel(_describe_nothing(visit))])
     lost = f" {pluralize_count(len(unread), 'file')} could not be read." if unread else ""
     return html.Div(
         [
-            html.H1(_sentence(shown)),
+            html.H1(_write_sentence(shown)),
             html.P(
                 f"{shown.kind}: {pluralize_count(len(shown.own), 'run')}.{lost}", className="lead"
             ),
-            _tiles(shown),
-            _controls(shown),
-            *_pictures(shown),
-            _compared(shown),
-            draw_section("Runs", _table(shown), note="A click on a run chooses it to compare."),
+            _draw_tiles(shown),
+            _draw_controls(shown),
+            *_draw_pictures(shown),
+            _draw_compared(shown),
+            draw_section(
+                "Runs", _draw_table(shown), note="A click on a run chooses it to compare."
+            ),
         ]
     )
 
 
-def _nothing(visit: Visit) -> str:
+def _describe_nothing(visit: Visit) -> str:
     where = visit.runs.history_address
     return f"No run is kept in {where} yet: htk history add RUN --tags commit=…,model=…"
 
 
-def _sentence(shown: _Shown) -> str:
+def _write_sentence(shown: _Shown) -> str:
     """Return the newest change of the metric that matters most, or that there is none."""
     if shown.changed:
         metric = next(m for m in METRICS if any(c.series.metric == m for c in shown.changed))
@@ -171,7 +173,7 @@ def _sentence(shown: _Shown) -> str:
     return f"Nothing changed by more than chance over {len(shown.own)} runs."
 
 
-def _tiles(shown: _Shown) -> Any:
+def _draw_tiles(shown: _Shown) -> Any:
     """Return the newest value of each metric, and the change before it."""
     tiles = []
     for metric, series in shown.metrics.items():
@@ -186,10 +188,10 @@ def _tiles(shown: _Shown) -> Any:
     return html.Div(tiles, className="tiles")
 
 
-def _controls(shown: _Shown) -> Any:
-    runs = [_label(run) for run in reversed(shown.own)]
+def _draw_controls(shown: _Shown) -> Any:
+    runs = [_label_run(run) for run in reversed(shown.own)]
     chosen = [shown.chosen(name) for name in ("base", "new")]
-    base, new = ("" if run is None else _label(run) for run in chosen)
+    base, new = ("" if run is None else _label_run(run) for run in chosen)
     wide: Fields = {"searchable": True, "clearable": True, "allowDeselect": True, "w": 230}
     return html.Div(
         [
@@ -204,7 +206,7 @@ def _controls(shown: _Shown) -> Any:
     )
 
 
-def _pictures(shown: _Shown) -> list[Any]:
+def _draw_pictures(shown: _Shown) -> list[Any]:
     chosen = [run.run for name in ("base", "new") if (run := shown.chosen(name)) is not None]
     drawn: list[Any] = []
     for metric, series in shown.metrics.items():
@@ -218,16 +220,17 @@ def _pictures(shown: _Shown) -> list[Any]:
     return [drawn[0], html.Div(drawn[1:], className="halves")]
 
 
-def _compared(shown: _Shown) -> Any:
+def _draw_compared(shown: _Shown) -> Any:
     base = shown.chosen("base")
     new = shown.chosen("new")
     if base is None or new is None:
         text = "Click two runs, in a picture or in the table, to see what differs between them."
         return draw_section("Two runs", draw_empty_panel(text))
-    answer = _differences(shown, base, new)
+    answer = _list_differences(shown, base, new)
     change = (new.row["step_time_ns"] or 0) - (base.row["step_time_ns"] or 0)
     word = "longer" if change > 0 else "shorter"
-    heading = f"{_label(new)} against {_label(base)}: a step {format_duration(abs(change))} {word}"
+    amount = format_duration(abs(change))
+    heading = f"{_label_run(new)} against {_label_run(base)}: a step {amount} {word}"
     kind = shown.visit.option("kind", "kernel")
     asked = {"base": base.run, "new": new.run, "kind": kind}
     table = draw_grid(
@@ -237,7 +240,7 @@ def _compared(shown: _Shown) -> Any:
     return draw_section(heading, picker, table)
 
 
-def _differences(shown: _Shown, base: KeptRun, new: KeptRun) -> Result:
+def _list_differences(shown: _Shown, base: KeptRun, new: KeptRun) -> Result:
     history = shown.visit.runs.history()
     sides = [history.costs(run.run) for run in (base, new)]
     kind = shown.visit.option("kind", "kernel")
@@ -249,28 +252,28 @@ def _differences(shown: _Shown, base: KeptRun, new: KeptRun) -> Result:
 
 
 def _exported_differences(visit: Visit) -> Result:
-    shown = _shown(visit)
+    shown = _select_shown_runs(visit)
     by_name = {run.run: run for run in shown.runs}
     try:
         base = by_name[visit.option("base", "")]
         new = by_name[visit.option("new", "")]
     except KeyError:
         raise UsageError("choose two runs of the history") from None
-    return _differences(shown, base, new)
+    return _list_differences(shown, base, new)
 
 
-def _table(shown: _Shown) -> Any:
+def _draw_table(shown: _Shown) -> Any:
     answer = to_the_minute(build_listing_result(shown.visit.runs.history(), shown.own[::-1]))
     held = [n for n in _FEW if answer.table[n].null_count < len(answer)]
     return draw_grid(answer, shown.visit, {"series": shown.kind}, rows=8, only=tuple(held))
 
 
-def _exported(visit: Visit) -> Result:
-    shown = _shown(visit)
+def _build_export(visit: Visit) -> Result:
+    shown = _select_shown_runs(visit)
     return build_listing_result(visit.runs.history(), shown.own[::-1])
 
 
-def _register(app: Dash, runs: Runs) -> None:
+def _register_callbacks(app: Dash, runs: Runs) -> None:
     @app.callback(
         Output("changed", "data", allow_duplicate=True),
         Input(_POINT, "clickData"),
@@ -279,12 +282,12 @@ def _register(app: Dash, runs: Runs) -> None:
         State("address", "search"),
         prevent_initial_call=True,
     )
-    def choose(_points: Any, cell: Any, pathname: str, search: str) -> Any:
+    def choose_run(_points: Any, cell: Any, pathname: str, search: str) -> Any:
         """The first run that you click is the base; the second is compared with it."""
         view = UrlState.of(pathname, search)
-        shown = _shown(Visit(runs, view))
+        shown = _select_shown_runs(Visit(runs, view))
         value = ctx.triggered[0]["value"] if ctx.triggered else None
-        run = _clicked(shown, ctx.triggered_id, value)
+        run = _find_clicked_run(shown, ctx.triggered_id, value)
         if run is None:
             return no_update
         base = shown.chosen("base")
@@ -295,11 +298,11 @@ def _register(app: Dash, runs: Runs) -> None:
             else sorted([base, run], key=shown.own.index)
         )
         for name, each in zip(("base", "new"), pair, strict=True):
-            view = view.with_option(name, "" if each is None else _label(each), "")
+            view = view.with_option(name, "" if each is None else _label_run(each), "")
         return {"of": f"{pathname or '/'}{search or ''}", "search": view.search()}
 
 
-def _clicked(shown: _Shown, trigger: Any, value: Any) -> KeptRun | None:
+def _find_clicked_run(shown: _Shown, trigger: Any, value: Any) -> KeptRun | None:
     """Return the run of a clicked point or row."""
     if not isinstance(trigger, dict) or not value:
         return None
@@ -318,8 +321,8 @@ PAGE = Page(
     layout,
     {},
     _OPTIONS,
-    {LABEL.name: _exported, "history_diff": _exported_differences},
-    _register,
+    {LABEL.name: _build_export, "history_diff": _exported_differences},
+    _register_callbacks,
     needs_run=False,
     needs_history=True,
 )

@@ -56,8 +56,8 @@ def layout(visit: Visit) -> Any:
 
 
 @add_heading("Causes")
-def _causes(visit: Visit) -> list[Any]:
-    result = _caused(visit)
+def _draw_causes(visit: Visit) -> list[Any]:
+    result = _build_caused_idle(visit)
     bars = compute_time_shares(visit)
     idle = [layer for layer in bars.layers if layer.meaning == "idle"]
     if not idle:
@@ -86,7 +86,7 @@ def _causes(visit: Visit) -> list[Any]:
     return [drawn, table, *draw_coverage(result)[1:]]
 
 
-def _caused(visit: Visit) -> Result:
+def _build_caused_idle(visit: Visit) -> Result:
     """Return the idle time of each GPU with its causes in words."""
     answer = visit.ask("idle_breakdown")
     causes = (str(cause) for cause in answer.table["cause"].to_pylist())
@@ -98,7 +98,7 @@ def _caused(visit: Visit) -> Result:
 
 
 @add_heading("Longest gaps")
-def _gaps(visit: Visit) -> list[Any]:
+def _draw_gaps(visit: Visit) -> list[Any]:
     """Return the longest gaps, each a link into the timeline."""
     visit.trace.need("activities")
     rows = [
@@ -123,18 +123,18 @@ def _gaps(visit: Visit) -> list[Any]:
 
 
 @add_heading("What does the host wait for, and what does it cost the GPU?")
-def _stalls(visit: Visit) -> list[Any]:
+def _draw_stalls(visit: Visit) -> list[Any]:
     return draw_question(visit, "host_stalls")
 
 
 @add_heading("How long do launches take?")
-def _launches(visit: Visit) -> list[Any]:
+def _draw_launches(visit: Visit) -> list[Any]:
     result = visit.ask("launch_stats")
     return [draw_grid(result, visit, {}, rows=8), *draw_coverage(result)[1:]]
 
 
 @add_heading("How much work waits in the streams?")
-def _queue(visit: Visit) -> list[Any]:
+def _draw_queue(visit: Visit) -> list[Any]:
     result = visit.ask("queue_length")
     drawn = draw_answer(result, dark=visit.dark)
     note = "Launches that have not started, a graph as one. Stream –: all of a device."
@@ -149,13 +149,13 @@ PAGE = Page(
     {
         headlines.PART: headlines.fill_heading(_QUESTION, headlines.of_idle),
         "busy": draw_utilization_strip,
-        "causes": _causes,
-        "gaps": _gaps,
-        "stalls": _stalls,
-        "launches": _launches,
-        "queue": _queue,
+        "causes": _draw_causes,
+        "gaps": _draw_gaps,
+        "stalls": _draw_stalls,
+        "launches": _draw_launches,
+        "queue": _draw_queue,
     },
-    answers={_CAUSES.name: _caused},
+    answers={_CAUSES.name: _build_caused_idle},
     group="Dig into",
     needs=("kernels",),
 )

@@ -41,8 +41,8 @@ def layout(_visit: Visit) -> Any:
     )
 
 
-def _tiles(visit: Visit) -> Any:
-    job, likely = _slowdown(visit)
+def _draw_tiles(visit: Visit) -> Any:
+    job, likely = _find_slowdown(visit)
     named = likely["cause"].replace("_", " ") if likely else "none stands out"
     recorded = int(job["recorded_ms"] * 1e6)
     excess = int(job["excess_ms"] * 1e6)
@@ -63,16 +63,16 @@ def _tiles(visit: Visit) -> Any:
     return html.Div([*lead, tiles])
 
 
-def _slowdown(visit: Visit) -> tuple[Fields, Fields | None]:
+def _find_slowdown(visit: Visit) -> tuple[Fields, Fields | None]:
     """Return how much slower the job is, and the likely cause, where one is."""
     job = visit.ask("straggler_slowdown").table.slice(0, 1).to_pylist()[0]
     causes = visit.ask("straggler_causes").to_pylist()
     return job, next((row for row in causes if row["likely"]), None)
 
 
-def _cost(visit: Visit) -> tuple[str, str]:
+def _describe_cost(visit: Visit) -> tuple[str, str]:
     """Return what stragglers cost, in words."""
-    job, likely = _slowdown(visit)
+    job, likely = _find_slowdown(visit)
     excess = format_duration(int(job["excess_ms"] * 1e6))
     step = format_duration(int(job["recorded_ms"] * 1e6))
     if job["slowdown"] < SLOW:
@@ -84,7 +84,7 @@ def _cost(visit: Visit) -> tuple[str, str]:
     )
 
 
-def _workers(visit: Visit) -> Any:
+def _draw_workers(visit: Visit) -> Any:
     """Return one cell for each worker: the slowdown if it alone took as long as it did."""
     result = visit.ask("slowdown_by_worker")
     rows = result.to_pylist()
@@ -107,7 +107,7 @@ def _workers(visit: Visit) -> Any:
     return draw_section("Which worker slows the job?", drawn, table, *draw_coverage(result)[1:])
 
 
-def _steps(visit: Visit) -> Any:
+def _draw_steps(visit: Visit) -> Any:
     result = visit.ask("straggler_slowdown")
     if result.table.num_rows < 2:
         return draw_section("Steps over time", draw_empty_panel("No whole step was recorded."))
@@ -117,7 +117,7 @@ def _steps(visit: Visit) -> Any:
     )
 
 
-def _question(name: str, heading: str) -> Any:
+def _build_question_panel(name: str, heading: str) -> Any:
     return lambda visit: draw_section(heading, *draw_question(visit, name))
 
 
@@ -127,14 +127,14 @@ PAGE = Page(
     16,
     layout,
     {
-        headlines.PART: headlines.fill_heading(_QUESTION, _cost),
-        "tiles": _tiles,
-        "causes": _question("straggler_causes", "Why is it slower?"),
-        "workers": _workers,
-        "steps": _steps,
-        "types": _question("slowdown_by_type", "Which type of operation?"),
-        "stages": _question("slowdown_by_stage", "Which stage?"),
-        "whatif": _question("straggler_whatif", "What would a step take without them?"),
+        headlines.PART: headlines.fill_heading(_QUESTION, _describe_cost),
+        "tiles": _draw_tiles,
+        "causes": _build_question_panel("straggler_causes", "Why is it slower?"),
+        "workers": _draw_workers,
+        "steps": _draw_steps,
+        "types": _build_question_panel("slowdown_by_type", "Which type of operation?"),
+        "stages": _build_question_panel("slowdown_by_stage", "Which stage?"),
+        "whatif": _build_question_panel("straggler_whatif", "What would a step take without them?"),
     },
     group="Dig into",
     needs=("job_operations",),

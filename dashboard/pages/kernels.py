@@ -43,8 +43,8 @@ def layout(visit: Visit) -> Any:
             headlines.draw_heading("kernels", _QUESTION),
             html.Div(
                 [
-                    draw_select("by", list(WORDS), _by(visit), label="rows by"),
-                    draw_slider("n", _n(visit), 5, 100, "rows shown"),
+                    draw_select("by", list(WORDS), _read_grouping(visit), label="rows by"),
+                    draw_slider("n", _read_row_count(visit), 5, 100, "rows shown"),
                     draw_select("sort_by", _ORDERS, _sort_by(visit), label="sort by"),
                 ],
                 className="controls",
@@ -67,12 +67,12 @@ def layout(visit: Visit) -> Any:
     )
 
 
-def _n(visit: Visit) -> int:
+def _read_row_count(visit: Visit) -> int:
     typed = visit.option("n", _DEFAULTS["n"])
     return min(int(typed), 1000) if typed.isdigit() else int(_DEFAULTS["n"])
 
 
-def _by(visit: Visit) -> str:
+def _read_grouping(visit: Visit) -> str:
     return visit.option("by", _DEFAULTS["by"])
 
 
@@ -81,8 +81,8 @@ def _sort_by(visit: Visit) -> str:
 
 
 @add_heading("Top kernels")
-def _kernels(visit: Visit) -> list[Any]:
-    asked = {"by": _by(visit), "n": _n(visit), "sort_by": _sort_by(visit)}
+def _draw_kernels(visit: Visit) -> list[Any]:
+    asked = {"by": _read_grouping(visit), "n": _read_row_count(visit), "sort_by": _sort_by(visit)}
     result = visit.ask("kernel_top", **asked)
     rows = result.to_pylist()
     if not rows:
@@ -90,12 +90,12 @@ def _kernels(visit: Visit) -> list[Any]:
     first = rows[:_MOST_DRAWN]
     fig = plots.draw_ranked_bars(first, "name", "total_ns", visit.dark)
     drawn = draw_plot(fig, "top kernels", None, 120 + 20 * len(first))
-    table = draw_grid(result, visit, asked, rows=10, spans=_by(visit) in _SPANS)
+    table = draw_grid(result, visit, asked, rows=10, spans=_read_grouping(visit) in _SPANS)
     return [drawn, table, *draw_coverage(result)[1:]]
 
 
 @add_heading("Families")
-def _families(visit: Visit) -> list[Any]:
+def _draw_families(visit: Visit) -> list[Any]:
     return [*draw_hint(_whether_named(visit)), *draw_question(visit, "kernel_families", rows=6)]
 
 
@@ -111,7 +111,7 @@ def _unless_filtered(visit: Visit, reason: str) -> str:
 
 
 @add_heading("Tensor cores")
-def _tensor(visit: Visit) -> list[Any]:
+def _draw_tensor_use(visit: Visit) -> list[Any]:
     """GPU time that could run on tensor cores, and does or does not."""
     result = visit.ask("kernel_families")
     rows = [r for r in result.to_pylist() if r["kind"] == "compute"]
@@ -147,8 +147,8 @@ def _tensor(visit: Visit) -> list[Any]:
 
 
 @add_heading(_ROOFLINE)
-def _roofline(visit: Visit) -> list[Any]:
-    asked: dict[str, Any] = {"by": _by(visit), "n": 100}
+def _draw_kernel_roofline(visit: Visit) -> list[Any]:
+    asked: dict[str, Any] = {"by": _read_grouping(visit), "n": 100}
     result = visit.ask("roofline", **asked)
     rows = [r for r in result.to_pylist() if r["flops_per_byte"] and r["achieved_tflops"]]
     if not rows:
@@ -157,18 +157,22 @@ def _roofline(visit: Visit) -> list[Any]:
         return [draw_empty_panel(_unless_filtered(visit, text)), *draw_coverage(result)]
     names = result.coverage.get("gpu") or []
     names = [names] if isinstance(names, str) else list(names)
-    lines = [line for name in names[:1] if name in load_catalogue() for line in _peaks(gpu(name))]
+    lines = [
+        line for name in names[:1] if name in load_catalogue() for line in _list_peaks(gpu(name))
+    ]
     fig = plots.draw_roofline(rows, lines or [("", 1.0, 1.0)], visit.dark)
-    table = draw_grid(result, visit, asked, rows=6, spans=_by(visit) in (*_SPANS, "shape"))
-    point = _POINTS.get(_by(visit), _by(visit))
+    table = draw_grid(
+        result, visit, asked, rows=6, spans=_read_grouping(visit) in (*_SPANS, "shape")
+    )
+    point = _POINTS.get(_read_grouping(visit), _read_grouping(visit))
     note = f"One point per {point}, sized by GPU time; lines are dense peaks."
     return [*draw_hint(note), draw_plot(fig, _ROOFLINE, None, 460), table, *draw_coverage(result)]
 
 
 @add_heading(_FAR)
-def _gap(visit: Visit) -> list[Any]:
+def _draw_gap(visit: Visit) -> list[Any]:
     """What the costliest calls take beyond kernels that were measured at their size."""
-    asked: dict[str, Any] = {"by": _by(visit)}
+    asked: dict[str, Any] = {"by": _read_grouping(visit)}
     result = visit.ask("kernel_gap", **asked)
     far = [{**r, "kind": "compute"} for r in result.to_pylist() if r["gap_ns"] > 0]
     rows = far[:_FAR_DRAWN]
@@ -180,7 +184,7 @@ def _gap(visit: Visit) -> list[Any]:
     return [drawn, draw_grid(result, visit, asked, rows=6), *draw_coverage(result)]
 
 
-def _peaks(gpu: Gpu) -> list[tuple[str, float, float]]:
+def _list_peaks(gpu: Gpu) -> list[tuple[str, float, float]]:
     half = "bf16" if gpu.has("bf16") else "fp16"
     peaks = ((half, gpu.half_tflops), ("tf32", gpu.tf32_tflops), ("fp32", gpu.fp32_tflops))
     bandwidth = gpu.memory_gbps / 1000
@@ -188,17 +192,17 @@ def _peaks(gpu: Gpu) -> list[tuple[str, float, float]]:
 
 
 @add_heading("How well do kernels fill the GPU?")
-def _occupancy(visit: Visit) -> list[Any]:
-    result = visit.ask("kernel_occupancy", n=_n(visit))
+def _draw_occupancy(visit: Visit) -> list[Any]:
+    result = visit.ask("kernel_occupancy", n=_read_row_count(visit))
     rows = [r for r in result.to_pylist() if r["occupancy_pct"] is not None]
     if not rows:
         text = _unless_filtered(visit, "The files do not record occupancy.")
         return [draw_empty_panel(text), *draw_coverage(result)]
-    return [draw_grid(result, visit, {"n": _n(visit)}, rows=8)]
+    return [draw_grid(result, visit, {"n": _read_row_count(visit)}, rows=8)]
 
 
 @add_heading("Which sequences of kernels do operators launch again and again?")
-def _sequences(visit: Visit) -> list[Any]:
+def _draw_sequences(visit: Visit) -> list[Any]:
     result = visit.ask("kernel_sequences")
     return [draw_answer(result, dark=visit.dark), draw_grid(result, visit, {}, rows=4)]
 
@@ -210,13 +214,13 @@ PAGE = Page(
     layout,
     {
         headlines.PART: headlines.fill_heading(_QUESTION, headlines.of_kernels),
-        "top": _kernels,
-        "families": _families,
-        "tensor": _tensor,
-        "roofline": _roofline,
-        "gap": _gap,
-        "occupancy": _occupancy,
-        "sequences": _sequences,
+        "top": _draw_kernels,
+        "families": _draw_families,
+        "tensor": _draw_tensor_use,
+        "roofline": _draw_kernel_roofline,
+        "gap": _draw_gap,
+        "occupancy": _draw_occupancy,
+        "sequences": _draw_sequences,
         "counters": draw_counters,
     },
     _DEFAULTS,

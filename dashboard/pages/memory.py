@@ -49,7 +49,7 @@ def layout(visit: Visit) -> Any:
     )
 
 
-def _tiles(visit: Visit) -> Any:
+def _draw_tiles(visit: Visit) -> Any:
     rows = visit.ask("memory_peaks").to_pylist()
     if not rows:
         return draw_empty_panel("No allocations under the filters that are set.")
@@ -71,7 +71,7 @@ def _tiles(visit: Visit) -> Any:
 
 
 @add_heading(_OVER_TIME)
-def _line(visit: Visit) -> list[Any]:
+def _draw_line(visit: Visit) -> list[Any]:
     by = visit.option("by", _DEFAULTS["by"])
     result = visit.ask("memory_timeline", by=by, slices=_SLICES)
     if not len(result):
@@ -94,7 +94,7 @@ def _line(visit: Visit) -> list[Any]:
 
 
 @add_heading("What holds it at the peak?")
-def _peaks(visit: Visit) -> list[Any]:
+def _draw_peaks(visit: Visit) -> list[Any]:
     by = visit.option("holders", _DEFAULTS["holders"])
     result = visit.ask("memory_peaks", by=by)
     shown = draw_answer(result, dark=visit.dark)
@@ -108,9 +108,9 @@ PAGE = Page(
     layout,
     {
         headlines.PART: headlines.fill_heading(_QUESTION, headlines.of_memory),
-        "tiles": _tiles,
-        "line": _line,
-        "peaks": _peaks,
+        "tiles": _draw_tiles,
+        "line": _draw_line,
+        "peaks": _draw_peaks,
     },
     _DEFAULTS,
     group="Dig into",

@@ -46,16 +46,16 @@ def layout(visit: Visit) -> Any:
     )
 
 
-def _tree(visit: Visit) -> Any:
+def _draw_tree(visit: Visit) -> Any:
     result = visit.ask("op_tree")
     words = visit.option("tree", _DEFAULTS["tree"])
     value = _VALUES.get(words, "device_total_ns")
-    rows = _whole(result.to_pylist(), value)
+    rows = _select_complete_rows(result.to_pylist(), value)
     if not rows and value == "device_total_ns":
         value = "cpu_total_ns"
         recorded = visit.trace.tables["kernels"].num_rows
         words = "CPU time" if recorded else "CPU time (no GPU time was recorded)"
-        rows = _whole(result.to_pylist(), value)
+        rows = _select_complete_rows(result.to_pylist(), value)
     heading = f"Call tree by {words}"
     if not rows:
         return draw_section(
@@ -71,7 +71,7 @@ def _tree(visit: Visit) -> Any:
     )
 
 
-def _whole(rows: list[Fields], value: str) -> list[Fields]:
+def _select_complete_rows(rows: list[Fields], value: str) -> list[Fields]:
     """Return the rows with time whose callers are there too; no callee longer than its caller."""
     kept: dict[int, Fields] = {}
     left: dict[int | None, int] = {}
@@ -88,13 +88,13 @@ def _whole(rows: list[Fields], value: str) -> list[Fields]:
 
 
 @add_heading(lambda visit: f"Operators by {visit.option('by', _DEFAULTS['by'])}")
-def _table(visit: Visit) -> list[Any]:
+def _draw_table(visit: Visit) -> list[Any]:
     by = visit.option("by", _DEFAULTS["by"])
     return draw_question(visit, "op_breakdown", rows=15, by=by, n=100)
 
 
 @add_heading("Which modules take the time?")
-def _modules(visit: Visit) -> list[Any]:
+def _draw_modules(visit: Visit) -> list[Any]:
     result = visit.ask("module_breakdown")
     if not len(result):
         return [draw_empty_panel(f"No {visit.trace.what_records('modules')}.")]
@@ -102,12 +102,12 @@ def _modules(visit: Visit) -> list[Any]:
 
 
 @add_heading("Phases of a step")
-def _phases(visit: Visit) -> list[Any]:
+def _draw_phases(visit: Visit) -> list[Any]:
     return draw_question(visit, "phase_breakdown", rows=6)
 
 
 @add_heading("Which Python functions take the time?")
-def _python(visit: Visit) -> list[Any]:
+def _draw_python(visit: Visit) -> list[Any]:
     return draw_question(visit, "python_hotspots")
 
 
@@ -118,11 +118,11 @@ PAGE = Page(
     layout,
     {
         headlines.PART: headlines.fill_heading(_QUESTION, headlines.of_operators),
-        "tree": _tree,
-        "table": _table,
-        "modules": _modules,
-        "phases": _phases,
-        "python": _python,
+        "tree": _draw_tree,
+        "table": _draw_table,
+        "modules": _draw_modules,
+        "phases": _draw_phases,
+        "python": _draw_python,
     },
     _DEFAULTS,
     group="Dig into",

@@ -50,12 +50,12 @@ _RECORDS = "What do these records say?"
 
 
 def layout(visit: Visit) -> Any:
-    if not _profiled(visit):
+    if not _is_profiled(visit):
         return html.Div(
             [headlines.draw_heading("overview", _RECORDS), draw_panel("", "records", 300)]
         )
     on_gpu = bool(visit.trace.tables["kernels"].num_rows)
-    parts = _parts(visit)
+    parts = _list_parts(visit)
     return html.Div(
         [
             draw_panel("", "headline", 76),
@@ -74,7 +74,7 @@ def layout(visit: Visit) -> Any:
     )
 
 
-def _parts(visit: Visit) -> list[str]:
+def _list_parts(visit: Visit) -> list[str]:
     """Return the parts that the recording fills; what was not recorded is said once, below."""
     tables = visit.trace.tables
     filled = {
@@ -87,21 +87,21 @@ def _parts(visit: Visit) -> list[str]:
     return [name for name in _PARTS if filled.get(name, True)]
 
 
-def _profiled(visit: Visit) -> bool:
+def _is_profiled(visit: Visit) -> bool:
     tables = visit.trace.tables
     return any(tables[name].num_rows for name in ("kernels", "cpu_ops", "annotations"))
 
 
-def _verdict(visit: Visit) -> summary.Verdict:
+def _find_verdict(visit: Visit) -> summary.Verdict:
     verdict: summary.Verdict = visit.kept("verdict", lambda: summary.reach_verdict(visit.trace))
     return verdict
 
 
-def _headline(visit: Visit) -> Any:
+def _draw_headline(visit: Visit) -> Any:
     """Return the answer in a sentence, and where the time goes in another."""
-    if not _profiled(visit):
-        return headlines.fill_heading(_RECORDS, _said)(visit)
-    verdict = _verdict(visit)
+    if not _is_profiled(visit):
+        return headlines.fill_heading(_RECORDS, _describe_records)(visit)
+    verdict = _find_verdict(visit)
     details: list[str] = []
     if verdict.served:
         first, details = parted_headline(verdict.headline)
@@ -124,17 +124,17 @@ def _headline(visit: Visit) -> Any:
     return html.Div([html.H1(f"{first}."), *lead])
 
 
-def _said(visit: Visit) -> tuple[str, str] | None:
+def _describe_records(visit: Visit) -> tuple[str, str] | None:
     """Return what records without a profile say, a line each: the first is the heading."""
-    lines = [line.rstrip(".") for line in _verdict(visit).records.splitlines() if line.strip()]
+    lines = [line.rstrip(".") for line in _find_verdict(visit).records.splitlines() if line.strip()]
     if not lines:
         return None
     first, _, rest = lines[0].removeprefix("Hang: ").partition("; ")
     return first[:1].upper() + first[1:], ". ".join(text for text in (rest, *lines[1:]) if text)
 
 
-def _tiles(visit: Visit) -> Any:
-    verdict = _verdict(visit)
+def _draw_tiles(visit: Visit) -> Any:
+    verdict = _find_verdict(visit)
     tiles = [_step_tile(visit, verdict)]
     if verdict.shares and not verdict.on_host:
         share = {s.name: s.pct for s in verdict.shares}
@@ -155,7 +155,7 @@ def _tiles(visit: Visit) -> Any:
             )
             for label, pct, kind, page in parts
         ]
-        tiles.append(_mfu(visit))
+        tiles.append(_draw_mfu(visit))
     return html.Div(
         [t for t in (*tiles, late_tile(visit, verdict)) if t is not None], className="tiles"
     )
@@ -204,12 +204,12 @@ def _median_steps(visit: Visit) -> list[float]:
 _MODELLED_PCT = 50  # of the GPU time: work that is known of less says nothing of the whole
 
 
-def _mfu(visit: Visit) -> Any:
+def _draw_mfu(visit: Visit) -> Any:
     try:
         result = visit.ask("flops")
     except HtkError:
         return None
-    recorded = mfu_of_ranks(result, _verdict(visit))
+    recorded = mfu_of_ranks(result, _find_verdict(visit))
     if not recorded:
         why = "no peak known for this GPU" if len(result) else "no shapes recorded"
         return draw_tile("MFU", "–", why, visit.view.link("flops"))
@@ -227,15 +227,15 @@ def _mfu(visit: Visit) -> Any:
     return draw_tile("MFU", f"{mean:.1f} %", more, visit.view.link("flops"), drawn=drawn)
 
 
-def _bars(visit: Visit) -> Any:
+def _draw_bars(visit: Visit) -> Any:
     if not visit.trace.tables["rank_windows"].num_rows:
-        return html.Div([_host_time(visit), _phases(visit)], className="stacked")
-    verdict = _verdict(visit)
+        return html.Div([_host_time(visit), _draw_phases(visit)], className="stacked")
+    verdict = _find_verdict(visit)
     heading = "Where a step goes" if verdict.step_ns else "Where the time goes"
     return draw_section(
         heading,
         html.P(f"mean over ranks, {format_duration(verdict.total_ns)}", className="hint"),
-        *_where(verdict),
+        *_draw_time_bar(verdict),
         html.H2("Each rank's time"),
         html.P("all of its recorded window; a click on a bar looks there", className="hint"),
         rank_bars(visit),
@@ -244,18 +244,18 @@ def _bars(visit: Visit) -> Any:
 
 @add_heading("Where the time of the host goes")
 def _host_time(visit: Visit) -> list[Any]:
-    verdict = _verdict(visit)
+    verdict = _find_verdict(visit)
     lacking = "No GPU work was recorded: profile with ProfilerActivity.CUDA to see it here."
-    shares = _where(verdict) if verdict.shares else []
+    shares = _draw_time_bar(verdict) if verdict.shares else []
     return [*draw_hint(lacking), *shares]
 
 
 @add_heading("Phases of a step")
-def _phases(visit: Visit) -> list[Any]:
+def _draw_phases(visit: Visit) -> list[Any]:
     return draw_question(visit, "phase_breakdown")
 
 
-def _where(verdict: summary.Verdict) -> list[Any]:
+def _draw_time_bar(verdict: summary.Verdict) -> list[Any]:
     """Return one bar of the mean, and its legend in numbers."""
     pieces = []
     rows = []
@@ -271,8 +271,8 @@ def _where(verdict: summary.Verdict) -> list[Any]:
     return [bar, html.Table(html.Tbody(rows), className="legend")]
 
 
-def _causes(visit: Visit) -> Any:
-    verdict = _verdict(visit)
+def _draw_causes(visit: Visit) -> Any:
+    verdict = _find_verdict(visit)
     if not verdict.causes:
         text = "Nothing that would save 1 % of the time or more."
         if not verdict.shares:
@@ -306,49 +306,49 @@ def _causes(visit: Visit) -> Any:
     )
 
 
-def _question(name: str) -> Callable[[Visit], Any]:
+def _build_question_heading(name: str) -> Callable[[Visit], Any]:
     """Return what makes the heading of a question, which leads to its page."""
     return lambda visit: dcc.Link(find_analysis(name).question, href=visit.view.link(name))
 
 
-@add_heading(lambda visit: _question(_of_steps(visit))(visit))
-def _steps(visit: Visit) -> list[Any]:
-    if _verdict(visit).served:
+@add_heading(lambda visit: _build_question_heading(_of_steps(visit))(visit))
+def _draw_steps(visit: Visit) -> list[Any]:
+    if _find_verdict(visit).served:
         return [iteration_grid(visit)]
     result = visit.ask("step_times")
     return [draw_answer(result, dark=visit.dark), *draw_coverage(result)[1:]]
 
 
 def _of_steps(visit: Visit) -> str:
-    return "iteration_times" if _verdict(visit).served else "step_times"
+    return "iteration_times" if _find_verdict(visit).served else "step_times"
 
 
-def _pictured(name: str) -> Callable[[Visit], Any]:
+def _build_picture_part(name: str) -> Callable[[Visit], Any]:
     """Return the part that draws the answer to a question."""
 
-    @add_heading(_question(name))
-    def part(visit: Visit) -> list[Any]:
+    @add_heading(_build_question_heading(name))
+    def draw_question_part(visit: Visit) -> list[Any]:
         drawn = draw_answer(visit.ask(name), dark=visit.dark)
         note = of_all_steps(visit) if name == "comm_compute_overlap" else ""
         return [*draw_hint(note), drawn]
 
-    return part
+    return draw_question_part
 
 
-@add_heading(_question("kernel_top"))
-def _kernels(visit: Visit) -> list[Any]:
+@add_heading(_build_question_heading("kernel_top"))
+def _draw_kernels(visit: Visit) -> list[Any]:
     result = visit.ask("kernel_top", n=8)
     return [draw_grid(result, visit, {"n": 8}, rows=9, only=_KERNELS)]
 
 
-@add_heading(_question("op_breakdown"))
-def _operators(visit: Visit) -> list[Any]:
+@add_heading(_build_question_heading("op_breakdown"))
+def _draw_operators(visit: Visit) -> list[Any]:
     result = visit.ask("op_breakdown", n=8)
     return [draw_grid(result, visit, {"n": 8}, rows=9, only=_OPERATORS)]
 
 
-@add_heading(_question("memory_peaks"))
-def _memory(visit: Visit) -> list[Any]:
+@add_heading(_build_question_heading("memory_peaks"))
+def _draw_memory(visit: Visit) -> list[Any]:
     result = visit.ask("memory_peaks")
     peaks = {(r["rank"], r["device_kind"], r["device"]): r for r in result.to_pylist()}
     top = max(peaks.values(), key=lambda r: r["peak_bytes"])
@@ -359,7 +359,7 @@ def _memory(visit: Visit) -> list[Any]:
     return [html.Div([most], className="tiles"), draw_answer(result, dark=visit.dark)]
 
 
-def _records(visit: Visit) -> Any:
+def _draw_records(visit: Visit) -> Any:
     """No profile: what the records of a communication library say."""
     from htk.dashboard.hang_panels import draw_hang_verdict
 
@@ -372,18 +372,18 @@ PAGE = Page(
     0,
     layout,
     {
-        "headline": _headline,
-        "tiles": _tiles,
-        "bars": _bars,
-        "causes": _causes,
+        "headline": _draw_headline,
+        "tiles": _draw_tiles,
+        "bars": _draw_bars,
+        "causes": _draw_causes,
         "trust": draw_footing,
         "busy": draw_utilization_strip,
-        "steps": _steps,
-        "variance": _pictured("step_variance"),
-        "overlap": _pictured("comm_compute_overlap"),
-        "memory": _memory,
-        "kernels": _kernels,
-        "operators": _operators,
-        "records": _records,
+        "steps": _draw_steps,
+        "variance": _build_picture_part("step_variance"),
+        "overlap": _build_picture_part("comm_compute_overlap"),
+        "memory": _draw_memory,
+        "kernels": _draw_kernels,
+        "operators": _draw_operators,
+        "records": _draw_records,
     },
 )

@@ -45,7 +45,7 @@ def layout(visit: Visit) -> Any:
                     html.Div(
                         [
                             html.Div(draw_plan_inputs(read_plan_fields(visit)), className="fields"),
-                            _against(visit.option(AGAINST, "memory")),
+                            _draw_objective_choice(visit.option(AGAINST, "memory")),
                         ],
                         className="edits",
                     ),
@@ -64,7 +64,7 @@ def layout(visit: Visit) -> Any:
     )
 
 
-def _against(value: str) -> Any:
+def _draw_objective_choice(value: str) -> Any:
     return dmc.Select(
         id={"type": "plan-field", "name": AGAINST},
         label="step time against",
@@ -77,7 +77,7 @@ def _against(value: str) -> Any:
     )
 
 
-def _view(search: str, ids: list[dict[str, str]], values: list[Any], chosen: str) -> UrlState:
+def _build_view(search: str, ids: list[dict[str, str]], values: list[Any], chosen: str) -> UrlState:
     """Return what the fields and the chosen layout say."""
     fields = {i["name"]: str(v or "").strip() for i, v in zip(ids, values, strict=True)}
     return replace(UrlState.of("plan", search), options={**fields, LAYOUT: chosen})
@@ -91,7 +91,7 @@ def address_of(visit: Visit) -> str:
     return replace(view, options=changed).search() or "?"
 
 
-def _register(app: Dash, runs: Runs) -> None:
+def _register_callbacks(app: Dash, runs: Runs) -> None:
     @app.callback(
         Output("plan-answer", "children"),
         Output(_FIELD, "error"),
@@ -103,8 +103,8 @@ def _register(app: Dash, runs: Runs) -> None:
         State("dark", "data"),
         prevent_initial_call=True,
     )
-    def plan(values: Any, ids: Any, chosen: str, search: str, dark: bool) -> Any:
-        view = _view(search, ids, values, chosen)
+    def draw_plan(values: Any, ids: Any, chosen: str, search: str, dark: bool) -> Any:
+        view = _build_view(search, ids, values, chosen)
         wrong = errors_of(view.options)
         errors = [wrong.get(i["name"]) for i in ids]
         if wrong:  # the old answer stays beside the field that is wrong
@@ -124,11 +124,11 @@ def _register(app: Dash, runs: Runs) -> None:
         State("address", "search"),
         prevent_initial_call=True,
     )
-    def choose(points: Any, cell: Any, values: Any, ids: Any, search: str) -> Any:
+    def choose_layout(points: Any, cell: Any, values: Any, ids: Any, search: str) -> Any:
         if ctx.triggered_id == PICTURE:
             point = points[0]["points"][0] if points and points[0] else {}
             return point.get("customdata", no_update)
-        view = _view(search, ids, values, "")
+        view = _build_view(search, ids, values, "")
         if not cell or not str(cell.get("rowId")).isdigit() or errors_of(view.options):
             return no_update
         return layout_of_row(search_layouts(view.options), int(cell["rowId"])) or no_update
@@ -145,7 +145,7 @@ def _register(app: Dash, runs: Runs) -> None:
         prevent_initial_call=True,
     )
     def open_layout(chosen: str, values: Any, ids: Any, search: str, dark: bool) -> Any:
-        view = _view(search, ids, values, chosen)
+        view = _build_view(search, ids, values, chosen)
         visit = Visit(runs, view, bool(dark))
         rings = [ring_at(visit) for _ in ctx.outputs_list[2]]
         return (
@@ -165,6 +165,6 @@ PAGE = Page(
     {"answer": draw_plan_answer, "opened": draw_opened_layout},
     {},
     {TABLE: build_plan_table},
-    _register,
+    _register_callbacks,
     needs_run=False,
 )

@@ -99,7 +99,7 @@ def layout(visit: Visit) -> Any:
         [
             html.H1("Ask in SQL"),
             html.Div(
-                [html.Div([box, _names(), buttons], className="query"), _schema()],
+                [html.Div([box, _draw_completions(), buttons], className="query"), _draw_schema()],
                 className="two",
             ),
             dcc.Loading(
@@ -110,10 +110,10 @@ def layout(visit: Visit) -> Any:
     )
 
 
-def _names() -> Any:
+def _draw_completions() -> Any:
     """Return what completes a word of the query, and the names that it knows."""
     names = {
-        "tables": {name: schema.names for name, schema in _relations().items()},
+        "tables": {name: schema.names for name, schema in _list_relations().items()},
         "analyses": list(ANALYSES),
     }
     return html.Div(
@@ -127,17 +127,17 @@ def _names() -> Any:
     )
 
 
-def _relations() -> dict[str, pa.Schema]:
+def _list_relations() -> dict[str, pa.Schema]:
     """Return every relation that a query may read, and its columns."""
     return {**TABLES, **DERIVED, **{name: view.columns for name, view in VIEWS.items()}}
 
 
-def _schema() -> Any:
+def _draw_schema() -> Any:
     """Return what can be read. The browser makes its list from text: as components of their own,
     some hundred names take it longer than the rest of the page."""
     tables = [
         (name, "\n".join(f"{f.name}: {doc_of(f)}" for f in schema))
-        for name, schema in _relations().items()
+        for name, schema in _list_relations().items()
     ]
     asks = [(name, entry.question) for name, entry in ANALYSES.items()]
     parts = [
@@ -150,7 +150,7 @@ def _schema() -> Any:
     return html.Div(parts, className="readable", tabIndex=0, **label)
 
 
-def _asked(visit: Visit) -> Result:
+def _run_asked_query(visit: Visit) -> Result:
     text = visit.option(_QUERY, "")
     # What the query reads is made under the run's lock; while it runs, other pages of the run are
     # answered.
@@ -159,8 +159,8 @@ def _asked(visit: Visit) -> Result:
     return result
 
 
-def _answer(visit: Visit) -> Any:
-    result = _asked(visit)
+def _draw_answer(visit: Visit) -> Any:
+    result = _run_asked_query(visit)
     text = visit.option(_QUERY, "")
     shown = draw_grid(result, visit, {_QUERY: text}, rows=16)
     links: list[Any] = []
@@ -168,10 +168,10 @@ def _answer(visit: Visit) -> Any:
         view = UrlState("timeline", visit.view.filters, {_QUERY: text}, visit.view.run)
         link = dcc.Link("These rows as a track of the timeline", href=f"/timeline{view.search()}")
         links = [html.Div(link, className="links")]
-    return html.Div([*links, _drawn(result, visit), shown, *draw_coverage(result)])
+    return html.Div([*links, _draw_picture(result, visit), shown, *draw_coverage(result)])
 
 
-def _drawn(result: Result, visit: Visit) -> Any:
+def _draw_picture(result: Result, visit: Visit) -> Any:
     """Return a picture of an answer of few rows: the number by which it is sorted, else the first,
     by what comes before it."""
     schema = result.table.schema
@@ -195,7 +195,7 @@ def _is_sorted_by(column: pa.ChunkedArray) -> bool:
     return bool(change.any() and ((change <= 0).all() or (change >= 0).all()))
 
 
-def _register(app: Dash, runs: Runs) -> None:
+def _register_callbacks(app: Dash, runs: Runs) -> None:
     @app.callback(
         Output("sql-answer", "children"),
         Output("sql-address", "data"),
@@ -205,18 +205,18 @@ def _register(app: Dash, runs: Runs) -> None:
         State("dark", "data"),
         prevent_initial_call=True,
     )
-    def run(_clicks: Any, text: str, search: str, dark: bool) -> Any:
+    def run_typed_query(_clicks: Any, text: str, search: str, dark: bool) -> Any:
         view = UrlState.of("sql", search).with_option(_QUERY, text or "")
         if not view.options.get(_QUERY):
             return draw_empty_panel("Write a query first."), "?"
         return compact_components(
-            draw_part_safely(_answer, Visit(runs, view, bool(dark)))
+            draw_part_safely(_draw_answer, Visit(runs, view, bool(dark)))
         ), view.search()
 
     @app.callback(
         Output("sql-text", "value"), Input("sql-example", "value"), prevent_initial_call=True
     )
-    def example(name: str) -> str:
+    def find_example(name: str) -> str:
         return EXAMPLES[name]
 
     keep_address(app, "sql-address")
@@ -227,8 +227,8 @@ PAGE = Page(
     "SQL",
     17,
     layout,
-    {"answer": _answer},
-    answers={"sql": _asked},
-    register=_register,
+    {"answer": _draw_answer},
+    answers={"sql": _run_asked_query},
+    register=_register_callbacks,
     group="Ask",
 )

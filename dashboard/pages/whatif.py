@@ -96,14 +96,14 @@ def layout(visit: Visit) -> Any:
     )
 
 
-def _presets(visit: Visit) -> Any:
+def _draw_preset_links(visit: Visit) -> Any:
     return html.Div(
         draw_presets(visit, find_replayed_step(visit).stage.served), className="presets"
     )
 
 
-def _sentences(visit: Visit) -> tuple[str, str] | None:
-    return describe_scenario(visit) or _best(visit)
+def _write_sentences(visit: Visit) -> tuple[str, str] | None:
+    return describe_scenario(visit) or _describe_best(visit)
 
 
 def _best_cases(visit: Visit) -> list[Fields]:
@@ -114,7 +114,7 @@ def _best_cases(visit: Visit) -> list[Fields]:
     return rows
 
 
-def _best(visit: Visit) -> tuple[str, str] | None:
+def _describe_best(visit: Visit) -> tuple[str, str] | None:
     """Return what the best single remedy brings a step to."""
     rows = [row for row in _best_cases(visit) if row["step_time_ns"] is not None]
     if not rows:
@@ -136,7 +136,7 @@ def _best(visit: Visit) -> tuple[str, str] | None:
     return f"One remedy brings the replayed step from {now} to {then} at best", words
 
 
-def _bounds(visit: Visit) -> Any:
+def _draw_bounds(visit: Visit) -> Any:
     heading = "Best case of each remedy alone"
     rows = _best_cases(visit)
     if all(r["step_time_ns"] is None for r in rows):
@@ -150,13 +150,13 @@ def _bounds(visit: Visit) -> Any:
     )
 
 
-def _map(visit: Visit) -> Any:
-    def compute() -> list[Fields]:
+def _draw_map(visit: Visit) -> Any:
+    def compute_cells() -> list[Fields]:
         asked = find_replayed_step(visit, of_few=False).sweep("batch", *BATCHES)
         cells: list[Fields] = asked.sweep("sharding", *SHARDINGS).run().to_pylist()
         return cells
 
-    rows = visit.runs.kept(visit.view.run, Selection(), "map", compute)
+    rows = visit.runs.kept(visit.view.run, Selection(), "map", compute_cells)
     if all(r["step_time_ns"] is None for r in rows):
         return draw_section(_MAP, draw_empty_panel(str(rows[0]["verdict"])))
     note = "Step time; the bluer, the longer a sample takes a GPU. Blank: too large, or no answer."
@@ -172,7 +172,7 @@ def _map(visit: Visit) -> Any:
     )
 
 
-def _compared(visit: Visit) -> Result:
+def _build_compared(visit: Visit) -> Result:
     """Saved scenarios and the current one as a table."""
     asked = find_replayed_step(visit)
     tables = []
@@ -194,13 +194,13 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-def _scenarios(visit: Visit) -> Any:
+def _draw_scenarios(visit: Visit) -> Any:
     saved = saved_of(visit.option(SAVED, ""))
     if not saved:
         return html.Div()
     shown = draw_part_safely(
         lambda v: draw_grid(
-            _compared(v), v, {SAVED: v.option(SAVED, "")}, rows=len(saved), only=_COLUMNS
+            _build_compared(v), v, {SAVED: v.option(SAVED, "")}, rows=len(saved), only=_COLUMNS
         ),
         visit,
     )
@@ -218,13 +218,13 @@ def _scenarios(visit: Visit) -> Any:
         )
         for name, edits in saved
     ]
-    bands = draw_part_safely(_bands, visit)
+    bands = draw_part_safely(_draw_bands, visit)
     return draw_section("Scenarios", html.Div(opens, className="controls"), bands, shown)
 
 
-def _bands(visit: Visit) -> Any:
+def _draw_bands(visit: Visit) -> Any:
     """Return the step of each scenario with its intervals, beside the measured one."""
-    rows = _compared(visit).to_pylist()
+    rows = _build_compared(visit).to_pylist()
     heading = "Step time, with 50 % and 90 % intervals"
     height = 90 + 30 * (len(rows) + 1)
     return draw_plot(whatif_plots.draw_intervals(rows, visit.dark), heading, None, height)
@@ -238,10 +238,10 @@ def fields_in_error(visit: Visit) -> dict[str, str]:
         return {}
 
 
-_HEADLINE = headlines.fill_heading(_QUESTION, _sentences)
+_HEADLINE = headlines.fill_heading(_QUESTION, _write_sentences)
 
 
-def _register(app: Dash, runs: Runs) -> None:
+def _register_callbacks(app: Dash, runs: Runs) -> None:
     edits = (
         State({"type": "edit", "name": ALL}, "value"),
         State({"type": "edit", "name": ALL}, "id"),
@@ -257,7 +257,9 @@ def _register(app: Dash, runs: Runs) -> None:
         State("whatif-saved", "data"),
         prevent_initial_call=True,
     )
-    def save(_: Any, values: list[Any], ids: list[Any], name: str | None, stored: str) -> Any:
+    def save_scenario(
+        _: Any, values: list[Any], ids: list[Any], name: str | None, stored: str
+    ) -> Any:
         now = tuple((k, v) for k, v in read_chosen_edits(ids, values).items() if v and k in KNOWN)
         saved = saved_of(stored)
         label = strip_separators(name) or f"scenario {len(saved) + 1}"
@@ -270,7 +272,7 @@ def _register(app: Dash, runs: Runs) -> None:
         State("whatif-saved", "data"),
         prevent_initial_call=True,
     )
-    def drop(clicks: list[Any], stored: str) -> Any:
+    def drop_scenario(clicks: list[Any], stored: str) -> Any:
         trigger = ctx.triggered_id
         if not any(clicks) or trigger is None:  # they have only come
             return no_update
@@ -286,9 +288,9 @@ def _register(app: Dash, runs: Runs) -> None:
         State("dark", "data"),
         prevent_initial_call=True,
     )
-    def compare(saved: str, values: Any, ids: Any, search: str, dark: bool) -> Any:
+    def compare_scenarios(saved: str, values: Any, ids: Any, search: str, dark: bool) -> Any:
         return compact_components(
-            _scenarios(Visit(runs, build_moved_view(search, ids, values, saved), bool(dark)))
+            _draw_scenarios(Visit(runs, build_moved_view(search, ids, values, saved), bool(dark)))
         )
 
     @app.callback(
@@ -305,7 +307,7 @@ def _register(app: Dash, runs: Runs) -> None:
         State("dark", "data"),
         prevent_initial_call=True,
     )
-    def predict(
+    def predict_step(
         values: list[Any],
         saved: str,
         ids: list[Any],
@@ -330,7 +332,7 @@ def _register(app: Dash, runs: Runs) -> None:
         State("dark", "data"),
         prevent_initial_call=True,
     )
-    def draw(search: str | None, dark: bool) -> Any:
+    def draw_step_times(search: str | None, dark: bool) -> Any:
         if not search:
             return no_update
         return compact_components(
@@ -345,7 +347,7 @@ def _register(app: Dash, runs: Runs) -> None:
         State("address", "search"),
         prevent_initial_call=True,
     )
-    def attempt(_clicks: Any, search: str) -> Any:
+    def try_edit(_clicks: Any, search: str) -> Any:
         trigger = ctx.triggered_id
         clicked = ctx.triggered[0]["value"] if trigger else None
         if not clicked or trigger is None:
@@ -383,14 +385,14 @@ PAGE = Page(
     {
         headlines.PART: _HEADLINE,
         "badge": draw_verdict_badge,
-        "presets": _presets,
-        "bounds": _bounds,
-        "map": _map,
+        "presets": _draw_preset_links,
+        "bounds": _draw_bounds,
+        "map": _draw_map,
         "answer": draw_whatif_answer,
-        "scenarios": _scenarios,
+        "scenarios": _draw_scenarios,
     },
     {},
-    {"whatif": _compared},
-    _register,
+    {"whatif": _build_compared},
+    _register_callbacks,
     needs=("launches",),
 )

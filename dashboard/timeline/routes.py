@@ -24,35 +24,35 @@ def add_routes(server: Any, runs: Runs) -> None:
 
     kept: SingleFlightCache[TraceTimeline] = SingleFlightCache(_MOST)
 
-    def timeline(view: UrlState) -> TraceTimeline:
+    def find_timeline(view: UrlState) -> TraceTimeline:
         trace = runs.narrowed(view.run, view.selection.of_files)
         aligned = request.args.get("aligned") != "0"
         query = view.options.get("query", "")
 
-        def make() -> TraceTimeline:
+        def make_timeline() -> TraceTimeline:
             visit = Visit(runs, view)
             rows = answer_on_page(visit, "sql", {"query": query}).table if query else None
             return TraceTimeline(trace, aligned=aligned, rows=rows)
 
         # A timeline holds its trace: as long as it is kept, no other trace has that identity.
-        return kept.get((id(trace), aligned, query and view.search()), make)
+        return kept.get((id(trace), aligned, query and view.search()), make_timeline)
 
     @server.route("/timeline/<question>")
-    def ask(question: str) -> Response:
+    def answer_question(question: str) -> Response:
         try:
             view = UrlState.of("timeline", request.query_string.decode())
             query = request.args.to_dict()
-            data = timeline(view).answer_text(question, query)
+            data = find_timeline(view).answer_text(question, query)
             if question in ("event", "jump"):
                 data = _with_links(data, view)
         except UsageError as error:
             if question in _MAY_FAIL:  # to find nothing is no failure of the page
-                return _json({"error": str(error)})
+                return _build_json_response({"error": str(error)})
             code = 404 if "no such" in str(error) or "nothing" in str(error) else 400
             return Response(str(error), code, mimetype="text/plain")
         except HtkError as error:
             if question in _MAY_FAIL:
-                return _json({"error": str(error)})
+                return _build_json_response({"error": str(error)})
             return Response(str(error), 404, mimetype="text/plain")
         binary = question == _BINARY
         kind = "application/octet-stream" if binary else "application/json"
@@ -60,7 +60,7 @@ def add_routes(server: Any, runs: Runs) -> None:
         return Response(gzip.compress(data, 1), mimetype=kind, headers=headers)
 
 
-def _json(value: object) -> Response:
+def _build_json_response(value: object) -> Response:
     return Response(json.dumps(value), mimetype="application/json")
 
 

@@ -41,7 +41,7 @@ def ask_trace(trace: Trace, name: str | Analysis[...], **options: Any) -> Result
         raise trace.with_recipe(MissingTable("no steps were recorded", "step_windows"))
     gpu: Facts | None = None
 
-    def answer() -> pa.Table:
+    def answer_question() -> pa.Table:
         nonlocal gpu
         parted = in_parts(trace, chosen, options)
         if parted is not None:
@@ -50,7 +50,7 @@ def ask_trace(trace: Trace, name: str | Analysis[...], **options: Any) -> Result
         with trace.bounded(), announce_errand(Errand(trace.work, TablesOf(trace))):
             return table_of_answer(trace, chosen, options)
 
-    table = kept_answer(trace, chosen, options, answer)
+    table = kept_answer(trace, chosen, options, answer_question)
     with trace.bounded():
         facts = describe_coverage(trace, tables_read(chosen), gpu) | dict(coverage_of(table))
     return Result(chosen.label, table, facts)

@@ -164,7 +164,7 @@ class _Lead:
             return name_lead(tables, self.rank, self.start, self.end)
 
 
-def _cut(job: _Job) -> list[Ways]:
+def _cut_ways(job: _Job) -> list[Ways]:
     return ways_of(job.made())
 
 
@@ -177,11 +177,11 @@ class _Begun:
     legs: list[int | None]
 
 
-def _replayed(begun: _Begun) -> PartReplay:
+def _replay_begun(begun: _Begun) -> PartReplay:
     return replay_part(begun.job.part(), begun.began)
 
 
-def _legs(begun: _Begun) -> list[tuple[PathEdges, PathEvents]]:
+def _list_legs(begun: _Begun) -> list[tuple[PathEdges, PathEvents]]:
     return list_path_legs(begun.job.part(), begun.began[0], begun.legs)
 
 
@@ -202,12 +202,12 @@ class _Rounds:
         pooled = [Told.by([part.pooled for part in of_step]) for of_step in by_step]
         key = os.urandom(KEY_BYTES)
         jobs = [
-            _Job(k, ranks, of_all, _own(pooled, own), self.folder, key)
+            _Job(k, ranks, of_all, _build_own_pool(pooled, own), self.folder, key)
             for k, (ranks, own) in enumerate(zip(self.parts, heard, strict=True))
         ]
-        ways = list(self._all(_cut, jobs))
-        begun = _begun(jobs, ways, pooled[0])
-        outcomes = list(self._all(_replayed, begun))
+        ways = list(self._all(_cut_ways, jobs))
+        begun = _list_begun(jobs, ways, pooled[0])
+        outcomes = list(self._all(_replay_begun, begun))
         edges, events = self._legs(begun, outcomes)
         window = of_all.steps.window(of_all.step, of_all.origin)
         tested = TestedStep(of_all.steps, of_all.step, of_all.cycle, window)
@@ -249,10 +249,10 @@ class _Rounds:
             replace(begun[k], legs=[match for part, match in way if part == k])
             for k in sorted({part for part, _ in way})
         ]
-        answers = zip(asked, self._all(_legs, asked), strict=True)
+        answers = zip(asked, self._all(_list_legs, asked), strict=True)
         left = {each.job.number: iter(of_part) for each, of_part in answers}
         edges, events = zip(*[next(left[part]) for part, _ in way][::-1], strict=True)
-        return _chained(PathEdges, edges), _chained(PathEvents, events)
+        return _concatenate_parts(PathEdges, edges), _concatenate_parts(PathEvents, events)
 
 
 def _can_be_replayed(heard: Sequence[HeardOfStep]) -> bool:
@@ -264,11 +264,11 @@ def _can_be_replayed(heard: Sequence[HeardOfStep]) -> bool:
     return True
 
 
-def _own(pooled: Sequence[Told], heard: Sequence[HeardOfStep]) -> list[Told]:
+def _build_own_pool(pooled: Sequence[Told], heard: Sequence[HeardOfStep]) -> list[Told]:
     return [of_all.for_part(own.pooled) for of_all, own in zip(pooled, heard, strict=True)]
 
 
-def _begun(jobs: Sequence[_Job], ways: Sequence[list[Ways]], meetings: Told) -> list[_Begun]:
+def _list_begun(jobs: Sequence[_Job], ways: Sequence[list[Ways]], meetings: Told) -> list[_Begun]:
     """Return when the collectives of each part begin, with each of its weights."""
     began = [begins_of_collectives(of_all, meetings) for of_all in zip(*ways, strict=True)]
     rows = [np.searchsorted(meetings.match, own[0].match) for own in ways]
@@ -295,7 +295,7 @@ def _way_back(outcomes: Sequence[PartReplay]) -> list[tuple[int, int | None]]:
     return way
 
 
-def _chained(kind: type[Answer], parts: Sequence[Any]) -> Answer:
+def _concatenate_parts(kind: type[Answer], parts: Sequence[Any]) -> Answer:
     """Return rows of several, one after the other."""
     names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     return kind(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))

@@ -72,7 +72,7 @@ def in_parts(trace: Trace, chosen: Analysis[...], options: Facts) -> InParts | N
     spread = chosen.spread(options)
     if not isinstance(spread, ByRank | ByKey | AtCollectives):
         return None
-    batches = list(_batches(trace, chosen))
+    batches = list(_split_into_batches(trace, chosen))
     if len(batches) < 2:
         return None
     if isinstance(spread, AtCollectives):
@@ -82,7 +82,7 @@ def in_parts(trace: Trace, chosen: Analysis[...], options: Facts) -> InParts | N
         if path is None:
             return None
         return InParts(chosen.checked(spread.finish(path, **chosen.filled(options))), None)
-    parts = _worked(trace, _Job(chosen.name, options), batches)
+    parts = _work_in_parts(trace, _Job(chosen.name, options), batches)
     counts = [part.counts for part in parts if part.counts is not None]
     gpu = gpu_facts(counts) if counts else None
     tables = [part.table for part in parts if part.table is not None]
@@ -94,21 +94,21 @@ def in_parts(trace: Trace, chosen: Analysis[...], options: Facts) -> InParts | N
     facts = spread.merged_facts([coverage_of(table) for table in tables])
     if facts is None:
         return None
-    return InParts(_joined(tables, facts), gpu)
+    return InParts(_join_tables(tables, facts), gpu)
 
 
-def _joined(tables: Sequence[pa.Table], facts: Facts) -> pa.Table:
+def _join_tables(tables: Sequence[pa.Table], facts: Facts) -> pa.Table:
     """Return the rows one after the other, each text with one code."""
     joined = pa.concat_tables(tables).unify_dictionaries()
     return joined.replace_schema_metadata({COVERAGE: json.dumps(facts).encode()})
 
 
-def _worked(trace: Trace, job: _Job, batches: Sequence[Trace]) -> list[_Part]:
+def _work_in_parts(trace: Trace, job: _Job, batches: Sequence[Trace]) -> list[_Part]:
     missing = f"{job.name}: part of the ranks was not answered"
     return list(every_result(trace.work.mapper, job, batches, missing))
 
 
-def _batches(trace: Trace, chosen: Analysis[...]) -> Iterator[Trace]:
+def _split_into_batches(trace: Trace, chosen: Analysis[...]) -> Iterator[Trace]:
     """Yield the ranks in order, as many at a time as fit; nothing where ranks cannot be told apart
     by their files, or all fit."""
     names = base_tables(tables_read(chosen))

@@ -23,35 +23,35 @@ def checked_options(analysis: Analysis[...], options: Facts) -> Fields:
         rest = f"did you mean {near!r}?" if near else f"it has {', '.join(analysis.options)}"
         raise UsageError(f"{analysis.name} has no option {unknown!r}; {rest}")
     return {
-        name: _checked(analysis.options[name], analysis.options[name].type, value)
+        name: _check_value(analysis.options[name], analysis.options[name].type, value)
         for name, value in options.items()
     }
 
 
-def _checked(option: Option, kind: Any, value: Any) -> Any:
+def _check_value(option: Option, kind: Any, value: Any) -> Any:
     origin = typing.get_origin(kind)
     inner = typing.get_args(kind)
     if origin in (typing.Union, types.UnionType):
         if value is None and type(None) in inner:
             return None
-        return _checked(option, next(i for i in inner if i is not type(None)), value)
+        return _check_value(option, next(i for i in inner if i is not type(None)), value)
     if origin is typing.Literal:
-        return _choice(option, inner, value)
+        return _check_choice(option, inner, value)
     if origin is tuple:
         listed = (value,) if isinstance(value, str) or not hasattr(value, "__iter__") else value
-        return tuple(_checked(option, inner[0], entry) for entry in listed)
+        return tuple(_check_value(option, inner[0], entry) for entry in listed)
     if kind is bool:
         if isinstance(value, bool):
             return value
-        raise _wrong(option, value, "True or False")
+        raise _build_value_error(option, value, "True or False")
     if kind is int:
-        return _whole(option, value)
+        return _check_integer(option, value)
     if kind is float:
         if isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value):
             return float(value)
-        raise _wrong(option, value, "a finite number")
+        raise _build_value_error(option, value, "a finite number")
     if kind is str and not isinstance(value, str):
-        raise _wrong(option, value, "a text")
+        raise _build_value_error(option, value, "a text")
     return value
 
 
@@ -62,7 +62,7 @@ def nearest_word(word: str, words: Iterable[str]) -> str | None:
     return next(iter(get_close_matches(word, list(words), 1)), None)
 
 
-def _choice(option: Option, choices: tuple[Any, ...], value: Any) -> Any:
+def _check_choice(option: Option, choices: tuple[Any, ...], value: Any) -> Any:
     if value in choices:
         return value
     near = nearest_word(str(value), map(str, choices))
@@ -70,19 +70,19 @@ def _choice(option: Option, choices: tuple[Any, ...], value: Any) -> Any:
     raise UsageError(f"{option.name}={value!r}: {rest}")
 
 
-def _whole(option: Option, value: Any) -> int:
+def _check_integer(option: Option, value: Any) -> int:
     try:
         number = operator.index(value)  # whole numbers of NumPy too
     except TypeError:
-        raise _wrong(option, value, "a whole number") from None
+        raise _build_value_error(option, value, "a whole number") from None
     if isinstance(value, bool):
-        raise _wrong(option, value, "a whole number")
+        raise _build_value_error(option, value, "a whole number")
     if number < 0 <= (option.default or 0):
         raise UsageError(f"{option.name}={value!r} must be ≥ 0")
     if abs(number) > _MOST:
-        raise _wrong(option, shorten_text(str(value)), f"a number of at most {_MOST:,}")
+        raise _build_value_error(option, shorten_text(str(value)), f"a number of at most {_MOST:,}")
     return number
 
 
-def _wrong(option: Option, value: Any, expected: str) -> UsageError:
+def _build_value_error(option: Option, value: Any, expected: str) -> UsageError:
     return UsageError(f"{option.name}={value!r} is not {expected}")

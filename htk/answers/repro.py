@@ -50,7 +50,9 @@ def script_of(trace: Trace, op: str, nth: str = "slowest") -> str:
     is_named = np.array([name == op for name in names.to_pylist()] + [False], bool)[codes]
     rows = np.flatnonzero(is_named & read_booleans(links["selected"]))
     if not len(rows):
-        raise UsageError(f"no operator is called {shorten_text(op, 80)!r}; {_similar(op, names)}")
+        raise UsageError(
+            f"no operator is called {shorten_text(op, 80)!r}; {_suggest_similar(op, names)}"
+        )
     tree = CallTree.of(ops, links)
     times = DeviceTimes.of(
         ops.num_rows, trace.tables["kernels"], trace.tables["kernel_links"], links
@@ -67,9 +69,9 @@ def script_of(trace: Trace, op: str, nth: str = "slowest") -> str:
     call: Facts = ops.slice(int(rows[chosen]), 1).to_pylist()[0]
     kernel_file = _file_of(call)
     where = f"rank {call['rank']}, {'of' if on_gpu else 'on the host, of'} {len(rows):,} calls"
-    beside = [("recorded", int(took[chosen]) / 1e3, f"{nth}: {where}"), *_limits(trace, call)]
+    beside = [("recorded", int(took[chosen]) / 1e3, f"{nth}: {where}"), *_find_limits(trace, call)]
     try:
-        inputs = _inputs(call)
+        inputs = _list_inputs(call)
     except MissingTable as error:
         raise trace.with_recipe(error) from None
     head = [
@@ -91,7 +93,7 @@ def script_of(trace: Trace, op: str, nth: str = "slowest") -> str:
     return "\n".join(head) + body
 
 
-def _similar(op: str, names: pa.Array) -> str:
+def _suggest_similar(op: str, names: pa.Array) -> str:
     near = nearest_word(op, names.to_pylist())
     return f"did you mean {near!r}?" if near else "htk op-breakdown lists them"
 
@@ -129,7 +131,7 @@ def _file_of(call: Facts) -> str | None:
     return str(path)
 
 
-def _limits(trace: Trace, call: Facts) -> list[tuple[str, float, str]]:
+def _find_limits(trace: Trace, call: Facts) -> list[tuple[str, float, str]]:
     """Return what the roofline and the best measured kernel would take, in us."""
     same = {"name": call["name"], "shapes": call["input_dims"], "types": call["input_types"]}
     lines = []
@@ -149,10 +151,10 @@ def _limits(trace: Trace, call: Facts) -> list[tuple[str, float, str]]:
     return lines
 
 
-def _inputs(call: Facts) -> list[tuple[Any, ...]]:
+def _list_inputs(call: Facts) -> list[tuple[Any, ...]]:
     """Return the inputs as literals: tensors by shape, strides and type; values as they were."""
-    shapes = _listed(call["input_dims"])
-    types = _listed(call["input_types"])
+    shapes = _parse_list(call["input_dims"])
+    types = _parse_list(call["input_types"])
     if not types or len(shapes) != len(types):
         raise MissingTable(
             f"{shorten_text(str(call['name']), 80)}: the shapes of its inputs were not recorded",
@@ -162,22 +164,22 @@ def _inputs(call: Facts) -> list[tuple[Any, ...]]:
         raise UsageError(
             f"{shorten_text(str(call['name']), 80)}: {len(types):,} inputs are too many"
         )
-    strides = _listed(call["input_strides"])
-    values = _listed(call["concrete_inputs"])
+    strides = _parse_list(call["input_strides"])
+    values = _parse_list(call["concrete_inputs"])
     strides += [None] * (len(types) - len(strides))
     values += [""] * (len(types) - len(values))
     of_lists = next((_TYPES[t] for t in types if t in _TYPES), "float32")
     inputs: list[tuple[Any, ...]] = []
     for kind, shape, steps, value in zip(types, shapes, strides, values, strict=False):
         if kind in _TYPES:
-            inputs.append(("tensor", *_tensor(shape, steps), _TYPES[kind]))
+            inputs.append(("tensor", *_check_tensor(shape, steps), _TYPES[kind]))
         elif kind in _LISTS and isinstance(shape, list):
             own = (
                 steps
                 if isinstance(steps, list) and len(steps) == len(shape)
                 else [None] * len(shape)
             )
-            pairs = [_tensor(*pair) for pair in zip(shape, own, strict=True)]
+            pairs = [_check_tensor(*pair) for pair in zip(shape, own, strict=True)]
             # Counters of steps are single numbers, in single precision.
             inputs.append(
                 ("tensors", [(*pair, of_lists if pair[0] else "float32") for pair in pairs])
@@ -185,11 +187,11 @@ def _inputs(call: Facts) -> list[tuple[Any, ...]]:
         elif shape:
             raise UsageError(f"tensors of type {shorten_text(str(kind), 40)!r} are not known")
         else:
-            inputs.append(("value", _value(value)))
+            inputs.append(("value", _parse_value(value)))
     return inputs
 
 
-def _listed(text: str | None) -> list[Any]:
+def _parse_list(text: str | None) -> list[Any]:
     try:
         values = msgspec.json.decode(text or "[]")
     except msgspec.DecodeError:
@@ -197,7 +199,7 @@ def _listed(text: str | None) -> list[Any]:
     return values if isinstance(values, list) else []
 
 
-def _tensor(shape: Any, strides: Any) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+def _check_tensor(shape: Any, strides: Any) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
     """Return a shape and strides, of bounded whole numbers."""
     for sizes in (shape, strides):
         if sizes is None:
@@ -210,7 +212,7 @@ def _tensor(shape: Any, strides: Any) -> tuple[tuple[int, ...], tuple[int, ...] 
     return tuple(shape or ()), None if strides is None else tuple(strides)
 
 
-def _value(text: Any) -> Any:
+def _parse_value(text: Any) -> Any:
     """Return the value of an input that is no tensor: numbers, truths, lists of such; else None."""
     try:
         literal = ast.literal_eval(text) if isinstance(text, str) and len(text) < 10_000 else None

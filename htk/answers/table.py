@@ -40,7 +40,7 @@ def table_of_answer(
         trace.need(name)
     spread = chosen.spread(options)
     tables = [
-        partial(_table, trace, read) if read in chosen.later else _table(trace, read)
+        partial(_load_table, trace, read) if read in chosen.later else _load_table(trace, read)
         for read in chosen.reads
     ]
     try:
@@ -93,7 +93,7 @@ def _ranks_with(trace: Trace, name: str) -> set[int | None]:
     return ranks
 
 
-def _table(trace: Trace, name: str) -> pa.Table:
+def _load_table(trace: Trace, name: str) -> pa.Table:
     """A table of the vocabulary, or what another analysis answers by default: without rows where
     what it needs was not recorded, or is not chosen."""
     if name in TABLES or name in DERIVED:

@@ -46,7 +46,7 @@ class PluginEntry:
 def list_added(group: str) -> dict[str, PluginEntry]:
     """Return what packages add to a group, by name; the first on the path wins."""
     entries: dict[str, PluginEntry] = {}
-    for entry in _everything().get(group, ()):
+    for entry in _list_everything().get(group, ()):
         entries.setdefault(entry.name, entry)
     return entries
 
@@ -63,7 +63,7 @@ def load_added(group: str) -> list[Any]:
 
 
 @cache
-def _everything() -> dict[str, list[PluginEntry]]:
+def _list_everything() -> dict[str, list[PluginEntry]]:
     groups: dict[str, list[PluginEntry]] = {}
     for folder, text in _entry_points():
         group = ""

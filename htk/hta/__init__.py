@@ -43,8 +43,8 @@ class _Callable(ModuleType):
         return TraceAnalysis.of(trace, include_last_profiler_step)
 
     def __getattr__(self, name: str) -> Any:
-        elsewhere.refuse(name)
+        elsewhere.refuse_hta_name(name)
 
 
 sys.modules[__name__].__class__ = _Callable
-elsewhere.register()
+elsewhere.register_hta_finder()

@@ -66,7 +66,7 @@ def sum_kernels(
             time = int((pieces.end - pieces.start)[pieces.on == on].sum())
             by_type[label] = by_type.get(label, 0) + time
         for kind in types:
-            of_kind = statistics(gpu[gpu["kernel_type"] == kind], ratio, most)
+            of_kind = summarise_by_name(gpu[gpu["kernel_type"] == kind], ratio, most)
             by_name.append(of_kind.assign(kernel_type=kind, rank=rank))
     kinds = pd.DataFrame(by_type.items(), columns=["kernel_type", "sum"])
     kinds = kinds.sort_values("sum", ascending=False, ignore_index=True)
@@ -78,7 +78,7 @@ def sum_kernels(
     return kinds, named.rename(columns=_NAMED)
 
 
-def statistics(
+def summarise_by_name(
     events: pd.DataFrame, ratio: float, most: int, kept: Sequence[str] = ()
 ) -> pd.DataFrame:
     """Statistics by name; beyond `most` names the small ones are one, of all their events."""
@@ -102,7 +102,7 @@ def sum_annotations(
         names = ranges["name"].unique()
         kept = [n for n in names if any(re.search(p, n) for p in patterns or ())]
         if len(ranges):
-            of_ranks.append(statistics(ranges, ratio, most, kept).assign(rank=rank))
+            of_ranks.append(summarise_by_name(ranges, ratio, most, kept).assign(rank=rank))
     if not of_ranks:
         return None
     named = pd.concat(of_ranks, ignore_index=True).sort_values(["rank", "name"], ignore_index=True)

@@ -100,13 +100,13 @@ def write_counter_copy(frames: Frames, rank: int, series: dict[str, Series], suf
         event
         for counter, of_ranks in series.items()
         if rank in of_ranks
-        for event in _events(counter, of_ranks[rank], frames.origin_ns - base)
+        for event in _write_counter_events(counter, of_ranks[rank], frames.origin_ns - base)
     ]
     copy_with(part.file, target, drawn)
     return target
 
 
-def _events(counter: str, frame: pd.DataFrame, origin_ns: int) -> Iterator[str]:
+def _write_counter_events(counter: str, frame: pd.DataFrame, origin_ns: int) -> Iterator[str]:
     """Return counter events: one counter for each direction, or one series for each stream."""
     values = frame[frame.columns[-1]]
     names = frame["name"] if "name" in frame.columns else [counter] * len(frame)

@@ -43,14 +43,14 @@ class NamesOfHta:
         return None
 
 
-def refuse(name: str) -> None:
+def refuse_hta_name(name: str) -> None:
     """Raise ImportError with what to use for a name of HTA's; AttributeError for any other."""
     if name in NAMES:
         raise ImportError(f"htk.hta has no {name}: {NAMES[name]}", name=f"htk.hta.{name}")
     raise AttributeError(f"module 'htk.hta' has no attribute {name!r}")
 
 
-def register() -> None:
+def register_hta_finder() -> None:
     """Have imports of HTA's modules below `htk.hta` say what to use."""
     if not any(isinstance(finder, NamesOfHta) for finder in sys.meta_path):
         sys.meta_path.append(NamesOfHta())

@@ -89,7 +89,7 @@ def _read_all(frames: Frames, file: TraceFile) -> pd.DataFrame:
                 frame.loc[indices, column] = read_numbers(table[source], default)
     kernels = file.table("kernels")
     on_gpu = read_numbers(kernels["event"]) - file.first_event
-    frame["index_correlation"] = _partners(file, frame)
+    frame["index_correlation"] = _find_partners(file, frame)
     frame["iteration"] = _step_around(frames, file.rank or 0, frame)
     frame.loc[on_gpu, "iteration"] = read_numbers(file.table("kernel_links")["step"], -1)
     frame["end"] = frame["ts"] + frame["dur"]
@@ -113,7 +113,7 @@ def measure_duration(frames: Frames, rank: int) -> float:
     return float(starts.max() - starts.min())
 
 
-def _partners(file: TraceFile, frame: pd.DataFrame) -> np.ndarray:
+def _find_partners(file: TraceFile, frame: pd.DataFrame) -> np.ndarray:
     """Return the other end of each launch: -1 without a correlation, 0 without a partner."""
     partners = pd.Series(np.where(frame["correlation"] > 0, 0, -1), frame.index)
     kernels = file.table("kernels")

@@ -106,11 +106,11 @@ def find_kernel_sequences(
     table = table.sort_values(["count", "pattern"], ascending=[False, True], ignore_index=True)
     if len(table):
         best = {p: int(c) for p, c in zip(table["pattern"][:top], table["count"], strict=False)}
-        _mark(frames, rank, folder, best, {p: events[p] for p in best})
+        _mark_patterns(frames, rank, folder, best, {p: events[p] for p in best})
     return table
 
 
-def _mark(
+def _mark_patterns(
     frames: Frames, rank: int, folder: Path, best: dict[str, int], events: dict[str, set[int]]
 ) -> None:
     """A copy of the rank's file whose events name the patterns they are part of."""
@@ -120,7 +120,7 @@ def _mark(
         for row in rows:
             of_event.setdefault(row - part.first_event, {})[pattern] = best[pattern]
 
-    def event(row: int, text: bytes) -> bytes:
+    def rewrite_event(row: int, text: bytes) -> bytes:
         if row not in of_event:
             return text
         patterns = b'"Patterns": ' + json.dumps(of_event[row]).encode()
@@ -140,7 +140,7 @@ def _mark(
     target = folder / f"overlaid_{name if name.endswith('.gz') else name + '.gz'}"
     target.unlink(missing_ok=True)  # the same question may be asked again
     (source,) = resolve_inputs(part.file)
-    write_changed_copy(source, target, lambda _, value: value, event)
+    write_changed_copy(source, target, lambda _, value: value, rewrite_event)
 
 
 def aten_delays(frames: Frames, rank: int, sort_by: Sequence[str]) -> pd.DataFrame:
@@ -220,7 +220,7 @@ def read_cupti_counters(frames: Frames, rank: int) -> pd.DataFrame | None:
     )
     values = pd.DataFrame([json.loads(text or "{}") for text in rows["arguments"].to_pylist()])
     ops = Operators(frames)
-    stacks = [_stack(ops, row) for row in read_numbers(calls["op_row"], -1).tolist()]
+    stacks = [_list_stack(ops, row) for row in read_numbers(calls["op_row"], -1).tolist()]
     frame = pd.concat([frame, values], axis=1)
     frame["op_stack"] = stacks
     frame["top_level_op"] = [stack[0] if stack else "" for stack in stacks]
@@ -238,7 +238,7 @@ def _launch_calls(frames: Frames, rank: int) -> pa.Table:
     return calls.filter(pa.array(launches_kernel)).sort_by("start_ns")
 
 
-def _stack(ops: Operators, row: int) -> list[str]:
+def _list_stack(ops: Operators, row: int) -> list[str]:
     """Return the names of the operators round a call, outermost first."""
     names = []
     while row >= 0:

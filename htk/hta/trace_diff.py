@@ -65,8 +65,8 @@ class LabeledTrace:
 
         HTA's enum is accepted: a device is taken by its name.
         """
-        ranks = _listed(rank, self.ranks(), "rank")
-        iterations = _listed(iteration, self.iterations(), "iteration")
+        ranks = _list_chosen(rank, self.ranks(), "rank")
+        iterations = _list_chosen(iteration, self.iterations(), "iteration")
         events = pd.concat([self._events[r].assign(rank=r) for r in ranks], ignore_index=True)
         events = events[events["iteration"].isin(iterations)]
         if device_type.name == "ALL":
@@ -99,8 +99,8 @@ class TraceDiff:
         use_short_name: bool = False,
     ) -> pd.DataFrame:
         """Return counts and durations of both traces by name, and what changed."""
-        first = _labeled(control, "Control")
-        second = _labeled(test, "Test")
+        first = _label_trace(control, "Control")
+        second = _label_trace(test, "Test")
         after = second.label if second.label != first.label else f"{second.label}_test"
         by = "short_name" if use_short_name else "name"
         columns: dict[str, pd.Series] = {}
@@ -148,17 +148,19 @@ class TraceDiff:
         cls, df: pd.DataFrame, show_image: bool = True, export_image_path: str | None = None
     ) -> None:
         """Show the counts of `compare_traces` as bars."""
-        _bars(df, "counts", "Ops Count Comparison", show_image, export_image_path)
+        _draw_bars(df, "counts", "Ops Count Comparison", show_image, export_image_path)
 
     @classmethod
     def visualize_duration_diff(
         cls, df: pd.DataFrame, show_image: bool = True, export_image_path: str | None = None
     ) -> None:
         """Show the durations of `compare_traces` as bars."""
-        _bars(df, "total_duration", "Ops Duration Comparison, us", show_image, export_image_path)
+        _draw_bars(
+            df, "total_duration", "Ops Duration Comparison, us", show_image, export_image_path
+        )
 
 
-def _listed(chosen: Chosen, available: list[int], name: str) -> list[int]:
+def _list_chosen(chosen: Chosen, available: list[int], name: str) -> list[int]:
     """Return the chosen ranks or iterations; the first where none is named."""
     if not available:
         raise UsageError(f"the trace has no {name}")
@@ -170,7 +172,7 @@ def _listed(chosen: Chosen, available: list[int], name: str) -> list[int]:
     return listed
 
 
-def _labeled(trace: LabeledTrace | Trace | TraceAnalysis | str, label: str) -> LabeledTrace:
+def _label_trace(trace: LabeledTrace | Trace | TraceAnalysis | str, label: str) -> LabeledTrace:
     if isinstance(trace, LabeledTrace):
         return trace
     if isinstance(trace, Trace | TraceAnalysis):
@@ -178,7 +180,9 @@ def _labeled(trace: LabeledTrace | Trace | TraceAnalysis | str, label: str) -> L
     return LabeledTrace(label, trace_dir=str(trace))
 
 
-def _bars(compared: pd.DataFrame, column: str, title: str, show: bool, path: str | None) -> None:
+def _draw_bars(
+    compared: pd.DataFrame, column: str, title: str, show: bool, path: str | None
+) -> None:
     require_extra("plot", "a bar chart")
     import plotly.graph_objects as go
 

@@ -65,7 +65,7 @@ def replay_pure(
 ) -> AllocatorFigures:
     """Replay in Python. A loop: each block depends on all that came before."""
     allocator = CachingAllocator(capacity, max_split)
-    failed = _begin(allocator, before)
+    failed = _allocate_start(allocator, before)
     blocks = len(allocator)
     allocator.begin()
     for key, size in zip(keys.tolist(), sizes.tolist(), strict=True):
@@ -73,27 +73,27 @@ def replay_pure(
             allocator.free(key)  # where it is new, its release was not recorded
         if size > 0:
             blocks += 1
-            failed += not _allocated(allocator, key, size)
+            failed += not _is_allocated(allocator, key, size)
     return AllocatorFigures(
         allocator.peak_allocated, allocator.peak_reserved, allocator.allocated_at_peak,
         allocator.segments, allocator.retries, failed, blocks,
     )  # fmt: skip
 
 
-def _begin(allocator: CachingAllocator, before: Before) -> int:
+def _allocate_start(allocator: CachingAllocator, before: Before) -> int:
     """Put what was there before; return how much of it there was no memory for."""
     failed = 0
     if before.rest > 0:
-        failed += not _allocated(allocator, _REST, before.rest)
+        failed += not _is_allocated(allocator, _REST, before.rest)
     for address, length, is_small in before.segments.tolist():
         allocator.add_segment(address, length, bool(is_small))
     for key, size, address, lies_there in before.blocks.tolist():
         if size > 0 and not (lies_there and allocator.place(key, address, size)):
-            failed += not _allocated(allocator, key, size)
+            failed += not _is_allocated(allocator, key, size)
     return failed
 
 
-def _allocated(allocator: CachingAllocator, key: int, size: int) -> bool:
+def _is_allocated(allocator: CachingAllocator, key: int, size: int) -> bool:
     """Allocate a block; return whether there was memory for it."""
     try:
         allocator.malloc(key, size)

@@ -92,7 +92,7 @@ class CachingAllocator:
         for neighbour in (block.before, block.after):
             if neighbour is not None and neighbour.is_free:
                 self._take(neighbour)
-                block = _joined(block, neighbour)
+                block = _join_blocks(block, neighbour)
         self._keep(block)
 
     def add_segment(self, address: int, size: int, is_small: bool) -> None:
@@ -209,7 +209,7 @@ class CachingAllocator:
                     self.segments -= 1
 
 
-def _joined(block: _Block, neighbour: _Block) -> _Block:
+def _join_blocks(block: _Block, neighbour: _Block) -> _Block:
     first, second = sorted((block, neighbour), key=lambda b: b.address)
     first.size += second.size
     first.after = second.after

@@ -28,10 +28,10 @@ def read_config(path: str | Path) -> Decoder:
     """Return the decoder that a config.json describes; `path` may be its folder."""
     file = Path(path)
     file = file / "config.json" if file.is_dir() else file
-    return _Config(str(path), _load(file)).decoder()
+    return _Config(str(path), _load_config(file)).decoder()
 
 
-def _load(file: Path) -> Fields:
+def _load_config(file: Path) -> Fields:
     try:
         with file.open("rb") as source:
             data = source.read(_MOST_BYTES + 1)

@@ -44,18 +44,18 @@ class Device:
 
 def device_of(device_name: str | None, properties: str | None) -> Device:
     """Return what a rank's row says of its first accelerator: its name, and `device_properties`."""
-    facts = _first(properties)
-    major = _whole(facts, "computeMajor")
-    minor = _whole(facts, "computeMinor", least=0)
-    memory = _whole(facts, "totalGlobalMem")
-    units = _whole(facts, "numSms")
+    facts = _read_first_device(properties)
+    major = _read_integer(facts, "computeMajor")
+    minor = _read_integer(facts, "computeMinor", least=0)
+    memory = _read_integer(facts, "totalGlobalMem")
+    units = _read_integer(facts, "numSms")
     capability = None if major is None or minor is None else (major, minor)
     return Device(
         device_name or None,
         memory,
         units,
         capability,
-        _whole(facts, "warpSize"),
+        _read_integer(facts, "warpSize"),
         detect_gpu(device_name, memory, units),
     )
 
@@ -90,12 +90,12 @@ def detect_gpu(
     named = [
         (len(entry), entries[short]) for short, entry in entries.words_of_drivers if entry <= words
     ]
-    fitting = [(n, gpu) for n, gpu in named if _fits(gpu, memory_bytes, units)]
+    fitting = [(n, gpu) for n, gpu in named if _is_alike(gpu, memory_bytes, units)]
     if fitting:
         return max(fitting, key=lambda pair: (pair[0], pair[1].units == units))[1]
     if named or memory_bytes is None or units is None or _tells_model(words):
         return None
-    return next((g for g in entries.values() if _is(g, memory_bytes, units)), None)
+    return next((g for g in entries.values() if _is_gpu(g, memory_bytes, units)), None)
 
 
 def peak_tflops(gpu: Gpu, dtype: str | None, *, matrix: bool, tf32: bool = False) -> float | None:
@@ -117,20 +117,20 @@ def peak_tflops(gpu: Gpu, dtype: str | None, *, matrix: bool, tf32: bool = False
     }.get(dtype or "")
 
 
-def _fits(gpu: Gpu, memory_bytes: int | None, units: int | None) -> bool:
+def _is_alike(gpu: Gpu, memory_bytes: int | None, units: int | None) -> bool:
     figures = ((memory_bytes and memory_bytes / _GIB, gpu.memory_gb), (units, gpu.units))
     return all(there is None or abs(there / nominal - 1) <= _ALIKE for there, nominal in figures)
 
 
-def _is(gpu: Gpu, memory_bytes: int, units: int) -> bool:
-    return gpu.units == units and _fits(gpu, memory_bytes, units)
+def _is_gpu(gpu: Gpu, memory_bytes: int, units: int) -> bool:
+    return gpu.units == units and _is_alike(gpu, memory_bytes, units)
 
 
 def _tells_model(words: Iterable[str]) -> bool:
     return any(re.search(r"\d", word) for word in words)
 
 
-def _first(properties: str | None) -> Fields:
+def _read_first_device(properties: str | None) -> Fields:
     try:
         listed = json.loads(properties or "[]")
     except (ValueError, RecursionError):
@@ -139,7 +139,7 @@ def _first(properties: str | None) -> Fields:
     return first if isinstance(first, dict) else {}
 
 
-def _whole(facts: Fields, key: str, least: int = 1) -> int | None:
+def _read_integer(facts: Fields, key: str, least: int = 1) -> int | None:
     value = facts.get(key)
     is_whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
     return value if is_whole else None

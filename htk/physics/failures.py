@@ -71,11 +71,13 @@ def divide_job_time(
     if rate * segment < _LEAST:
         useful = plan.every / segment
         return TimeShares(useful, 1 - useful, 0.0, 0.0)
-    between = math.exp(_bounded(rate * recovery)) / rate  # two recoveries that ended
-    finished = math.exp(-_bounded(rate * plan.write)) / math.expm1(_bounded(rate * segment))
+    between = math.exp(_bound_exponent(rate * recovery)) / rate  # two recoveries that ended
+    finished = math.exp(-_bound_exponent(rate * plan.write)) / math.expm1(
+        _bound_exponent(rate * segment)
+    )
     useful = finished * plan.every / between
     checkpoints = finished * plan.cost / between
-    down = 1 - math.exp(-_bounded(rate * recovery))
+    down = 1 - math.exp(-_bound_exponent(rate * recovery))
     return TimeShares(useful, checkpoints, max(1 - useful - checkpoints - down, 0.0), down)
 
 
@@ -85,7 +87,7 @@ def best_interval(rate: float, cost: float) -> float:
         return math.inf
     if cost <= 0:
         return 0.0
-    return (1 + _lambert(rate * cost)) / rate
+    return (1 + _compute_lambert_w(rate * cost)) / rate
 
 
 def young_interval(rate: float, cost: float) -> float:
@@ -156,10 +158,10 @@ def _two_levels(
     assert plan.memory_every is not None
     count = max(round(plan.every / plan.memory_every), 1)
     disk_share = 1 - plan.memory_share
-    recoveries = [math.expm1(_bounded(rate * r)) / rate for r in (memory_recovery, recovery)]
+    recoveries = [math.expm1(_bound_exponent(rate * r)) / rate for r in (memory_recovery, recovery)]
     down = plan.memory_share * recoveries[0] + disk_share * recoveries[1]
     # What is being written when a failure goes back to disk is done again.
-    again = math.exp(_bounded(rate * disk_share * plan.write))
+    again = math.exp(_bound_exponent(rate * disk_share * plan.write))
     failed = _until_saved(rate, plan, count) * again
     wall = failed * (1 / rate + down)  # a failure each 1/rate of running
     useful = count * plan.memory_every
@@ -178,17 +180,17 @@ def _until_saved(rate: float, plan: Checkpointing, count: int) -> float:
     failures = []
     passes = []
     for segment in (plan.memory_every + plan.memory_cost, plan.cost):
-        alive = math.exp(-_bounded(rate * segment))
+        alive = math.exp(-_bound_exponent(rate * segment))
         goes_on = 1 - plan.memory_share * (1 - alive)
         failures.append((1 - alive) / goes_on)
         passes.append(alive / goes_on)
     once = 1 - passes[0]
-    log_inverse = -_bounded(-count * math.log(passes[0]))
+    log_inverse = -_bound_exponent(-count * math.log(passes[0]))
     repeated = count if once < _LEAST else math.expm1(-log_inverse) / once
     return (failures[0] * repeated + failures[1]) / passes[1]
 
 
-def _lambert(x: float) -> float:
+def _compute_lambert_w(x: float) -> float:
     """Return W(-e^(-1-x)) on the principal branch, by Halley's steps."""
     z = -math.exp(-1 - x)
     p = math.sqrt(max(2 * (1 + math.e * z), 0.0))
@@ -206,6 +208,6 @@ def _lambert(x: float) -> float:
     return w
 
 
-def _bounded(exponent: float) -> float:
+def _bound_exponent(exponent: float) -> float:
     """Return an exponent that does not overflow: beyond it nothing is left anyway."""
     return min(exponent, 600.0)

@@ -126,7 +126,7 @@ class Catalogue(Mapping[str, Gpu]):
 
     def __getitem__(self, name: str) -> Gpu:
         if name not in self._gpus:
-            self._gpus[name] = _gpu(name, tomllib.loads(self._texts[name]))
+            self._gpus[name] = _build_gpu(name, tomllib.loads(self._texts[name]))
         return self._gpus[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -164,7 +164,7 @@ def words_of(name: str) -> frozenset[str]:
 def load_catalogue(own_file: str | None = None) -> Catalogue:
     """Return every known accelerator by its short name; those of the user's own file, given or
     named by the environment, come first."""
-    return _catalogue(own_file or os.environ.get(OWN_FILE) or None)
+    return _read_catalogue(own_file or os.environ.get(OWN_FILE) or None)
 
 
 def gpu(name: str) -> Gpu:
@@ -196,7 +196,7 @@ def _letters_and_digits(name: str) -> str:
 
 
 @cache
-def _catalogue(own: str | None) -> Catalogue:
+def _read_catalogue(own: str | None) -> Catalogue:
     text = Path(__file__).with_name("hardware.toml").read_text(encoding="utf-8")
     return Catalogue({} if own is None else _own_file(Path(own)), text)
 
@@ -206,13 +206,13 @@ def _own_file(path: Path) -> dict[str, Gpu]:
     gpus = {}
     for name, entry in entries.items():
         try:
-            gpus[name.lower()] = _gpu(name.lower(), entry)
+            gpus[name.lower()] = _build_gpu(name.lower(), entry)
         except ValueError as error:
             raise UsageError(f"{path}: [{name}]: {error}") from error
     return gpus
 
 
-def _gpu(name: str, entry: Any) -> Gpu:
+def _build_gpu(name: str, entry: Any) -> Gpu:
     if not isinstance(entry, dict):
         raise ValueError("a table was expected, such as [my-gpu]")
     figures: Fields = dict.fromkeys(f.name for f in fields(Gpu))
@@ -220,7 +220,7 @@ def _gpu(name: str, entry: Any) -> Gpu:
     if unknown:
         raise ValueError(f"unknown {', '.join(unknown)}; known are {', '.join(figures)}")
     for key, value in entry.items():
-        figures[key] = _checked(key, value.get("value") if isinstance(value, dict) else value)
+        figures[key] = _check_figure(key, value.get("value") if isinstance(value, dict) else value)
     missing = [key for key in _NEEDED if figures[key] is None]
     if figures["bf16_tflops"] is None and figures["fp16_tflops"] is None:
         missing.append("bf16_tflops or fp16_tflops")
@@ -230,7 +230,7 @@ def _gpu(name: str, entry: Any) -> Gpu:
     return Gpu(**{**figures, "also": figures["also"] or (), "name": name})
 
 
-def _checked(key: str, value: Any) -> Any:
+def _check_figure(key: str, value: Any) -> Any:
     if key == "also":
         if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
             raise ValueError("also: a list of names was expected")

@@ -106,13 +106,13 @@ class Table:
         outside = (asked < logs[0] - _TINY) | (asked > logs[-1] + _TINY)
         nearness = np.where(outside, BEYOND, nearness)
 
-        def weigh(values: Floats) -> Floats:
+        def weigh_grid(values: Floats) -> Floats:
             along = values[rows, left[:, None]] * (1 - share[:, None])
             along += values[rows, right[:, None]] * share[:, None]
             mixed: Floats = (along * weights).sum(axis=1)
             return np.clip(mixed, along.min(axis=1), along.max(axis=1))
 
-        return Reading(weigh(self.typical), np.minimum(weigh(self.best), 0.0), nearness)
+        return Reading(weigh_grid(self.typical), np.minimum(weigh_grid(self.best), 0.0), nearness)
 
     @cached_property
     def _coordinates(self) -> Floats:

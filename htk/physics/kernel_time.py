@@ -206,14 +206,14 @@ def nearest_gpu(gpu: Gpu, names: list[str]) -> str:
 
     def measure_distance(name: str) -> float:
         other = entries[name]
-        balance = math.log(_balance(gpu) / _balance(other))
+        balance = math.log(_compute_balance(gpu) / _compute_balance(other))
         size = math.log(gpu.half_tflops / other.half_tflops)
         return _FAR * _count_generations(gpu, name) + math.hypot(balance, size)
 
     return gpu.name if gpu.name in names else min(names, key=measure_distance)
 
 
-def _balance(gpu: Gpu) -> float:
+def _compute_balance(gpu: Gpu) -> float:
     return gpu.half_tflops / gpu.memory_gbps
 
 

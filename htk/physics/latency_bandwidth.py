@@ -58,12 +58,12 @@ def fit_segments(moved_bytes: Floats, time_us: Floats, pieces: int = 3) -> list[
     time = time_us[good][order]
     if not len(work):
         return []
-    best = [_segment(work, time)]
+    best = [_fit_segment(work, time)]
     for count in range(2, pieces + 1):
-        if _error(best) <= _GOOD**2 * len(work):
+        if _sum_residuals(best) <= _GOOD**2 * len(work):
             break
-        candidate = _split(work, time, count)
-        if candidate is None or _error(candidate) > _PAYS * _error(best):
+        candidate = _find_best_split(work, time, count)
+        if candidate is None or _sum_residuals(candidate) > _PAYS * _sum_residuals(best):
             break
         best = candidate
     return best
@@ -75,11 +75,11 @@ def predicted_us(curve: list[Segment], moved_bytes: float) -> float:
     return inside.time_us(moved_bytes)
 
 
-def _error(segments: list[Segment]) -> float:
+def _sum_residuals(segments: list[Segment]) -> float:
     return sum(s.residual**2 * s.points for s in segments)
 
 
-def _split(work: Floats, time: Floats, count: int) -> list[Segment] | None:
+def _find_best_split(work: Floats, time: Floats, count: int) -> list[Segment] | None:
     """The best way to cut the points into so many pieces, tried at every size (there are few)."""
     sizes = np.unique(work)
     if len(sizes) > _MOST_POINTS:
@@ -94,19 +94,21 @@ def _split(work: Floats, time: Floats, count: int) -> list[Segment] | None:
             continue
         for a, b in spans:
             if (a, b) not in fitted:
-                fitted[a, b] = _segment(work[a:b], time[a:b])
+                fitted[a, b] = _fit_segment(work[a:b], time[a:b])
         segments = [fitted[span] for span in spans]
-        if _rises(segments) and (best is None or _error(segments) < _error(best)):
+        if _is_rising(segments) and (
+            best is None or _sum_residuals(segments) < _sum_residuals(best)
+        ):
             best = segments
     return best
 
 
-def _rises(segments: list[Segment]) -> bool:
+def _is_rising(segments: list[Segment]) -> bool:
     """Time does not fall where a piece ends and the next begins."""
     return all(a.time_us(a.high_bytes) <= b.time_us(b.low_bytes) for a, b in pairwise(segments))
 
 
-def _segment(work: Floats, time: Floats) -> Segment:
+def _fit_segment(work: Floats, time: Floats) -> Segment:
     # t = α + W·s, divided by t: 1 = α/t + s·W/t
     scale = 1 / time
     ratio = work / time

@@ -62,7 +62,7 @@ def measure_costs(gpu: Gpu | None, costs: Sequence[CostOrReason]) -> MeasuredCos
     """Return what measured kernels took for each kind of call."""
     if gpu is None:
         return MeasuredCosts.nothing(["the GPU is not known" for _ in costs])
-    questions = [_ask(kind, cost) for kind, cost in enumerate(costs)]
+    questions = [_build_atlas_query(kind, cost) for kind, cost in enumerate(costs)]
     reasons = [question if isinstance(question, str) else None for question in questions]
     measured = MeasuredCosts.nothing(reasons)
     groups: dict[tuple[str, str], list[_Asked]] = {}
@@ -80,7 +80,7 @@ def measure_costs(gpu: Gpu | None, costs: Sequence[CostOrReason]) -> MeasuredCos
     return measured
 
 
-def _ask(kind: int, cost: CostOrReason) -> tuple[tuple[str, str], _Asked] | str:
+def _build_atlas_query(kind: int, cost: CostOrReason) -> tuple[tuple[str, str], _Asked] | str:
     """Return what to ask the atlas about a call, or why it cannot be asked."""
     if not isinstance(cost, Cost):
         return cost

@@ -212,7 +212,7 @@ def compute_peak_memory(size: ModelSize, layout: Layout) -> Memory:
 def stage_memory(size: ModelSize, layout: Layout, stage: int) -> Memory:
     """Return what a GPU of a stage of the pipeline holds at the peak of a step."""
     last = stage == layout.pipeline - 1
-    state = _state(size, layout, ends=stage == 0 or last)
+    state = _compute_state(size, layout, ends=stage == 0 or last)
     each = kept_of_layer(size, layout) * size.layers / layout.pipeline
     working = 0.0 if layout.checkpointing == "none" else whole_layer(size, layout)
     if layout.offload_activations:
@@ -297,10 +297,10 @@ def kept_of_layer(size: ModelSize, layout: Layout) -> float:
 
 def logits_memory(size: ModelSize, layout: Layout) -> float:
     """Return the bytes of logits, their softmax and gradients, at their most."""
-    return _logits(layout) * layout.tokens * size.vocab
+    return _count_logit_bytes(layout) * layout.tokens * size.vocab
 
 
-def _logits(layout: Layout) -> float:
+def _count_logit_bytes(layout: Layout) -> float:
     """Return the bytes of a token and entry of the vocabulary."""
     entry: float = _LOGITS_IN_PLACE if layout.fused_loss else _LOGITS
     entry += layout.element_bytes - _ELEMENT  # the logits themselves; the rest is single already
@@ -309,7 +309,7 @@ def _logits(layout: Layout) -> float:
     return entry / layout.tensor if layout.split_logits else entry + _PIECES
 
 
-def _state(size: ModelSize, layout: Layout, ends: bool) -> Memory:
+def _compute_state(size: ModelSize, layout: Layout, ends: bool) -> Memory:
     """Return a stage's parameters, gradients and optimizer state; `ends`: with the embedding."""
     beside = size.root_parameters if layout.pipeline == 1 else size.embedding_parameters
     beside = beside if ends else 0.0

@@ -73,7 +73,7 @@ class Network:
             return self.pace(ranks, per_node)
         inside = self.within.ns_per_byte or self.links or 0.0
         alone = self.pace(ranks, 1)  # a GPU's own share of its node's adapters
-        away = leaving(ranks, per_node)
+        away = share_leaving_node(ranks, per_node)
         return max((1 - away) * inside, away * alone)
 
     def spread_pace(self, ranks: int, stride: int) -> float:
@@ -113,7 +113,7 @@ class Network:
         return 2 * (replicas - 1) / replicas / shards * self.pace(replicas, per_node)
 
 
-def leaving(ranks: int, per_node: int) -> float:
+def share_leaving_node(ranks: int, per_node: int) -> float:
     """Return the share of an all-to-all's messages that leave the sender's node."""
     return (ranks - per_node) / (ranks - 1) if ranks > per_node else 0.0
 

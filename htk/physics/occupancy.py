@@ -42,13 +42,13 @@ class Multiprocessor:
     def of(cls, properties: Facts) -> "Multiprocessor | None":
         """Return that of a device, by Kineto's deviceProperties; None: not enough is recorded."""
 
-        def recorded(*names: str) -> int:
+        def read_property(*names: str) -> int:
             values = (properties.get(name) for name in names)
             return next((int(v) for v in values if isinstance(v, int | float) and v > 0), 0)
 
-        threads = recorded("maxThreadsPerMultiprocessor")
-        warp = recorded("warpSize")
-        memory = recorded("sharedMemPerMultiprocessor", "maxSharedMemoryPerMultiProcessor")
+        threads = read_property("maxThreadsPerMultiprocessor")
+        warp = read_property("warpSize")
+        memory = read_property("sharedMemPerMultiprocessor", "maxSharedMemoryPerMultiProcessor")
         if not threads or not memory:
             return None
         if warp == 64:
@@ -60,8 +60,8 @@ class Multiprocessor:
                 shared_memory_step=512,
                 single_waves=True,
             )
-        capability = recorded("computeMajor"), recorded("computeMinor")
-        registers = recorded("regsPerMultiprocessor")
+        capability = read_property("computeMajor"), read_property("computeMinor")
+        registers = read_property("regsPerMultiprocessor")
         if warp != 32 or not capability[0] or not registers:
             return None
         parts = 2 if capability == (6, 0) else _PARTS

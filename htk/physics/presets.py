@@ -97,15 +97,15 @@ _ALSO = {
 
 def find_preset(name: str) -> Decoder | None:
     """Return the model of that name, however it is hyphenated; None: there is no such."""
-    return _by_letters.get(_letters(name))
+    return _by_letters.get(_keep_letters(name))
 
 
-def _letters(name: str) -> str:
+def _keep_letters(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-_by_letters = {_letters(name): model for name, model in PRESETS.items()} | {
-    _letters(other): PRESETS[name] for other, name in _ALSO.items()
+_by_letters = {_keep_letters(name): model for name, model in PRESETS.items()} | {
+    _keep_letters(other): PRESETS[name] for other, name in _ALSO.items()
 }
 
 
@@ -121,11 +121,11 @@ def decoder(name: str, **sizes_by_name: Any) -> Decoder:
         try:
             model = Decoder(name, **sizes_by_name)
         except TypeError:
-            raise UsageError(_unknown(name)) from None
+            raise UsageError(_describe_unknown(name)) from None
     return check_decoder(model)
 
 
-def _unknown(name: str) -> str:
+def _describe_unknown(name: str) -> str:
     return (
         f"no model {name!r}: there are {', '.join(PRESETS)};"
         " any other wants --layers, --hidden, --heads, --ffn and --vocab, or a config.json"

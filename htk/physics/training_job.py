@@ -65,7 +65,7 @@ class TrainingJob:
     @property
     def split(self) -> int | None:
         """Return the ranks that work on the same samples."""
-        return _product(self.tensor, self.pipeline, self.context)
+        return _multiply_known(self.tensor, self.pipeline, self.context)
 
     @property
     def replicas(self) -> int | None:
@@ -77,7 +77,7 @@ class TrainingJob:
     @property
     def data_ranks(self) -> int | None:
         """Return the ranks of a stage that hold the same parameters."""
-        return _product(self.replicas, self.context)
+        return _multiply_known(self.replicas, self.context)
 
     @property
     def node_shards(self) -> int | None:
@@ -117,17 +117,17 @@ def with_count(job: TrainingJob, field: str, number: int) -> TrainingJob:
 
 def is_valid(job: TrainingJob) -> bool:
     """Return whether there can be such a job."""
-    return next(_faults(job), None) is None
+    return next(_list_faults(job), None) is None
 
 
 def check_job(job: TrainingJob) -> None:
     """Raise UsageError unless there can be such a job; it names the nearest valid values."""
-    fault = next(_faults(job), None)
+    fault = next(_list_faults(job), None)
     if fault is not None:
         raise UsageError(f"{fault.words}{_nearest_words(job, fault)}")
 
 
-def _faults(job: TrainingJob) -> Iterator[Fault]:
+def _list_faults(job: TrainingJob) -> Iterator[Fault]:
     yield from _bad_counts(job)
     yield from _bad_ranks(job)
     yield from _bad_model(job)
@@ -224,10 +224,10 @@ def _nearest_words(job: TrainingJob, fault: Fault) -> str:
     if fault.field in _WAYS and job.ranks:
         most = min(most, job.ranks)
 
-    def fits(number: int) -> bool:
+    def is_fitting(number: int) -> bool:
         return is_valid(with_count(job, fault.field, number))
 
-    words = [str(number) for number in _neighbours(value, most, fits)]
+    words = [str(number) for number in _find_neighbours(value, most, is_fitting)]
     if fault.field in _WAYS and job.ranks and job.split and job.ranks % job.split:
         more = -(-job.ranks // job.split) * job.split
         if is_valid(replace(job, ranks=more)):
@@ -235,7 +235,7 @@ def _nearest_words(job: TrainingJob, fault: Fault) -> str:
     return f": take {' or '.join(words)}" if words else ""
 
 
-def _neighbours(value: float, most: int, fits: Callable[[int], bool]) -> list[int]:
+def _find_neighbours(value: float, most: int, fits: Callable[[int], bool]) -> list[int]:
     """Return the largest fitting number below a value and the smallest above it."""
     start = min(round(value), most)
     first = max(start - _TRIED, 0)
@@ -244,7 +244,7 @@ def _neighbours(value: float, most: int, fits: Callable[[int], bool]) -> list[in
     return [n for n in (below, above) if n is not None]
 
 
-def _product(*factors: int | None) -> int | None:
+def _multiply_known(*factors: int | None) -> int | None:
     total = 1
     for factor in factors:
         if factor is None:

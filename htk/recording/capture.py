@@ -126,7 +126,7 @@ def logged_operations(
     require_extra("torch", "a recording")
     import torch
 
-    rank, world = _who(torch)
+    rank, world = _find_rank(torch)
     clock: Clock = DeviceClock(torch.cuda) if torch.cuda.is_available() else HostClock()
     log = OperationLog(
         Path(folder),
@@ -169,22 +169,22 @@ def profiled_steps(
     import torch
     from torch.profiler import schedule
 
-    where, rank, world = Path(folder), *_who(torch)
+    where, rank, world = Path(folder), *_find_rank(torch)
     needed = skip_first + wait + warmup + active
-    hints = _prepare(torch, where) if environment else []
-    chosen = _chosen(ranks, world)
+    hints = _prepare_recorder(torch, where) if environment else []
+    chosen = _choose_ranks(ranks, world)
     if rank not in chosen:
         yield Recording(where, rank, False, needed, tuple(hints))
         return
     where.mkdir(parents=True, exist_ok=True)
     recording = Recording(where, rank, True, needed, tuple(hints))
     plan = schedule(wait=wait, warmup=warmup, active=active, repeat=repeat, skip_first=skip_first)
-    with _profiler(torch, recording, plan, shapes, memory, stacks) as profiler:
+    with _build_profiler(torch, recording, plan, shapes, memory, stacks) as profiler:
         recording._profiler = profiler
         yield recording
     scheduled = skip_first + (wait + warmup + active) * max(repeat, 1)
     if recording.steps < scheduled:
-        warnings.warn(_unfinished(recording, scheduled), stacklevel=3)
+        warnings.warn(_describe_unfinished(recording, scheduled), stacklevel=3)
     _say_written(recording, min(chosen))
 
 
@@ -212,15 +212,17 @@ def triggered_steps(
     require_extra("torch", "a recording")
     import torch
 
-    where, rank, world = Path(folder), *_who(torch)
-    hints = _prepare(torch, where) if environment else []
+    where, rank, world = Path(folder), *_find_rank(torch)
+    hints = _prepare_recorder(torch, where) if environment else []
     triggers = triggers_of(at_steps, outlier)
-    chosen = _chosen(ranks, world)
+    chosen = _choose_ranks(ranks, world)
     recorded = rank in chosen
     recording = TriggeredRecording(
         where, rank, recorded, 0, tuple(hints), triggers=triggers, active=active, limit=limit
     )
-    recording._profiled = lambda plan: _profiler(torch, recording, plan, shapes, memory, stacks)
+    recording._profiled = lambda plan: _build_profiler(
+        torch, recording, plan, shapes, memory, stacks
+    )
     if recorded:
         where.mkdir(parents=True, exist_ok=True)
     with listen_for_signal(triggers, on_signal):
@@ -232,7 +234,7 @@ def triggered_steps(
     _say_written(recording, min(chosen))
 
 
-def _unfinished(recording: Recording, scheduled: int) -> str:
+def _describe_unfinished(recording: Recording, scheduled: int) -> str:
     """Return what to say where the loop ended before the schedule did."""
     steps = f"{recording.steps} steps were told with recording.step()"
     if not recording.paths:
@@ -249,19 +251,19 @@ def _say_written(recording: Recording, first_rank: int) -> None:
         print(f"htk: recorded {names}{more} in {recording.folder}", file=sys.stderr)
 
 
-def _profiler(
+def _build_profiler(
     torch: Any, recording: Recording, plan: Any, shapes: bool, memory: bool, stacks: bool
 ) -> Any:
     """torch's profiler with what the analyses need."""
 
-    def write(profiler: Any) -> None:
+    def write_trace(profiler: Any) -> None:
         name = f"rank{recording.rank:05d}.{len(recording.paths)}.pt.trace.json.gz"
         profiler.export_chrome_trace(str(recording.folder / name))
         recording.paths.append(recording.folder / name)
 
     return environment_recorded(torch.profiler.profile)(
         schedule=plan,
-        on_trace_ready=write,
+        on_trace_ready=write_trace,
         record_shapes=shapes,
         profile_memory=memory,
         with_stack=stacks,
@@ -278,7 +280,7 @@ def _event_synchronisation(torch: Any) -> Any:
         return None
 
 
-def _who(torch: Any) -> tuple[int, int]:
+def _find_rank(torch: Any) -> tuple[int, int]:
     """Rank and number of ranks: of the process group, else of the launcher, else one of one."""
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized():
@@ -289,7 +291,7 @@ def _who(torch: Any) -> tuple[int, int]:
     return 0, 1
 
 
-def _chosen(ranks: str | int | Sequence[int], world: int) -> set[int]:
+def _choose_ranks(ranks: str | int | Sequence[int], world: int) -> set[int]:
     if isinstance(ranks, str):
         if ranks != "all":
             raise UsageError(f"ranks={ranks!r}: give 'all', a list, or a number of them")
@@ -302,7 +304,7 @@ def _chosen(ranks: str | int | Sequence[int], world: int) -> set[int]:
     return set(ranks)
 
 
-def _prepare(torch: Any, folder: Path) -> list[str]:
+def _prepare_recorder(torch: Any, folder: Path) -> list[str]:
     """Set the flight recorder's variables; say what it is too late for."""
     distributed = torch.distributed
     begun = distributed.is_available() and distributed.is_initialized()
@@ -314,15 +316,16 @@ def _prepare(torch: Any, folder: Path) -> list[str]:
     elif missing.keys() & FLIGHT_RECORDER.keys():
         hints.append(
             "the process group exists already: for a flight recorder begin the recording before "
-            "init_process_group, or set " + _assigned(FLIGHT_RECORDER)
+            "init_process_group, or set " + _spell_variables(FLIGHT_RECORDER)
         )
     if "NCCL_DEBUG" not in os.environ and torch.cuda.is_available():
         wanted = _NCCL_LOG | {"NCCL_DEBUG_FILE": str(folder / "nccl.%h.%p.log")}
         hints.append(
-            f"for algorithms, protocols and channels set before the start: {_assigned(wanted)}"
+            "for algorithms, protocols and channels set before the start: "
+            f"{_spell_variables(wanted)}"
         )
     return hints
 
 
-def _assigned(variables: dict[str, str]) -> str:
+def _spell_variables(variables: dict[str, str]) -> str:
     return " ".join(f"{name}={value}" for name, value in variables.items())

@@ -52,7 +52,7 @@ class _Base:
         if self._ns is None and self._before is not None and self.event.query():
             earlier = self._before.ns()
             if earlier is not None:
-                self._ns = earlier + _ns(self._before.event.elapsed_time(self.event))
+                self._ns = earlier + _round_to_ns(self._before.event.elapsed_time(self.event))
                 self._before = None
         return self._ns
 
@@ -79,7 +79,7 @@ class DeviceClock:
         if not event.query():
             return None
         began = base.ns()
-        return None if began is None else began + _ns(base.event.elapsed_time(event))
+        return None if began is None else began + _round_to_ns(base.event.elapsed_time(event))
 
     def new_step(self) -> None:
         if time.perf_counter_ns() - self._tied > _ANCHOR_NS:
@@ -100,5 +100,5 @@ class DeviceClock:
         return event
 
 
-def _ns(ms: float) -> int:
+def _round_to_ns(ms: float) -> int:
     return round(ms * 1e6)

@@ -27,27 +27,31 @@ def recorded_environment(
     facts = {
         fact: value
         for fact, names in FACTS.items()
-        if (value := next((_plain(environment[n]) for n in names if environment.get(n)), ""))
+        if (
+            value := next(
+                (_keep_printable(environment[n]) for n in names if environment.get(n)), ""
+            )
+        )
     }
     if "git_commit" not in facts:
-        facts = _git(folder or Path.cwd()) | facts
+        facts = _read_git(folder or Path.cwd()) | facts
     return facts
 
 
-def _plain(value: str) -> str:
+def _keep_printable(value: str) -> str:
     """Return the value without what does not print, of a bounded length."""
     return "".join(c for c in value if c.isprintable())[:MOST_LENGTH]
 
 
-def _git(start: Path) -> dict[str, str]:
+def _read_git(start: Path) -> dict[str, str]:
     """Return commit and branch of the repository that a folder lies in, if it is one."""
     try:
         folder = next((d / ".git" for d in (start, *start.parents) if (d / ".git").exists()), None)
         if folder is None:
             return {}
         if folder.is_file():  # a work tree, or a submodule
-            folder = folder.parent / _content(folder).removeprefix("gitdir:").strip()
-        head = _content(folder / "HEAD").strip()
+            folder = folder.parent / _read_content(folder).removeprefix("gitdir:").strip()
+        head = _read_content(folder / "HEAD").strip()
         if _COMMIT.fullmatch(head):
             return {"git_commit": head}
         match = _REFERENCE.fullmatch(head)
@@ -62,18 +66,18 @@ def _git(start: Path) -> dict[str, str]:
 def _commit_of(folder: Path, reference: str) -> str:
     """Return the commit of a reference; work trees share the references of their repository."""
     common = folder / "commondir"
-    folders = [folder, *([folder / _content(common).strip()] if common.is_file() else [])]
+    folders = [folder, *([folder / _read_content(common).strip()] if common.is_file() else [])]
     for each in folders:
         if (each / reference).is_file():
-            commit = _content(each / reference).strip()
+            commit = _read_content(each / reference).strip()
             return commit if _COMMIT.fullmatch(commit) else ""
     packed = folders[-1] / "packed-refs"
-    lines = _content(packed).splitlines() if packed.is_file() else []
+    lines = _read_content(packed).splitlines() if packed.is_file() else []
     named = (line.split(" ", 1) for line in lines if line.endswith(f" {reference}"))
     return next((words[0] for words in named if _COMMIT.fullmatch(words[0])), "")
 
 
-def _content(path: Path) -> str:
+def _read_content(path: Path) -> str:
     with path.open(encoding="utf-8", errors="replace") as file:
         return file.read(_MOST_BYTES)
 

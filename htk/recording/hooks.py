@@ -70,7 +70,7 @@ class _Passes:
         batch = self._batch
         log.add("forward_compute", self._began, log.clock.mark(), batch, None)
         self._began = None
-        first = next((t for t in _tensors(output) if t.requires_grad), None)
+        first = next((t for t in _list_tensors(output) if t.requires_grad), None)
         if first is not None:
             first.register_hook(lambda _: self._backward_begins(batch))
 
@@ -85,13 +85,13 @@ class _Passes:
         queue = self._torch.autograd.Variable._execution_engine.queue_callback
         began = log.clock.mark()
 
-        def ended() -> None:
+        def end_backward() -> None:
             end = log.clock.mark()
             log.add("backward_compute", began, end, batch, None)
             if getattr(self._model, "require_backward_grad_sync", False):
                 queue(lambda: log.add("grads_all_reduce", end, log.clock.mark(), None, None))
 
-        queue(ended)
+        queue(end_backward)
 
     def optimizer_begins(self, *_: Any) -> None:
         self._began = self._log.clock.mark()
@@ -101,16 +101,16 @@ class _Passes:
         self._began = None
 
 
-def _tensors(output: Any) -> Iterator[Any]:
+def _list_tensors(output: Any) -> Iterator[Any]:
     """Tensors of a module's output, whatever holds them."""
     if hasattr(output, "requires_grad"):
         yield output
     elif isinstance(output, dict):
         for value in output.values():
-            yield from _tensors(value)
+            yield from _list_tensors(value)
     elif isinstance(output, list | tuple):
         for value in output:
-            yield from _tensors(value)
+            yield from _list_tensors(value)
 
 
 class LoggingTimers:

@@ -90,7 +90,7 @@ class TriggeredRecording(Recording):
         first = self.steps + (_WARMUP if self.steps or 0 not in self.triggers.at_steps else 0)
         self._last = first + self.active - 1
         self.reasons.append(reason)
-        self._profiler = self._profiled(_plan(self.steps, first, self._last))
+        self._profiler = self._profiled(_plan_steps(self.steps, first, self._last))
         # Steps keep the run's numbers; the profiler would count each recording from 0.
         self._profiler.step_num = self.steps
         self._profiler.current_action = self._profiler.schedule(self.steps)
@@ -98,18 +98,18 @@ class TriggeredRecording(Recording):
         self._profiler.add_metadata("htk_trigger", reason)
 
 
-def _plan(start: int, first: int, last: int) -> Callable[[int], Any]:
+def _plan_steps(start: int, first: int, last: int) -> Callable[[int], Any]:
     """Return what torch's profiler does at each step: warm up, record, save."""
     from torch.profiler import ProfilerAction
 
-    def action(step: int) -> Any:
+    def choose_action(step: int) -> Any:
         if not start <= step <= last:
             return ProfilerAction.NONE
         if step < first:
             return ProfilerAction.WARMUP
         return ProfilerAction.RECORD_AND_SAVE if step == last else ProfilerAction.RECORD
 
-    return action
+    return choose_action
 
 
 def triggers_of(at_steps: Sequence[int], outlier: float | None) -> Triggers:
@@ -131,11 +131,11 @@ def listen_for_signal(triggers: Triggers, name: str | None) -> Iterator[None]:
     if not isinstance(number, signal.Signals):
         raise UsageError(f"on_signal={name!r} is not a signal of this system; e.g. 'SIGUSR1'")
 
-    def note(_number: int, _frame: object) -> None:
+    def note_signal(_number: int, _frame: object) -> None:
         triggers.signalled = True
 
     try:
-        before = signal.signal(number, note)
+        before = signal.signal(number, note_signal)
     except ValueError:
         raise UsageError("on_signal needs a recording that begins in the main thread") from None
     try:

@@ -35,7 +35,7 @@ class Guard:
         )
 
 
-def speedup(share: float, faster: float) -> float:
+def compute_speedup(share: float, faster: float) -> float:
     """Return the speedup of the whole when `share` of it gets `faster` times faster."""
     kept = 1 - share * (1 - 1 / faster)
     return math.inf if kept <= 0 else 1 / kept
@@ -51,6 +51,6 @@ def build_guard(claimed: float, share: float, faster: float = math.inf) -> Guard
         claimed,
         needed_share(claimed, faster),
         share,
-        speedup(share, math.inf),
-        speedup(share, faster),
+        compute_speedup(share, math.inf),
+        compute_speedup(share, faster),
     )

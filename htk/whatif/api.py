@@ -117,7 +117,7 @@ class WhatIf:
         >>> len(base.calibrate_with("sample", 1.0).others)
         1
         """
-        others = (*self.others, (_opened(trace), ratio))
+        others = (*self.others, (_open_once(trace), ratio))
         return replace(self, others=others, shared=self._started(self.shared.site))
 
     def at_site(self, rates: SiteByGpu) -> "WhatIf":
@@ -382,7 +382,7 @@ def whatif(trace: Trace | Inputs) -> WhatIf:
     >>> htk.whatif("sample").network(bandwidth=2).run().shape[0]
     1
     """
-    return start_whatif(_opened(trace))
+    return start_whatif(_open_once(trace))
 
 
 def start_whatif(trace: Trace) -> WhatIf:
@@ -393,5 +393,5 @@ def start_whatif(trace: Trace) -> WhatIf:
     return WhatIf(predicted.open_recording(), prior=predicted.edits)
 
 
-def _opened(trace: Trace | Inputs) -> Trace:
+def _open_once(trace: Trace | Inputs) -> Trace:
     return trace if isinstance(trace, Trace) else open_trace(trace)

@@ -48,7 +48,9 @@ def build_baseline(
     start = Baseline(tables, model, replayed, judged, None, unrecorded_ns, kept)
     if not others or start.refused:
         return start
-    return _calibrated(replace(start, curves=fit_curves(start.model, start.contention, others)))
+    return _calibrate_start(
+        replace(start, curves=fit_curves(start.model, start.contention, others))
+    )
 
 
 def _refuse_other_work(tables: NamedTables, model: StepModel) -> None:
@@ -65,20 +67,20 @@ def _refuse_other_work(tables: NamedTables, model: StepModel) -> None:
         )
 
 
-def _calibrated(start: Baseline) -> Baseline:
+def _calibrate_start(start: Baseline) -> Baseline:
     """Return the baseline with how much the fitted step misses of each recorded one."""
     assert start.curves is not None
-    off = {recording.count: _off(start, recording) for recording in start.curves.counted}
+    off = {recording.count: _measure_miss(start, recording) for recording in start.curves.counted}
     start = replace(start, curves=replace(start.curves, off=off))
     assert start.curves is not None
     missed = {
-        recording.ratio: _off(start, recording) - start.curves.off_ns(recording.count)
+        recording.ratio: _measure_miss(start, recording) - start.curves.off_ns(recording.count)
         for recording in start.curves.recorded
     }
     return replace(start, curves=replace(start.curves, missed=missed))
 
 
-def _off(start: Baseline, recording: Recorded) -> float:
+def _measure_miss(start: Baseline, recording: Recorded) -> float:
     """Return the step time of a recording less the prediction for its batch and number of
     micro-batches, in ns."""
     both = (("batch", recording.ratio), ("accumulation", recording.count))

@@ -59,14 +59,14 @@ def state_sigma(sigma: float, edits: Sequence[str]) -> float:
     return hypot(sigma, UNMODELLED) if edits else sigma
 
 
-def quantile(scores: Sequence[float], share: float) -> float:
+def find_conformal_quantile(scores: Sequence[float], share: float) -> float:
     """The split-conformal quantile: of n scores the ⌈share · (n + 1)⌉-th, at most the largest."""
     ordered = sorted(scores)
     nth = ceil(round(share * (len(ordered) + 1), 9))  # 0.55 · 100 is a little more than 55
     return ordered[min(nth, len(ordered)) - 1]
 
 
-def factors(
+def fit_factors(
     measured: Sequence[float], pooled: Sequence[float], simulated: Sequence[float] = ()
 ) -> tuple[float, float]:
     """Multiples of the stated uncertainty for the 50 % and the 90 % interval of a kind.
@@ -81,7 +81,7 @@ def factors(
     half, most = (_weighted_quantile(weighted, share) for share in _SHARES)
     if not measured and simulated:
         half, most = (
-            max(factor, quantile(simulated, share))
+            max(factor, find_conformal_quantile(simulated, share))
             for factor, share in zip((half, most), _SHARES, strict=True)
         )
     return half, most
@@ -118,7 +118,7 @@ def describe_record(edits: Sequence[str]) -> str:
 
 
 def _intervals_of(name: str) -> EditIntervals:
-    table = _table()
+    table = _load_table()
     entry = table.get(name) or {}
     factor = entry or table.get(_POOLED) or {"half": NORMAL[0], "most": NORMAL[1]}
     return EditIntervals(
@@ -130,6 +130,6 @@ def _intervals_of(name: str) -> EditIntervals:
 
 
 @cache
-def _table() -> Facts:
+def _load_table() -> Facts:
     text = files("htk.whatif").joinpath("calibration.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)

@@ -21,7 +21,10 @@ def composed_edits(first: Sequence[Edit], second: Sequence[Edit]) -> tuple[Edit,
     later = dict(second)
     kept = [e for e in first if e[0] in REPEATABLE or not _is_replaced(e[0], later)]
     earlier = dict(first)
-    return (*kept, *((name, _composed(name, earlier.get(name), value)) for name, value in second))
+    return (
+        *kept,
+        *((name, _compose_value(name, earlier.get(name), value)) for name, value in second),
+    )
 
 
 def _is_replaced(name: str, later: dict[str, str]) -> bool:
@@ -30,7 +33,7 @@ def _is_replaced(name: str, later: dict[str, str]) -> bool:
     return name in later or (name == "sp" and later.get("tp") == "1")
 
 
-def _composed(name: str, earlier: str | None, value: str) -> str:
+def _compose_value(name: str, earlier: str | None, value: str) -> str:
     if earlier is None or name in REPEATABLE:
         return value
     if name in _FACTORS and (value.endswith("x") or name in _ALWAYS):

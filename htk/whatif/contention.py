@@ -28,17 +28,17 @@ _SETTLED = 5e-4  # of the time that is computed
 
 def compute_contention(model: StepModel) -> float:
     """κ: the median, by time beside, of kernels seen both ways; some of a name do other work."""
-    return model.once("contention", lambda: _fitted(model))
+    return model.once("contention", lambda: _fit_contention(model))
 
 
-def _fitted(model: StepModel) -> float:
+def _fit_contention(model: StepModel) -> float:
     beside = share_beside_transfers(model, model.graph.time)
     compute = np.flatnonzero(model.is_compute & (model.graph.activities.length > 0))
     if not len(compute):
         return 0.0
     device = model.graph.activities.device[compute]  # one may be slower than the others
     alike = Groups.by_keys(
-        [device, model.facts.dims.codes[compute], *_surroundings(model, compute)]
+        [device, model.facts.dims.codes[compute], *_name_surroundings(model, compute)]
     )
     length = model.graph.activities.length[compute].astype(np.float64)
     phi = beside[compute]
@@ -56,7 +56,7 @@ def _fitted(model: StepModel) -> float:
     return float(np.clip(slope, 0.0, _MOST))
 
 
-def _surroundings(model: StepModel, rows: Ints) -> list[Ints]:
+def _name_surroundings(model: StepModel, rows: Ints) -> list[Ints]:
     """Names of an activity and its neighbours on the stream: what one name does may differ."""
     acts = model.graph.activities
     beyond = np.full(1, -1)
@@ -117,7 +117,7 @@ def of_transfers(model: StepModel) -> tuple[float, Floats]:
     if not len(parts):
         return 0.0, phi
     collectives = Groups.by_keys(model.graph.src[model.run_edge[parts]])
-    phi[parts] = _mean(collectives, _beside_compute(model, parts))
+    phi[parts] = _average_by_group(collectives, _beside_compute(model, parts))
     of_kind = (
         facts.collective.codes,
         facts.in_bytes,
@@ -127,8 +127,8 @@ def of_transfers(model: StepModel) -> tuple[float, Floats]:
     )
     alike = Groups.by_keys(np.column_stack(of_kind)[parts])
     length = np.log(model.lengths()[parts])
-    more = phi[parts] - _mean(alike, phi[parts])
-    longer = length - _mean(alike, length)
+    more = phi[parts] - _average_by_group(alike, phi[parts])
+    longer = length - _average_by_group(alike, length)
     seen = float((more**2).sum())
     if seen < _LEAST_SPREAD:
         return 0.0, phi
@@ -152,7 +152,7 @@ def _beside_compute(model: StepModel, parts: Ints) -> Floats:
     return np.asarray(covered_ns / np.maximum(end[parts] - moving, 1))
 
 
-def _mean(groups: Groups, values: Floats) -> Floats:
+def _average_by_group(groups: Groups, values: Floats) -> Floats:
     """Return the mean of each row's group."""
     total = np.bincount(groups.group_ids, values, len(groups))
     return np.asarray((total / groups.count)[groups.group_ids])

@@ -84,7 +84,8 @@ class Curves:
         high = int(np.clip(np.searchsorted(batches, ratio), 1, len(batches) - 1))
         low = high - 1
         modelled = [
-            alone(self.base, r).lengths() / self.slower for r in (*batches[[low, high]], ratio)
+            predict_alone(self.base, r).lengths() / self.slower
+            for r in (*batches[[low, high]], ratio)
         ]
         apart = modelled[1] - modelled[0]
         slope = np.where(
@@ -141,7 +142,7 @@ def fit_curves(
 
     `kappa`: how much slower a kernel is beside communication, in the first.
     """
-    recordings = [_recorded(base, kappa, tables, ratio) for tables, ratio in others]
+    recordings = [_read_recorded(base, kappa, tables, ratio) for tables, ratio in others]
     other = sorted((r for r in recordings if r.ratio != 1), key=lambda r: r.ratio)
     same = sorted((r for r in recordings if r.ratio == 1), key=lambda r: r.count)
     if len({r.ratio for r in other}) < len(other) or len({r.count for r in same} - {1}) < len(same):
@@ -150,7 +151,7 @@ def fit_curves(
     return Curves(base, slower, tuple(other), tuple(same))
 
 
-def alone(base: StepModel, ratio: float) -> StepModel:
+def predict_alone(base: StepModel, ratio: float) -> StepModel:
     """Return the model at another batch, as one recording alone predicts it."""
     return batch.apply(base, f"{ratio:.9f}x")
 
@@ -159,7 +160,7 @@ def apply_curves(edited: StepModel, lines: Curves, ratio: float) -> StepModel:
     """Return the edited model, its kernels by the curves."""
     matched = lines.matched
     now = np.where(matched, lines.lengths(ratio), 0.0)
-    unscaled = np.maximum(alone(lines.base, ratio).lengths().astype(np.float64), 1.0)
+    unscaled = np.maximum(predict_alone(lines.base, ratio).lengths().astype(np.float64), 1.0)
     more = len(edited.graph.start) - len(matched)
     times = np.append(np.where(matched, now / unscaled, 1.0), np.ones(more))
     changed = edited.with_lengths(
@@ -182,7 +183,9 @@ def narrow_count(edited: StepModel, lines: Curves, count: float) -> StepModel:
     )
 
 
-def _recorded(base: StepModel, kappa: float, tables: NamedTables, ratio: float | None) -> Recorded:
+def _read_recorded(
+    base: StepModel, kappa: float, tables: NamedTables, ratio: float | None
+) -> Recorded:
     graph = build_graph(tables)
     other = step_model(tables, graph)
     check_same_job(base, other)
@@ -203,10 +206,10 @@ def _recorded(base: StepModel, kappa: float, tables: NamedTables, ratio: float |
     length = other.lengths() / (
         1 + (compute_contention(other) or kappa) * share_beside_transfers(other, graph.time)
     )
-    for key, kernel in _keys(other):
+    for key, kernel in _list_keys(other):
         samples[key].append(float(length[kernel]))
     matched = np.full(len(base.graph.start), np.nan)
-    for key, kernel in _keys(base):
+    for key, kernel in _list_keys(base):
         if key in samples:
             matched[kernel] = float(np.median(samples[key]))
     ours = micro_batches(base)
@@ -215,7 +218,7 @@ def _recorded(base: StepModel, kappa: float, tables: NamedTables, ratio: float |
     return Recorded(float(ratio), graph.period_ns, matched, count)
 
 
-def _keys(of: StepModel) -> list[tuple[tuple[str | None, int, int], int]]:
+def _list_keys(of: StepModel) -> list[tuple[tuple[str | None, int, int], int]]:
     """Return each kernel by its operator, its place among that one's, and how many those are."""
     acts = of.graph.activities
     order = np.flatnonzero(of.is_compute & (acts.call >= 0))

@@ -31,7 +31,7 @@ class Position(NamedTuple):
 
 def data_network(model: StepModel) -> Network:
     """Return the network as data-parallel groups cross it."""
-    stride = model.once("stride of data groups", lambda: _stride(model))
+    stride = model.once("stride of data groups", lambda: _find_stride(model))
     return replace(read_network(model), stride=stride)
 
 
@@ -44,8 +44,8 @@ def data_positions(model: StepModel) -> dict[int, Position]:
 
 
 def _data_positions(model: StepModel) -> dict[int, Position]:
-    shards = _listed(model, _of_shards(model))
-    copies = _listed(model, mark_replicating(model))
+    shards = _list_groups(model, _of_shards(model))
+    copies = _list_groups(model, mark_replicating(model))
     positions = {}
     for rank in model.graph.ranks:
         near = shards.get(rank, (rank,))
@@ -57,10 +57,10 @@ def _data_positions(model: StepModel) -> dict[int, Position]:
     return positions
 
 
-def _stride(model: StepModel) -> int:
+def _find_stride(model: StepModel) -> int:
     """Return how far apart neighbours of a data-parallel group are, in ranks."""
     for chosen in (_of_shards(model), mark_replicating(model)):
-        groups = _listed(model, chosen).values()
+        groups = _list_groups(model, chosen).values()
         apart = [later - earlier for ranks in groups for earlier, later in pairwise(ranks)]
         if apart:
             return max(min(apart), 1)
@@ -76,7 +76,7 @@ def _of_shards(model: StepModel) -> Mask:
     return model.is_collective("all_gather", "reduce_scatter") & ~shared_tokens(model)
 
 
-def _listed(model: StepModel, chosen: Mask) -> dict[int, tuple[int, ...]]:
+def _list_groups(model: StepModel, chosen: Mask) -> dict[int, tuple[int, ...]]:
     """Return for each rank the group of its chosen collectives, where it is listed and no edit has
     given these another."""
     facts = model.facts

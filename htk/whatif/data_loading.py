@@ -24,7 +24,7 @@ def stalled_ns(model: StepModel, states: Collection[int]) -> tuple[Ints, Ints]:
     states of the host (`derived.host_states`)."""
     graph = model.graph
     names = sorted(states)
-    stalled = model.once(f"threads in {names}", lambda: _stalled(model, frozenset(states)))
+    stalled = model.once(f"threads in {names}", lambda: _find_stalled(model, frozenset(states)))
     of_edge = np.zeros_like(model.weight)
     of_wrap = np.zeros_like(model.wrap_weight)
     lane = fill_none(len(graph.time))
@@ -34,16 +34,16 @@ def stalled_ns(model: StepModel, states: Collection[int]) -> tuple[Ints, Ints]:
     head = graph.dst[gaps]
     times = graph.time[tail], graph.time[head]
     # One thread that hands over to another may be stalled itself before it does.
-    within = np.maximum(*(_within(stalled, lane[node], *times) for node in (tail, head)))
+    within = np.maximum(*(_measure_within(stalled, lane[node], *times) for node in (tail, head)))
     of_edge[gaps] = np.minimum(within, np.maximum(model.weight[gaps], 0))
     between = np.flatnonzero(np.isin(graph.wrap_dst, graph.call_start))
     head = graph.wrap_dst[between]
-    within = _within(stalled, lane[head], graph.wrap_seen[between], graph.time[head])
+    within = _measure_within(stalled, lane[head], graph.wrap_seen[between], graph.time[head])
     of_wrap[between] = np.minimum(within, np.maximum(model.wrap_weight[between], 0))
     return of_edge, of_wrap
 
 
-def _within(stalled: dict[int, Spans], lane: Ints, start: Ints, end: Ints) -> Ints:
+def _measure_within(stalled: dict[int, Spans], lane: Ints, start: Ints, end: Ints) -> Ints:
     """Return how much of each interval its thread is stalled."""
     lost = np.zeros(len(lane), np.int64)
     for thread, spans in stalled.items():  # a few threads
@@ -52,7 +52,7 @@ def _within(stalled: dict[int, Spans], lane: Ints, start: Ints, end: Ints) -> In
     return lost
 
 
-def _stalled(model: StepModel, states: frozenset[int]) -> dict[int, Spans]:
+def _find_stalled(model: StepModel, states: frozenset[int]) -> dict[int, Spans]:
     """Return when threads that launch are in these states, in the graph's time, by lane."""
     tables = model.facts.tables
     calls = model.graph.calls
@@ -75,11 +75,11 @@ def _stalled(model: StepModel, states: frozenset[int]) -> dict[int, Spans]:
             own = (thread == launching[first]) | (name == "overheads")  # those hold all threads up
             own &= rank == calls.rank[first]
             spans.append((start[own], end[own]))
-    joined = {lane: merge_spans(*_joined(spans)) for lane, spans in by_lane.items()}
+    joined = {lane: merge_spans(*_join_spans(spans)) for lane, spans in by_lane.items()}
     return {lane: spans for lane, spans in joined.items() if len(spans.start)}
 
 
-def _joined(spans: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
+def _join_spans(spans: list[tuple[Ints, Ints]]) -> tuple[Ints, Ints]:
     return np.concatenate([s for s, _ in spans]), np.concatenate([e for _, e in spans])
 
 

@@ -116,7 +116,11 @@ class _Rank:
         return self.sent
 
     def copy_out(self, size: float, gathered: int, before: int) -> None:
-        after = [gathered, *_held(self.lane, before), *[self.together] * (self.together >= 0)]
+        after = [
+            gathered,
+            *_find_predecessor(self.lane, before),
+            *[self.together] * (self.together >= 0),
+        ]
         self.copied.append(self._copy(size, after, before, OUT))
 
     def reduce(self, size: float, last: int, rest: int, lead: float) -> None:
@@ -196,14 +200,14 @@ def from_replicas(model: StepModel, now: Sharded, name: str, shards: int) -> Ste
                 "sharding: from ddp the layers must be seen: attention kernels, forward and "
                 "backward; record a step of FSDP"
             )
-        plan = plan or _planned(model, now, name, shards, lane, forward)
+        plan = plan or _plan_units(model, now, name, shards, lane, forward)
         like = int(reduces[acts.rank[reduces] == rank][0])
         builder = _Rank(model, plan, lane, many + len(works), like, positions[rank])
         for turn in turns:
             if builder.is_backward(turn):
-                _backward(builder, turn, backward_layers(model, turn, len(forward)))
+                _build_backward(builder, turn, backward_layers(model, turn, len(forward)))
             else:
-                _forward(builder, turn, find_layers(model, turn))
+                _build_forward(builder, turn, find_layers(model, turn))
         firsts.append(builder.first)
         lasts.append(int(lane[-1]))
         works += builder.works
@@ -224,7 +228,7 @@ def from_replicas(model: StepModel, now: Sharded, name: str, shards: int) -> Ste
     )
 
 
-def _forward(builder: _Rank, turn: Ints, regions: list[Region]) -> None:
+def _build_forward(builder: _Rank, turn: Ints, regions: list[Region]) -> None:
     """Gather the units of a forward pass, whose activities are the turn's."""
     plan = builder.plan
     acts = builder.model.graph.activities
@@ -237,7 +241,7 @@ def _forward(builder: _Rank, turn: Ints, regions: list[Region]) -> None:
         builder.copy_out(size, builder.gather(size, first, lead), first)
 
 
-def _backward(builder: _Rank, turn: Ints, regions: list[Region]) -> None:
+def _build_backward(builder: _Rank, turn: Ints, regions: list[Region]) -> None:
     """Gather the units of a backward pass, whose activities are the turn's, and reduce them."""
     plan = builder.plan
     lane = builder.lane
@@ -267,7 +271,7 @@ def _backward(builder: _Rank, turn: Ints, regions: list[Region]) -> None:
     builder.reduce(plan.root, int(backward[-1]), rest, 0.0)
 
 
-def _planned(
+def _plan_units(
     model: StepModel, now: Sharded, name: str, shards: int, lane: Ints, forward: list[Region]
 ) -> _Plan:
     """Return how units are sharded, and what that takes.
@@ -324,7 +328,7 @@ def build_replica_reduce(
     )
 
 
-def _held(lane: Ints, before: int) -> tuple[int, ...]:
+def _find_predecessor(lane: Ints, before: int) -> tuple[int, ...]:
     """Return the activity in front of one on its stream."""
     position = position_on(lane, before)
     return (int(lane[position - 1]),) if position else ()

@@ -58,15 +58,15 @@ def accumulate_uncertainty(before: StepModel, after: StepModel, name: str, far: 
     wide = _LOW_CONFIDENCE if after.low_confidence else 1.0
     old, new = after.weight_before, after.weight
     step = dict(after.step_sigma)
-    edges = {key: _scaled(sigma, old, new) for key, sigma in after.edge_sigma.items()}
+    edges = {key: _scale_sigmas(sigma, old, new) for key, sigma in after.edge_sigma.items()}
     changed = old != new
-    moved = _displaced(after, changed)
+    moved = _find_displaced(after, changed)
     for cause, sigma in after.spread.items():
         if cause not in CATEGORIES:
             step[cause] = math.hypot(step.get(cause, 0.0), wide * sigma)
             continue
         own = moved[after.graph.categories[moved] == CATEGORIES.index(cause)]
-        key = (cause, _model(cause, name))
+        key = (cause, _name_model(cause, name))
         total_sigma = edges[key].copy() if key in edges else np.zeros(len(new))
         displacement = np.abs(np.maximum(new[own], 0) - np.maximum(old[own], 0))
         total_sigma[own] += displacement.astype(np.float64) * wide * sigma
@@ -114,7 +114,7 @@ def accumulated_together(
     return accumulate_uncertainty(before, joint, name, far)
 
 
-def _displaced(after: StepModel, changed: Mask) -> Ints:
+def _find_displaced(after: StepModel, changed: Mask) -> Ints:
     """Return the edges that an edit changes, and leaves in the step."""
     edges = np.flatnonzero(changed)
     return edges[after.weight[edges] > NEVER]
@@ -136,7 +136,7 @@ def _is_same(before: StepModel, after: StepModel) -> bool:
         after.graph is before.graph
         and _is_equal(after.weight, before.weight)
         and np.array_equal(after.wrap_weight, before.wrap_weight)
-        and _scales(after) == _scales(before)
+        and _list_scales(after) == _list_scales(before)
         and after.added == before.added
     )
 
@@ -147,7 +147,7 @@ def _is_equal(some: Ints, others: Ints) -> bool:
     return np.array_equal(some[:few], others[:few]) and np.array_equal(some, others)
 
 
-def _scales(model: StepModel) -> tuple[float, ...]:
+def _list_scales(model: StepModel) -> tuple[float, ...]:
     return (
         model.samples,
         model.devices,
@@ -157,7 +157,7 @@ def _scales(model: StepModel) -> tuple[float, ...]:
     )
 
 
-def _model(cause: str, name: str) -> str:
+def _name_model(cause: str, name: str) -> str:
     """Return what several edits have in common that makes them wrong together."""
     if cause == "communication":
         return "link"
@@ -166,7 +166,7 @@ def _model(cause: str, name: str) -> str:
     return "rates" if name in _RATES else name
 
 
-def _scaled(sigma: Floats, old: Ints, new: Ints) -> Floats:
+def _scale_sigmas(sigma: Floats, old: Ints, new: Ints) -> Floats:
     """Return what earlier edits left, as many times larger as their edges are; none of removed."""
     ratio = np.where(old > 0, new / np.maximum(old, 1), 1.0)
     return np.asarray(np.where(new > 0, sigma * ratio, 0.0))

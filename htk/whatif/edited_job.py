@@ -140,12 +140,12 @@ def _with_batch(job: TrainingJob, asked: Mapping[str, str], stages: float) -> Tr
     if many and not many.startswith(_GLOBAL):
         job = _with_micro_batches(job, many, stages)
     if batch and not batch.startswith(_GLOBAL):
-        job = replace(job, micro_batch=_times(batch, job.micro_batch, "batch"))
+        job = replace(job, micro_batch=_scale_count(batch, job.micro_batch, "batch"))
     if batch.startswith(_GLOBAL):
-        others = _known(job.replicas, job.micro_batches, name="batch")
+        others = _multiply_known(job.replicas, job.micro_batches, name="batch")
         job = replace(job, micro_batch=parse_factor(batch.removeprefix(_GLOBAL), "batch") / others)
     if many.startswith(_GLOBAL):
-        others = _known(job.replicas, job.micro_batch, name="accumulation")
+        others = _multiply_known(job.replicas, job.micro_batch, name="accumulation")
         samples = parse_factor(many.removeprefix(_GLOBAL), "accumulation")
         job = replace(job, micro_batches=samples / others)
     return job
@@ -154,18 +154,18 @@ def _with_batch(job: TrainingJob, asked: Mapping[str, str], stages: float) -> Tr
 def _with_micro_batches(job: TrainingJob, value: str, stages: float) -> TrainingJob:
     """Return the job with so many micro-batches, each of them cut for the stages of a pipeline."""
     now = None if job.micro_batches is None else job.micro_batches / stages
-    many = _times(value, now, "accumulation")
+    many = _scale_count(value, now, "accumulation")
     return job if many is None else replace(job, micro_batches=many * stages)
 
 
-def _times(value: str, now: float | None, name: str) -> float | None:
+def _scale_count(value: str, now: float | None, name: str) -> float | None:
     """Return what '2x' makes of what is now, or '64' in its place."""
     if not value.strip().endswith("x"):
         return parse_factor(value, name)
     return None if now is None else now * parse_factor(value, name)
 
 
-def _known(*counts: float | None, name: str) -> float:
+def _multiply_known(*counts: float | None, name: str) -> float:
     """Return the product of counts that global= needs, or raise UsageError."""
     total = 1.0
     for count in counts:

@@ -48,14 +48,16 @@ def edited_allocations(
     size[gone[(gone != NONE) & (use.size[gone] < 0)]] *= ratio
     allocated = use.allocated + blocks.held(use, blocks.grows) * (ratio - 1)
     reserved = read_numbers(use.table["reserved_bytes"], 0)
-    unused = reserved - _highest(use, use.allocated)
-    most = np.where(reserved > 0, _highest(use, np.rint(allocated).astype(np.int64)) + unused, 0)
+    unused = reserved - _find_highest(use, use.allocated)
+    most = np.where(
+        reserved > 0, _find_highest(use, np.rint(allocated).astype(np.int64)) + unused, 0
+    )
     events = read_numbers(use.table["event"]).tolist()
     columns = np.rint(np.stack([size, allocated, most], axis=1)).astype(np.int64)
     return dict(zip(events, map(Allocation._make, columns.tolist()), strict=True))
 
 
-def _highest(use: MemoryUse, held: Ints) -> Ints:
+def _find_highest(use: MemoryUse, held: Ints) -> Ints:
     """Return the most that each device has held until each event."""
     highest = np.empty_like(held)
     for device in range(len(use.devices)):

@@ -113,10 +113,10 @@ class EditedShapes:
     def _concrete(self, text: bytes, event: bytes) -> bytes:
         """Return what an operator was told in numbers: sizes, and to attention the length."""
 
-        def sizes(listed: re.Match[bytes]) -> bytes:
+        def rewrite_sizes(listed: re.Match[bytes]) -> bytes:
             return b'"' + json.dumps(self.shape(json.loads(listed[1]))).encode() + b'"'
 
-        text = _SIZES.sub(sizes, text)
+        text = _SIZES.sub(rewrite_sizes, text)
         if b"attention" in event:
             text = text.replace(f'"{self.length}"'.encode(), f'"{self.new_length}"'.encode())
         return text
@@ -146,11 +146,11 @@ def edited_shapes(job: TrainingJob, model: StepModel, edited: StepModel) -> Edit
     parts = 1
     if job.sequence_parallel and job.tensor:
         parts = job.tensor
-    widths = _widths(model)
+    widths = _find_widths(model)
     is_longer = not math.isclose(longer, 1.0)
     if {tokens, tokens // parts} & widths or (is_longer and length in widths):
         return None
-    if batch in _leading(model):
+    if batch in _find_leading_sizes(model):
         return None
     samples, later = (round(count) for count in counts)
     return EditedShapes(
@@ -173,11 +173,11 @@ def _collective_elements(model: StepModel) -> Ints:
     return np.stack([take_or(column, rows, 0) for column in columns], axis=1)
 
 
-def _widths(model: StepModel) -> set[int]:
+def _find_widths(model: StepModel) -> set[int]:
     """Return the sizes of the model that products of the forward pass, and the table of tokens,
     show beside their rows."""
     facts = model.facts
-    widths = {n for shape in _tables(model) for n in shape}
+    widths = {n for shape in _list_tables(model) for n in shape}
     forward = zip(facts.dims.codes.tolist(), facts.backward.tolist(), strict=True)
     for code in {code for code, is_backward in forward if not is_backward}:
         dims = facts.dims.distinct[code] or "[]"
@@ -189,7 +189,7 @@ def _widths(model: StepModel) -> set[int]:
     return widths
 
 
-def _leading(model: StepModel) -> set[int]:
+def _find_leading_sizes(model: StepModel) -> set[int]:
     """Return the first sizes of tables and of what the optimizer works on: they are no batch."""
     facts = model.facts
     of_optimizer = {
@@ -197,14 +197,14 @@ def _leading(model: StepModel) -> set[int]:
     }
     shapes = (operator_shapes(facts.dims.distinct[code]) for code in of_optimizer)
     weights = (shape for several in shapes for shape in several if len(shape) > 1)
-    return _first_of([*weights, *_tables(model)])
+    return _first_of([*weights, *_list_tables(model)])
 
 
 def _first_of(shapes: Iterable[tuple[int, ...]]) -> set[int]:
     return {shape[0] for shape in shapes}
 
 
-def _tables(model: StepModel) -> list[tuple[int, ...]]:
+def _list_tables(model: StepModel) -> list[tuple[int, ...]]:
     pairs = model.facts.op.pairs_with(model.facts.dims)
     return [shapes[0] for op, dims in pairs if op == _LOOKED_UP and (shapes := list_matrices(dims))]
 

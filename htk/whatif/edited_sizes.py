@@ -46,8 +46,8 @@ class EditedSizes:
         sizes.gpu = edited.device if edited.gpu else None
         if ratio == 1:
             return sizes
-        sizes.launched = frozenset(_events(model, mark_growing(model) & ~of_weights(model)))
-        sizes.copied = frozenset(_events(model, copies_samples(model)))
+        sizes.launched = frozenset(_list_events(model, mark_growing(model) & ~of_weights(model)))
+        sizes.copied = frozenset(_list_events(model, copies_samples(model)))
         sizes.sent = sent_elements(model)
         return sizes
 
@@ -93,7 +93,7 @@ class EditedSizes:
         return json.dumps(sides).encode()
 
 
-def _events(model: StepModel, chosen: Mask) -> list[int]:
+def _list_events(model: StepModel, chosen: Mask) -> list[int]:
     """Return the numbers of the events of some activities."""
     events = read_numbers(model.facts.tables["kernels"]["event"])[model.facts.rows[chosen]]
     return [int(event) for event in events.tolist()]

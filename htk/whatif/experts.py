@@ -68,7 +68,7 @@ def spread_gradients(model: StepModel, now: int, ranks: int) -> tuple[StepModel,
             own, max(world // ranks, 1), net.replicas_in_node(world, ranks)
         )
     elif rest.any():
-        changed = insert_works(changed, _reductions(model, rest, after, new_ns, world, ranks))
+        changed = insert_works(changed, _build_reductions(model, rest, after, new_ns, world, ranks))
     words = [
         f"each rank holds {after / 1e6:.0f} MB of experts' weights in place of {held / 1e6:.0f}, "
         f"which {max(world // ranks, 1)} ranks reduce"
@@ -89,7 +89,7 @@ def _expert_bytes(model: StepModel) -> float:
     return _GRADIENT_BYTES * float(elements)
 
 
-def _reductions(
+def _build_reductions(
     model: StepModel, reduces: Mask, size: float, ns: float, world: int, ranks: int
 ) -> list[Work]:
     """Return the reductions of experts' gradients, in buckets, beside those of all others: each

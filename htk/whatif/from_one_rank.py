@@ -51,7 +51,7 @@ def parameter_gradients(model: StepModel, rank: int | None = None) -> list[tuple
     """Return the activities that make gradients in a micro-batch of a rank (by default the first),
     with their elements; those of a table where it looks tokens up."""
     lane = compute_lane(model, model.graph.ranks[0] if rank is None else rank)
-    products = sorted([*find_gradient_products(model, [lane])[0], *_convolved(model, lane)])
+    products = sorted([*find_gradient_products(model, [lane])[0], *_find_convolutions(model, lane)])
     if not products:
         return []
     last = int(lane[model.facts.backward[lane]][-1])
@@ -70,7 +70,7 @@ def with_replicas(model: StepModel, ranks: int, now: int, name: str) -> StepMode
     works: list[Work] = []
     for rank in model.graph.ranks:
         first = len(model.graph.activities.start) + len(works)
-        works += _reductions(model, rank, first, (group, per_node))
+        works += _build_reductions(model, rank, first, (group, per_node))
     if not works:
         raise UsageError(
             f"{name}: the trace does not say how many ranks its collectives have, nor do shapes "
@@ -97,7 +97,9 @@ def with_replicas(model: StepModel, ranks: int, now: int, name: str) -> StepMode
     )
 
 
-def _reductions(model: StepModel, rank: int, first: int, group: tuple[int, int]) -> list[Work]:
+def _build_reductions(
+    model: StepModel, rank: int, first: int, group: tuple[int, int]
+) -> list[Work]:
     """Return the reductions of a rank's gradients, the first of which gets this number, in a group
     of so many ranks, so many to a node."""
     members, per_node = group
@@ -139,7 +141,7 @@ def _reductions(model: StepModel, rank: int, first: int, group: tuple[int, int])
     return works
 
 
-def _convolved(model: StepModel, lane: Ints) -> list[tuple[int, int]]:
+def _find_convolutions(model: StepModel, lane: Ints) -> list[tuple[int, int]]:
     """Return the last kernel of each convolution's backward pass, with its weight's elements."""
     kernels = lane[model.facts.op.isin("aten::convolution_backward")[lane]]
     _, from_behind = np.unique(model.facts.op_row[kernels][::-1], return_index=True)

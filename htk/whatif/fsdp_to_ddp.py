@@ -49,11 +49,11 @@ def to_replicas(model: StepModel, now: Sharded, copies: Mask) -> StepModel:
         reductions = np.flatnonzero(reduces & (acts.rank == rank))
         reductions = reductions[order_by(acts.start[reductions])]
         ready_at = all_waited_for(model, reductions.tolist(), lane)
-        units = _kept(lane, copies, ready_at)
+        units = _skip_copies(lane, copies, ready_at)
         kept = lane[~copies[lane]]
         last = -1
         many = len(reductions) // now.synchronisations
-        buckets = _buckets(model, kept, reductions[-many:], units[-many - 1 :], weights)
+        buckets = _build_buckets(model, kept, reductions[-many:], units[-many - 1 :], weights)
         for number, (ready, size, rest) in enumerate(buckets):
             call = int(acts.call[next_of(kept, ready)])
             calls.append(call)
@@ -86,14 +86,14 @@ def to_replicas(model: StepModel, now: Sharded, copies: Mask) -> StepModel:
     )
 
 
-def _kept(lane: Ints, copies: Mask, activities: list[int]) -> list[int]:
+def _skip_copies(lane: Ints, copies: Mask, activities: list[int]) -> list[int]:
     """Return for each activity the last one up to it that is no copy."""
     last = np.maximum.accumulate(np.where(copies[lane], -1, np.arange(len(lane))))
     positions = [position_on(lane, a) if a >= 0 else 0 for a in activities]
     return [int(a) for a in take_or(lane, last[positions])]
 
 
-def _buckets(
+def _build_buckets(
     model: StepModel, lane: Ints, reduces: Ints, units: list[int], weights: list[tuple[int, int]]
 ) -> list[tuple[int, int, int]]:
     """Return for each bucket the activity that makes it ready, its bytes, and the one waiting.
@@ -112,7 +112,7 @@ def _buckets(
     rest = next_of(lane, last)
     buckets, held = [], 0
     sizes = model.facts.in_bytes[reduces].tolist()
-    for activity, size in _ready(lane, placed, (begin, *ends), sizes):
+    for activity, size in _order_ready(lane, placed, (begin, *ends), sizes):
         held += size
         if held >= BUCKET_BYTES:
             buckets.append((activity, held, rest))
@@ -120,7 +120,7 @@ def _buckets(
     return [*buckets, (last, held, rest)] if held else buckets
 
 
-def _ready(
+def _order_ready(
     lane: Ints, placed: list[tuple[int, int]], ends: tuple[int, ...], sizes: list[int]
 ) -> list[tuple[int, int]]:
     """Return bytes of gradients in the order they get ready, each with the activity that made them.

@@ -72,7 +72,7 @@ def find_layers(model: StepModel, lane: Ints) -> list[Region]:
     if len(places) < 2:
         return []
     low = max(int(forward[0]), 1)  # 0: the batch comes in
-    return _cut(model, lane, places, low, int(forward[-1]))
+    return _cut_layers(model, lane, places, low, int(forward[-1]))
 
 
 def find_passes(model: StepModel, lane: Ints) -> list[Ints]:
@@ -107,17 +107,17 @@ def backward_layers(model: StepModel, lane: Ints, count: int) -> list[Region]:
         return []
     each = len(places) // count  # kernels of one layer's attention
     firsts = places[: each * count].reshape(count, each)[:, 0]
-    return _cut(model, lane, firsts, int(back[0]), int(back[-1]))
+    return _cut_layers(model, lane, firsts, int(back[0]), int(back[-1]))
 
 
-def _cut(model: StepModel, lane: Ints, places: Ints, low: int, high: int) -> list[Region]:
+def _cut_layers(model: StepModel, lane: Ints, places: Ints, low: int, high: int) -> list[Region]:
     """Return layers that begin where what they repeat does; those that differ are cut half-way to
     the next."""
     every = int(places[1] - places[0])
     begin = int(places[0])
     if (np.diff(places) == every).all():
         offset = max(begin - every, 0)
-        alike = _kernels(model, lane[offset : begin + every])
+        alike = _describe_kernels(model, lane[offset : begin + every])
         least = max(low, begin - every + 1)
         while begin > least and alike[begin - 1 - offset] == alike[begin - 1 - offset + every]:
             begin -= 1
@@ -130,7 +130,7 @@ def _cut(model: StepModel, lane: Ints, places: Ints, low: int, high: int) -> lis
     return [Region(int(lane[a]), int(lane[b])) for a, b in zip(firsts, lasts, strict=True)]
 
 
-def _kernels(model: StepModel, rows: Ints) -> list[tuple[int, str | None, str | None]]:
+def _describe_kernels(model: StepModel, rows: Ints) -> list[tuple[int, str | None, str | None]]:
     """Return what tells a kernel from those that do other work."""
     names = model.graph.activities.name
     facts = model.facts

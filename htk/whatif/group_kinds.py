@@ -31,7 +31,7 @@ def between_stages(model: StepModel) -> Mask:
 
 def _between_stages(model: StepModel) -> Mask:
     described = described_as(model, "pipeline")
-    messages = _undescribed(model, model.is_collective(*_MESSAGES))
+    messages = _mark_undescribed(model, model.is_collective(*_MESSAGES))
     if described.any() or not messages.any():
         return described
     ranks = model.graph.activities.rank[model.is_compute]
@@ -56,10 +56,10 @@ def described_degree(model: StepModel, kind: str) -> int | None:
     unnamed = model.is_collective(*_MESSAGES)
     if kind in ("context", "expert"):
         unnamed |= model.is_collective("all_to_all") & (model.facts.group_size > 1)
-    return None if _undescribed(model, unnamed).any() else 1
+    return None if _mark_undescribed(model, unnamed).any() else 1
 
 
-def _undescribed(model: StepModel, chosen: Mask) -> Mask:
+def _mark_undescribed(model: StepModel, chosen: Mask) -> Mask:
     """Return which of this communication is of groups without such a description."""
     for kind in _DESCRIBED:
         chosen = chosen & ~described_as(model, kind)

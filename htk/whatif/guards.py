@@ -62,11 +62,11 @@ class RecordedLoad:
 
     @cached_property
     def busy_share(self) -> Floats:
-        return _overlap(self.model)
+        return _measure_overlap(self.model)
 
     @cached_property
     def carried(self) -> Carried:
-        return _carried(self.model, self.busy_share, self.period)
+        return _measure_carried(self.model, self.busy_share, self.period)
 
 
 def find_violation(
@@ -76,9 +76,9 @@ def find_violation(
 
     `period`: of the replayed step after the edits; `steps`: of the answers, before and after.
     """
-    before = _load(recorded.model, recorded.carried, steps[0], rates)
-    carried = _carried(edited, recorded.busy_share, period)
-    after = _load(edited, carried, steps[1], rates)
+    before = _measure_load(recorded.model, recorded.carried, steps[0], rates)
+    carried = _measure_carried(edited, recorded.busy_share, period)
+    after = _measure_load(edited, carried, steps[1], rates)
     for guard, words in _WORDS.items():
         share = getattr(after, guard)
         if share > 1 + _TOLERANCE and share > (1 + _TOLERANCE) * getattr(before, guard):
@@ -86,7 +86,7 @@ def find_violation(
     return None
 
 
-def _carried(model: StepModel, busy: Floats, period: int) -> Carried:
+def _measure_carried(model: StepModel, busy: Floats, period: int) -> Carried:
     """Return what a step carries, whatever it takes. `busy`: share of each stream's activities."""
     fewer = min(model.added.get(MICRO_BATCHES, 0), 0)
     once = max(period - max(sum(model.added.values()), fewer), 1)  # of the recorded micro-batches
@@ -96,10 +96,12 @@ def _carried(model: StepModel, busy: Floats, period: int) -> Carried:
     lanes[: len(busy)] = lanes[: len(busy)] * busy
     computing = np.flatnonzero(model.is_compute)
     compute = int(_by_rank(model, computing, length[computing]).max(initial=0))
-    return Carried(float(lanes.max(initial=0)) / once, compute / once, _links(model, once))
+    return Carried(
+        float(lanes.max(initial=0)) / once, compute / once, _measure_fullest_link(model, once)
+    )
 
 
-def _load(model: StepModel, carried: Carried, step: int, rates: Rates) -> _Load:
+def _measure_load(model: StepModel, carried: Carried, step: int, rates: Rates) -> _Load:
     """Return how full streams, the GPU and links are."""
     each = model.samples * model.work / model.devices / model.peak
     # of sequences of another length FLOPs are not known
@@ -114,7 +116,7 @@ def _load(model: StepModel, carried: Carried, step: int, rates: Rates) -> _Load:
     )
 
 
-def _overlap(recorded: StepModel) -> Floats:
+def _measure_overlap(recorded: StepModel) -> Floats:
     """Return the time that each stream is busy over the sum of its activities, as recorded.
 
     Neighbours on a stream may overlap (programmatic launches).
@@ -135,7 +137,7 @@ def _by_rank(model: StepModel, rows: Ints, values: Floats | Ints) -> Floats:
     return np.bincount(number[rows], values).astype(np.float64)
 
 
-def _links(model: StepModel, step: int) -> float:
+def _measure_fullest_link(model: StepModel, step: int) -> float:
     """Return what the fullest link of a rank carries in a step, over what it can."""
     name = model.device_name
     gpu = model.once(f"the catalogue's {name}", lambda: detect_gpu(name))
@@ -144,7 +146,7 @@ def _links(model: StepModel, step: int) -> float:
     edge = model.run_edge
     comm = np.flatnonzero(model.is_comm)
     comm = comm[(edge[comm] >= 0) & (model.weight[edge[comm]] > NEVER)]
-    sent = model.once("sent", lambda: _sent(model))[comm]
+    sent = model.once("sent", lambda: _count_sent(model))[comm]
     if model.token_scale != 1:
         sent[carries_activations(model)[comm]] *= model.token_scale
     across = model.facts.crosses[comm]
@@ -164,7 +166,7 @@ def _links(model: StepModel, step: int) -> float:
     return fullest
 
 
-def _sent(model: StepModel) -> Floats:
+def _count_sent(model: StepModel) -> Floats:
     """Return the bytes that a rank sends of each collective of parameters or gradients.
 
     The larger of the two buffers is the whole one, whatever group an edit makes of it.

@@ -52,7 +52,7 @@ def find_hideable(model: StepModel, time: Ints) -> HideableTransfers:
     run = model.run_edge
     arrived = np.where(run >= 0, graph.src[run], graph.start)
     moving = Spans(time[arrived], time[graph.end])
-    carried = _carried(model)
+    carried = _find_payloads(model)
     exposed = np.zeros(len(run), np.int64)
     window = Spans(exposed.copy(), exposed.copy())
     hideable = exposed.copy()
@@ -72,7 +72,9 @@ def find_hideable(model: StepModel, time: Ints) -> HideableTransfers:
             rows = rows[order_by(moving.start[rows])]
             gathers = rows[carried[rows] == Payload.PARAMETERS]
             reduces = rows[carried[rows] == Payload.GRADIENTS]
-            _open_windows(window, moving.start, gathers, reduces, _backward(model, time, rows))
+            _open_windows(
+                window, moving.start, gathers, reduces, _find_backward_bounds(model, time, rows)
+            )
             room = _free_ns(free[device], window, gathers)
             hideable[gathers] = np.minimum(exposed[gathers], room)
             later = [
@@ -85,7 +87,7 @@ def find_hideable(model: StepModel, time: Ints) -> HideableTransfers:
     return HideableTransfers(carried, moving, exposed, window, hideable, free)
 
 
-def _carried(model: StepModel) -> Ints:
+def _find_payloads(model: StepModel) -> Ints:
     carried = np.where(model.is_comm, Payload.UNKNOWN, NONE)
     scatters = model.is_collective("reduce_scatter")
     carried[scatters | mark_replicating(model)] = Payload.GRADIENTS
@@ -141,7 +143,7 @@ def _share_room(exposed: Ints, room: Ints) -> Ints:
     return hidden
 
 
-def _backward(model: StepModel, time: Ints, rows: Ints) -> tuple[int, int]:
+def _find_backward_bounds(model: StepModel, time: Ints, rows: Ints) -> tuple[int, int]:
     """Return when the backward pass of a device's step begins, and when the optimizer does; where
     none is seen, when the backward pass ends."""
     graph = model.graph

@@ -30,14 +30,14 @@ def cpu_edges(model: StepModel, calls: Ints) -> Mask:
 
 
 def _own_edges(model: StepModel, calls: Ints) -> Mask:
-    return _into(model, model.graph.call_end[calls], "call")
+    return _mark_edges_into(model, model.graph.call_end[calls], "call")
 
 
 def _think_edges(model: StepModel, calls: Ints) -> Mask:
-    return _into(model, model.graph.call_start[calls], "host_gap")
+    return _mark_edges_into(model, model.graph.call_start[calls], "host_gap")
 
 
-def _into(model: StepModel, heads: Ints, *kinds: str) -> Mask:
+def _mark_edges_into(model: StepModel, heads: Ints, *kinds: str) -> Mask:
     nodes = np.zeros(len(model.graph.time), bool)
     nodes[heads] = True
     return np.asarray(nodes[model.graph.dst] & model.graph.edges(*kinds))
@@ -65,7 +65,7 @@ def on_account(model: StepModel, chosen: Mask) -> Ints:
     gone[calls_of_all(model, chosen)] = True
     launching[acts.call[acts.call >= 0]] = True
     comm[acts.call[(acts.call >= 0) & model.is_comm]] = True
-    before, after = _beside(calls.lane, launching[:many])
+    before, after = _find_neighbours(calls.lane, launching[:many])
     behind = before == np.arange(many) - 1
     ends = behind & comm[before] & ~gone[before]
     feeds = comm[after] & ~gone[after]
@@ -73,7 +73,7 @@ def on_account(model: StepModel, chosen: Mask) -> Ints:
     return np.flatnonzero(gone[:many] | (calls.named(_EVENTS) & ~ends & ours))
 
 
-def _beside(lane: Ints, launching: Mask) -> tuple[Ints, Ints]:
+def _find_neighbours(lane: Ints, launching: Mask) -> tuple[Ints, Ints]:
     """Return the last launching call of its thread before each, and the next one; -1: none."""
     many = len(lane)
     every = np.arange(many)
@@ -86,7 +86,7 @@ def _beside(lane: Ints, launching: Mask) -> tuple[Ints, Ints]:
     return before, np.where((following >= 0) & (alike[following] == lane), following, -1)
 
 
-def _firsts(model: StepModel, calls: Ints) -> Mask:
+def _mark_firsts(model: StepModel, calls: Ints) -> Mask:
     """Return the calls that none of these comes right before, on their thread."""
     lane = model.graph.calls.lane[calls]
     follows = (calls[1:] == calls[:-1] + 1) & (lane[1:] == lane[:-1])
@@ -104,7 +104,7 @@ def remove_calls(model: StepModel, chosen: Mask, hooks: bool) -> StepModel:
         return model
     graph = model.graph
     calls = on_account(model, chosen)
-    led = calls[~_firsts(model, calls)] if hooks else calls
+    led = calls[~_mark_firsts(model, calls)] if hooks else calls
     gone = _own_edges(model, calls) | _think_edges(model, led)
     weight = np.where(gone, np.minimum(model.weight, 0), model.weight)
     waits = graph.rows_of("event", "capacity")
@@ -112,7 +112,7 @@ def remove_calls(model: StepModel, chosen: Mask, hooks: bool) -> StepModel:
     of_chosen = np.isin(graph.src[waits], graph.end[sent])
     of_chosen |= np.isin(graph.dst[waits], graph.start[sent])
     weight[waits[of_chosen]] = NEVER
-    weight = np.where(_into(model, graph.call_end[calls], "sync"), NEVER, weight)
+    weight = np.where(_mark_edges_into(model, graph.call_end[calls], "sync"), NEVER, weight)
     facts = replace(model.facts, collective=model.facts.collective.without(chosen))
     return part_collectives(replace(model, weight=weight, facts=facts), chosen).with_lengths(
         chosen, 0
@@ -127,10 +127,10 @@ def drop_event_waits(model: StepModel, dropped: Mask) -> StepModel:
     chosen = np.zeros(len(graph.calls.start) + 1, bool)
     launching[acts.call[acts.call >= 0]] = True
     chosen[calls_of_all(model, dropped)] = True
-    _, after = _beside(graph.calls.lane, launching)
+    _, after = _find_neighbours(graph.calls.lane, launching)
     calls = np.flatnonzero(chosen[after] & graph.calls.named(_SYNCHRONISES))
     weight = np.where(_own_edges(model, calls), np.minimum(model.weight, 0), model.weight)
-    waits = _into(model, graph.call_end[calls], "sync")
+    waits = _mark_edges_into(model, graph.call_end[calls], "sync")
     return replace(model, weight=np.where(waits, NEVER, weight))
 
 
@@ -142,9 +142,9 @@ def host_ns(model: StepModel, chosen: Mask, hooks: bool) -> float:
     calls = on_account(model, chosen)
     if not len(calls):
         return 0.0
-    firsts = _firsts(model, calls)
+    firsts = _mark_firsts(model, calls)
     edges = _own_edges(model, calls) | _think_edges(model, calls if hooks else calls[~firsts])
-    spent = _spent(model, edges)
+    spent = _sum_edges(model, edges)
     each = spent[model.graph.call_start[calls]] + spent[model.graph.call_end[calls]]
     return float(np.median(np.bincount(np.cumsum(firsts) - 1, weights=each)))
 
@@ -154,13 +154,13 @@ def operator_ns(model: StepModel) -> float:
     calls = calls_of_all(model, model.is_compute)
     if not len(calls):
         return 0.0
-    spent = _spent(model, cpu_edges(model, calls))
+    spent = _sum_edges(model, cpu_edges(model, calls))
     return float(
         np.median(spent[model.graph.call_start[calls]] + spent[model.graph.call_end[calls]])
     )
 
 
-def _spent(model: StepModel, edges: Mask) -> NDArray[np.float64]:
+def _sum_edges(model: StepModel, edges: Mask) -> NDArray[np.float64]:
     """ns of these edges, by the node that they lead to."""
     rows = np.flatnonzero(edges)
     ns = np.maximum(model.weight[rows], 0)

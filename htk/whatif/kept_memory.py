@@ -22,26 +22,26 @@ class KeptMemory:
 
     def __init__(self, activities: int) -> None:
         if activities >= _LONG:
-            _count(1)
-            weakref.finalize(self, _count, -1).atexit = False
+            _count_holders(1)
+            weakref.finalize(self, _count_holders, -1).atexit = False
 
 
 _holders = 0
 _lock = RLock()  # what the collector finds may be counted within a count
 
 
-def _count(more: int) -> None:
+def _count_holders(more: int) -> None:
     global _holders
     with _lock:
         before = _holders
         _holders = _holders + more
         if not before:
-            _tell(_KEPT)
-        elif not _holders and _tell(_USUAL):
+            _tell_allocator(_KEPT)
+        elif not _holders and _tell_allocator(_USUAL):
             ctypes.CDLL(None).malloc_trim(0)
 
 
-def _tell(settings: dict[int, int]) -> bool:
+def _tell_allocator(settings: dict[int, int]) -> bool:
     """Tell the C library; False if it is not one that can be told."""
     try:
         library = ctypes.CDLL(None)

@@ -40,11 +40,11 @@ def check_answered(edits: Sequence[tuple[str, str]]) -> None:
 def follow_left_out(edited: StepModel, recorded: StepModel) -> StepModel:
     """Return the step in which ranks that are left out come later than those that they follow by as
     much more or less as these need for their own work, without communication."""
-    arrive = _late(edited)
-    before = _own(recorded)
+    arrive = _mark_late_edges(edited)
+    before = _measure_own_step(recorded)
     if not arrive.any() or not before:
         return edited
-    behind = edited.weight * (max(_own(edited), 0) / before)
+    behind = edited.weight * (max(_measure_own_step(edited), 0) / before)
     weight = np.where(arrive, np.rint(behind), edited.weight).astype(np.int64)
     return replace(edited, weight=weight).with_assumption(
         "a rank that was left out comes as long after the one that it follows as recorded, in "
@@ -54,19 +54,19 @@ def follow_left_out(edited: StepModel, recorded: StepModel) -> StepModel:
 
 def estimate_left_out_sigma(edited: StepModel, period_ns: int) -> float:
     """Return one standard deviation of the logarithm of the step, for what is left out."""
-    prompt = np.where(_late(edited), 0, edited.weight)
+    prompt = np.where(_mark_late_edges(edited), 0, edited.weight)
     without = replayed_period(edited.graph, prompt, edited.wrap_weight)
     rests = (period_ns - without) / max(period_ns, 1)
     return math.hypot(LEFT_OUT, _OF_ARRIVALS * rests)
 
 
-def _late(model: StepModel) -> Mask:
+def _mark_late_edges(model: StepModel) -> Mask:
     """Return the edges by which ranks of the graph are followed by later ones."""
     return np.asarray(model.graph.edges("arrive") & (model.weight > 0))
 
 
-def _own(model: StepModel) -> int:
+def _measure_own_step(model: StepModel) -> int:
     """Return what a step takes where nothing is sent and nobody left out is waited for, in ns."""
     alone = model.with_lengths(model.is_comm, 0)
-    weight = np.where(_late(alone), 0, alone.weight)
+    weight = np.where(_mark_late_edges(alone), 0, alone.weight)
     return replayed_period(alone.graph, weight, alone.wrap_weight) - sum(alone.added.values())

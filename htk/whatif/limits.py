@@ -40,7 +40,7 @@ def step_limits(
     measured, predicted = steps
     least = predicted * (mfu_pct or 0.0) / 100
     most = math.inf
-    longer, shorter = _changes(start, edited)
+    longer, shorter = _sum_changes(start, edited)
     if longer <= _NEXT_TO_NOTHING * shorter or all(
         name in _NEVER_LONGER or (name, value) == ("overlap", "perfect") for name, value in asked
     ):
@@ -74,7 +74,7 @@ def work_limits(
     return least * measured, (1 + _CACHES) * most * measured + _SENT * exposed
 
 
-def _changes(start: StepModel, edited: StepModel) -> tuple[float, float]:
+def _sum_changes(start: StepModel, edited: StepModel) -> tuple[float, float]:
     """Return by how many ns activities and waits became longer, and shorter; NaN: the edited step
     has others."""
     if edited.graph is not start.graph:

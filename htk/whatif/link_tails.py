@@ -27,12 +27,12 @@ def slowest_link(model: StepModel, before: int, after: int) -> float:
     passes so many nodes; 1 where the recording does not show how links vary."""
     if after == before:
         return 1.0
-    spread = model.once("spread of transfers", lambda: _spread(model))
-    lowest, apart = highest(before)
-    return exp(spread / apart * (highest(after)[0] - lowest))
+    spread = model.once("spread of transfers", lambda: _estimate_spread(model))
+    lowest, apart = expect_highest(before)
+    return exp(spread / apart * (expect_highest(after)[0] - lowest))
 
 
-def highest(draws: int) -> tuple[float, float]:
+def expect_highest(draws: int) -> tuple[float, float]:
     """Return mean and standard deviation of the highest of so many standard normal draws."""
     below = np.array([0.5 * (1 + erf(x / sqrt(2))) for x in _GRID]) ** draws
     share = np.diff(below)
@@ -41,7 +41,7 @@ def highest(draws: int) -> tuple[float, float]:
     return mean, sqrt(float(share @ (middle - mean) ** 2))
 
 
-def _spread(model: StepModel) -> float:
+def _estimate_spread(model: StepModel) -> float:
     """Return one standard deviation of the logarithm of large transfers over those at the same
     place of other steps and groups; 0: too few were recorded."""
     matches = model.facts.tables["collective_matches"]
@@ -50,7 +50,7 @@ def _spread(model: StepModel) -> float:
     sure = (span > 0) & (members == read_numbers(matches["members_present"], -2))
     if sure.sum() < _FEW:
         return 0.0
-    alike = _alike(model)
+    alike = _number_alike(model)
     sure &= alike >= 0
     _, first = np.unique(read_numbers(matches["match"], NONE)[sure], return_index=True)
     rows = np.flatnonzero(sure)[first]
@@ -65,7 +65,7 @@ def _spread(model: StepModel) -> float:
     return float(high - low) / 2
 
 
-def _alike(model: StepModel) -> Ints:
+def _number_alike(model: StepModel) -> Ints:
     """Return a number for each recorded collective: those of one type and size at one place of a
     step have the same; -1: small ones, or not of the step."""
     calls = model.facts.tables["collectives"]

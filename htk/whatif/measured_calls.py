@@ -97,10 +97,10 @@ class MeasuredPace:
 
 def find_measured_calls(model: StepModel) -> MeasuredCalls:
     """Return the calls of a step, found once."""
-    return model.once("measured calls", lambda: _find(model))
+    return model.once("measured calls", lambda: _find_calls(model))
 
 
-def _find(model: StepModel) -> MeasuredCalls:
+def _find_calls(model: StepModel) -> MeasuredCalls:
     tables = model.facts.tables
     rows = model.facts.rows
     if not tables["cpu_ops"].num_rows:

@@ -87,12 +87,12 @@ def predict_peak(before: Held, job: TrainingJob, kept: float) -> PredictedPeak |
     parameters a recording does not tell from others, or other stages of a pipeline; where it does
     not tell whether there are any, more than the batch must stay.
     """
-    peak = _peak(before, job, kept)
+    peak = _compute_peak(before, job, kept)
     is_told = job.strategy is not None or before.layout.shards * before.layout.replicas > 1
     if peak is None or is_told or not job.data_ranks or job.data_ranks < 2:
         return peak
     sharded = replace(job, strategy="full_shard", shards=job.data_ranks)
-    least = _peak(before, sharded, kept)
+    least = _compute_peak(before, sharded, kept)
     if least is None:
         return peak
     apart = math.log(peak.allocated / least.allocated) / _NINE_TENTHS
@@ -106,7 +106,7 @@ def predict_peak(before: Held, job: TrainingJob, kept: float) -> PredictedPeak |
     )
 
 
-def _peak(before: Held, job: TrainingJob, kept: float) -> PredictedPeak | None:
+def _compute_peak(before: Held, job: TrainingJob, kept: float) -> PredictedPeak | None:
     """Return the peak of an edited job whose sharding is known."""
     then = _reckoned_after(before, job, kept)
     if then is None:
@@ -116,7 +116,7 @@ def _peak(before: Held, job: TrainingJob, kept: float) -> PredictedPeak | None:
         sigma = math.hypot(SIGMA, _FROM_SHAPES_SIGMA)
         fits = None if capacity is None else p_oom(then.total, capacity, sigma)
         return PredictedPeak(then.held, then.total, fits, sigma)
-    peak = max(before.peaks.after(_change(before, job, then, kept)), 0.0)
+    peak = max(before.peaks.after(_compute_change(before, job, then, kept)), 0.0)
     taken = add_allocator_share(peak + then.left)
     total = taken + then.reserved
     moved = abs(math.log(max(peak, 1.0) / before.peaks.highest))
@@ -131,7 +131,7 @@ def activations_ratio(before: Held, job: TrainingJob, kept: float) -> float | No
     then = _reckoned_after(before, job, kept)
     if before.peaks is None or then is None:
         return None
-    change = _change(before, job, then, kept)
+    change = _compute_change(before, job, then, kept)
     rest = replace(change, growing=1.0, casts=1.0)
     is_same = math.isclose(change.state, 0.0, abs_tol=1.0) and rest == PeakChange(change.state)
     return change.growing if is_same else None
@@ -146,7 +146,9 @@ def _reckoned_after(before: Held, job: TrainingJob, kept: float) -> Memory | Non
     layout = layout_of(job, before.layout, kept)
     if job.pipeline is None and not _is_alike(layout, before.layout):
         return None
-    return compute_peak_memory(before.size, replace(layout, trained=_trained(before.size, job)))
+    return compute_peak_memory(
+        before.size, replace(layout, trained=_share_trained(before.size, job))
+    )
 
 
 def _is_alike(some: Layout, other: Layout) -> bool:
@@ -155,7 +157,7 @@ def _is_alike(some: Layout, other: Layout) -> bool:
     return some == batch
 
 
-def _change(before: Held, job: TrainingJob, then: Memory, kept: float) -> PeakChange:
+def _compute_change(before: Held, job: TrainingJob, then: Memory, kept: float) -> PeakChange:
     """Return what an edited job makes of the recorded peaks."""
     assert before.peaks is not None
     now = before.reckoned
@@ -231,7 +233,7 @@ def _optimizer_bytes(job: TrainingJob) -> float:
     return moments + (0.0 if job.is_single_precision else _COPY)
 
 
-def _trained(size: ModelSize, job: TrainingJob) -> float:
+def _share_trained(size: ModelSize, job: TrainingJob) -> float:
     """Return the share of parameters that have gradients: all, or adapters of layers' products."""
     every = size.layers * size.layer_parameters + size.root_parameters
     if not job.adapter_rank or not every:

@@ -22,10 +22,10 @@ def micro_batches(model: StepModel) -> int:
 
 
 def _micro_batches(model: StepModel) -> int:
-    return max(_passes_of(model, compute_lane(model, rank)) for rank in _ranks(model))
+    return max(_passes_of(model, compute_lane(model, rank)) for rank in _list_stage_ranks(model))
 
 
-def _ranks(model: StepModel) -> list[int]:
+def _list_stage_ranks(model: StepModel) -> list[int]:
     """Return a rank of each stage, or more."""
     ranks = list(model.graph.ranks)
     return ranks if between_stages(model).any() else ranks[:1]
@@ -50,7 +50,7 @@ def count_synchronisations(model: StepModel, reduces: Mask) -> int:
 
     With gradients accumulated without synchronisation (no_sync), the last one alone reduces them.
     """
-    most = max(_reducing(model, reduces, rank) for rank in _ranks(model))
+    most = max(_count_reducing(model, reduces, rank) for rank in _list_stage_ranks(model))
     return min(most, max(micro_batches(model), 1))
 
 
@@ -60,7 +60,7 @@ def begins_of_backward(model: StepModel, lane: Ints) -> Ints:
     return np.flatnonzero(np.append(back[:1], back[1:] & ~back[:-1]))
 
 
-def _reducing(model: StepModel, reduces: Mask, rank: int) -> int:
+def _count_reducing(model: StepModel, reduces: Mask, rank: int) -> int:
     """Return in how many runs of backward work a rank reduces gradients."""
     acts = model.graph.activities
     lane = compute_lane(model, rank)

@@ -30,7 +30,7 @@ def micro_batch(model: StepModel) -> MicroBatch:
 
     A pipeline is filled and drained once; one more takes what its slowest stage needs for it.
     """
-    rest = _repeated(_as_recorded(model))
+    rest = _keep_repeated(_as_recorded(model))
     many = micro_batches(model)
     if between_stages(model).any():
         return _of_slowest(rest, many)
@@ -56,7 +56,7 @@ def _as_recorded(model: StepModel) -> StepModel:
     return replace(model, wrap_weight=model.wrap_weight - sum(model.added.values()))
 
 
-def _repeated(model: StepModel) -> StepModel:
+def _keep_repeated(model: StepModel) -> StepModel:
     """Return the model without the optimizer, what follows it, and the reductions that wait for the
     last micro-batch."""
     once = _after_backward(model) & ~model.is_comm

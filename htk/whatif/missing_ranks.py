@@ -77,11 +77,11 @@ def add_unrecorded_waits(edited: StepModel, recorded: StepModel, waited: Floats)
     now = replay_graph(delayed.graph, delayed.weight, delayed.wrap_weight).period_ns
     without = replay_graph(edited.graph, edited.weight, edited.wrap_weight).period_ns
     lost = max(now - without, 0)
-    later = max((lost + _lead(edited)) * (edited.arrival_scale - 1), -lost)
+    later = max((lost + _measure_lead(edited)) * (edited.arrival_scale - 1), -lost)
     return delayed.add_step_time("skew", later, exposed=later)
 
 
-def _lead(model: StepModel) -> float:
+def _measure_lead(model: StepModel) -> float:
     """Return how much longer than the mean the slowest recorded rank computes."""
     acts = model.graph.activities
     length = model.lengths()

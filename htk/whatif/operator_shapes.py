@@ -14,7 +14,7 @@ def operator_shapes(dims: str | None) -> tuple[Shape, ...]:
         listed = json.loads(dims or "[]")
     except ValueError:
         return ()
-    return tuple(_shape(sizes) for sizes in listed) if isinstance(listed, list) else ()
+    return tuple(_parse_shape(sizes) for sizes in listed) if isinstance(listed, list) else ()
 
 
 def list_matrices(dims: str | None) -> list[Shape]:
@@ -32,7 +32,7 @@ def product_sizes(dims: str) -> tuple[int, int, int] | None:
     return (m, n, k) if k == other and min(m, n, k) > 0 and max(m, n, k) < _LONGEST else None
 
 
-def _shape(listed: object) -> Shape:
+def _parse_shape(listed: object) -> Shape:
     if not isinstance(listed, list) or not all(isinstance(size, int) for size in listed):
         return ()
     return tuple(listed)

@@ -91,12 +91,12 @@ def mark_pointwise(model: StepModel, of: Sizes) -> Mask:
     """Return the kernels on whole activations, tokens by hidden: norms, residuals. Others are
     split."""
     elements = round(of.tokens / model.activation_scale) * of.hidden
-    by_size = model.facts.dims.where(lambda dims: dims and _elements(dims) == elements)
+    by_size = model.facts.dims.where(lambda dims: dims and _count_elements(dims) == elements)
     family = model.facts.family
     return np.asarray((by_size | family.isin("norm")) & ~family.isin(*_TENSOR))
 
 
-def _elements(dims: str) -> int:
+def _count_elements(dims: str) -> int:
     shapes = [shape for shape in operator_shapes(dims) if shape]
     return int(np.prod(shapes[0])) if shapes and isinstance(shapes[0][0], int) else 0
 
@@ -195,7 +195,7 @@ def each_layer(
         for regions, lengths in ((forward, forward_ns), (backward, backward_ns)):
             for region in regions:
                 for k, ns in enumerate(lengths):
-                    here = _place(lane, region, (k + 1) / (len(lengths) + 1))
+                    here = _find_place(lane, region, (k + 1) / (len(lengths) + 1))
                     calls.append(int(model.graph.activities.call[lane[here + 1]]))
                     joined = () if alone else (number, rank // ranks)
                     works.append(
@@ -215,7 +215,7 @@ def each_layer(
     return insert_works(delay_calls(model, np.array(calls, np.int64), host), works)
 
 
-def _place(lane: NDArray[np.int64], region: Region, share: float) -> int:
+def _find_place(lane: NDArray[np.int64], region: Region, share: float) -> int:
     low = position_on(lane, region.first)
     high = position_on(lane, region.last)
     return min(low + int((high - low) * share), len(lane) - 2)

@@ -36,7 +36,7 @@ class Sharded:
 
 def find_sharded(model: StepModel) -> Sharded | None:
     """From all_gathers (out bytes) and reduce_scatters (in bytes); None: no FSDP."""
-    return model.once("sharded", lambda: _sharded(model))
+    return model.once("sharded", lambda: _find_sharded(model))
 
 
 def shared_tokens(model: StepModel) -> Mask:
@@ -57,7 +57,7 @@ def _shared_tokens(model: StepModel) -> Mask:
     return both & alike & np.isin(largest, largest[forward])
 
 
-def _sharded(model: StepModel) -> Sharded | None:
+def _find_sharded(model: StepModel) -> Sharded | None:
     of_parameters = ~shared_tokens(model)
     gathers = model.is_collective("all_gather") & (model.facts.out_bytes > 0) & of_parameters
     reduces = model.is_collective("reduce_scatter") & (model.facts.in_bytes > 0) & of_parameters
@@ -70,7 +70,7 @@ def _sharded(model: StepModel) -> Sharded | None:
         of_rank = np.flatnonzero(gathers & (acts.rank == rank))
         of_rank = of_rank[order_by(acts.start[of_rank])]
         seen: dict[int, int] = {}
-        wanted = _counts(model.facts.in_bytes[reduces & (acts.rank == rank)])
+        wanted = _count_sizes(model.facts.in_bytes[reduces & (acts.rank == rank)])
         forward = []
         for gather in of_rank.tolist():  # some tens of units
             size = int(model.facts.out_bytes[gather])
@@ -113,15 +113,15 @@ def find_replicated(model: StepModel) -> Sharded | None:
 
 def mark_replicating(model: StepModel) -> Mask:
     """Return all-reduces of gradients: of some size, and none of them in the forward pass."""
-    return model.once("replicating", lambda: _replicating(model)).copy()
+    return model.once("replicating", lambda: _mark_replicating(model)).copy()
 
 
-def _replicating(model: StepModel) -> Mask:
+def _mark_replicating(model: StepModel) -> Mask:
     reduces = model.is_collective("all_reduce") & (model.facts.in_bytes >= GRADIENTS)
     if not reduces.any():
         return reduces
     forward = reduces & ~model.facts.backward & _before_backward(model)
-    alike = model.facts.in_bytes <= _largest(model, forward)
+    alike = model.facts.in_bytes <= _find_largest(model, forward)
     for of_group in (model.facts.group_size, model.facts.group_kind.codes):
         alike &= np.isin(of_group, of_group[forward])  # tensor parallelism reduces there too
     return reduces & ~alike
@@ -133,7 +133,7 @@ def scale_optimizer(model: StepModel, ratio: float) -> StepModel:
     return model.with_lengths(optimizer, model.lengths() * ratio)
 
 
-def _largest(model: StepModel, chosen: Mask) -> int:
+def _find_largest(model: StepModel, chosen: Mask) -> int:
     return int(model.facts.in_bytes[chosen].max(initial=-1))
 
 
@@ -149,6 +149,6 @@ def _before_backward(model: StepModel) -> Mask:
     return earlier
 
 
-def _counts(sizes: NDArray[np.int64]) -> dict[int, int]:
+def _count_sizes(sizes: NDArray[np.int64]) -> dict[int, int]:
     values, count = np.unique(sizes, return_counts=True)
     return dict(zip(values.tolist(), count.tolist(), strict=True))

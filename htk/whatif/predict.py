@@ -101,7 +101,9 @@ class _Outcome:
         if len(edited.touched) < 2 or not separate:
             return sigmas
         answered = [e for e in separate if _is_answered(start, e)]
-        return at_least(sigmas, self.step_ns, [_alone(start, e, self.anchor_ns) for e in answered])
+        return at_least(
+            sigmas, self.step_ns, [_predict_alone(start, e, self.anchor_ns) for e in answered]
+        )
 
     def find_limits(self, mfu_pct: float | None, exposed: int | None) -> Limits:
         """Return the least and the most ns that the step can take."""
@@ -201,7 +203,7 @@ def _is_answered(start: Baseline, asked: tuple[str, str]) -> bool:
     return True
 
 
-def _alone(
+def _predict_alone(
     start: Baseline, asked: tuple[str, str], measured_ns: int | None
 ) -> tuple[Mapping[str, float], int]:
     """Return the uncertainty and the step of one edit alone, reckoned once for a sweep."""

@@ -59,7 +59,7 @@ def write_predicted(
     check_writable(start, edited, asked)
     shapes = _shapes_after(start, edited, asked)
     sizes = EditedSizes.of(start.model, edited)
-    times = _times(start, after)
+    times = _time_nodes(start, after)
     graph = start.graph
     cycles = None if graph.cycle is None else [graph.cycle]
     chosen = trace if graph.step is None else trace.sel(steps=[graph.step], cycles=cycles)
@@ -78,14 +78,14 @@ def write_predicted(
     return written
 
 
-def _times(start: Baseline, after: Replay) -> Ints:
+def _time_nodes(start: Baseline, after: Replay) -> Ints:
     """Return the time of each node: of a step that follows one like it, or, where parts of the
     recorded step that nothing binds would drift apart, of one that follows the observed one."""
     drift = start.replayed.steady - start.replayed.time
     return after.steady if np.ptp(drift) <= start.replayed.period_ns else after.time
 
 
-def _leads(start: Baseline, edited: StepModel) -> dict[int, float]:
+def _compute_leads(start: Baseline, edited: StepModel) -> dict[int, float]:
     """Return for each thread how many times as long it takes from the step before to its first
     call of this one."""
     graph = start.graph
@@ -136,7 +136,7 @@ class _Moved:
     ) -> "_Moved":
         keep = kept_events(chosen, part.file)
         warps = _Warps.of(trace.tables, part, start.graph, times)
-        warps.leads.update(_leads(start, edited))
+        warps.leads.update(_compute_leads(start, edited))
         moved = cls(
             part.first_event,
             np.full(len(keep), -1, np.int64),
@@ -154,9 +154,13 @@ class _Moved:
         if row < len(self.keep) and not self.keep[row]:
             return None
         if row < len(self.start) and self.start[row] >= 0:
-            text = _TIME.sub(rb"\g<1>" + _us(int(self.start[row]) - self.base_ns), text, count=1)
+            text = _TIME.sub(
+                rb"\g<1>" + _spell_microseconds(int(self.start[row]) - self.base_ns), text, count=1
+            )
             if self.length[row] >= 0:
-                text = _LENGTH.sub(rb"\g<1>" + _us(int(self.length[row])), text, count=1)
+                text = _LENGTH.sub(
+                    rb"\g<1>" + _spell_microseconds(int(self.length[row])), text, count=1
+                )
             if self.restreamed[row]:
                 text = _STREAM.sub(rb"\g<1>" + str(_NEW_STREAM).encode(), text)
         text = hide_shapes(text) if self.shapes is None else self.shapes.rewrite(text)
@@ -193,8 +197,8 @@ class _Moved:
         """Set the new times of the activities and calls in the graph, and of the arrows that end
         there; drop activities that an edit removed."""
         graph, now = start.graph, edited.graph
-        shift = _shift(tables, part, graph)
-        activities = _of(part, tables["kernels"], graph.activities.row)
+        shift = _find_shift(tables, part, graph)
+        activities = _select_rows(part, tables["kernels"], graph.activities.row)
         rows = read_numbers(tables["kernels"]["event"])[graph.activities.row[activities]]
         low = times[now.start[activities]] - shift
         high = times[now.end[activities]] - shift
@@ -203,7 +207,7 @@ class _Moved:
         self.keep[rows[gone] - self.first] = False
         elsewhere = now.activities.lane[activities] != graph.activities.lane[activities]
         self.restreamed[rows[elsewhere] - self.first] = True
-        calls = _of(part, tables["launches"], graph.calls.row)
+        calls = _select_rows(part, tables["launches"], graph.calls.row)
         rows = read_numbers(tables["launches"]["event"])[graph.calls.row[calls]]
         low_call = times[now.call_start[calls]] - shift
         self._set(rows, low_call, times[now.call_end[calls]] - shift)
@@ -243,9 +247,9 @@ class _Warps:
     def of(
         cls, tables: Mapping[str, pa.Table], part: TraceFile, graph: Graph, steady: Ints
     ) -> "_Warps":
-        shift = _shift(tables, part, graph)
+        shift = _find_shift(tables, part, graph)
         calls, launches = graph.calls, tables["launches"]
-        in_file = _of(part, launches, calls.row)
+        in_file = _select_rows(part, launches, calls.row)
         old = np.concatenate([calls.start[in_file], calls.end[in_file]]) - shift
         new = (
             np.concatenate([steady[graph.call_start[in_file]], steady[graph.call_end[in_file]]])
@@ -257,12 +261,12 @@ class _Warps:
         names = dict(
             zip(zip(process, thread, strict=True), calls.lane[in_file].tolist(), strict=True)
         )
-        threads = {k: _anchors(old[lane == k], new[lane == k]) for k in set(lane.tolist())}
+        threads = {k: _find_anchors(old[lane == k], new[lane == k]) for k in set(lane.tolist())}
         acts = graph.activities
-        ours = _of(part, tables["kernels"], acts.row)
+        ours = _select_rows(part, tables["kernels"], acts.row)
         ends = np.concatenate([acts.start[ours], acts.end[ours]]) - shift
         moved = np.concatenate([steady[graph.start[ours]], steady[graph.end[ours]]]) - shift
-        return cls(names, threads, _anchors(ends, moved))
+        return cls(names, threads, _find_anchors(ends, moved))
 
     def lanes(self, table: pa.Table) -> Ints:
         """Return the thread of each row; of those that call nothing, the busiest."""
@@ -278,23 +282,25 @@ class _Warps:
         for thread in np.unique(lane).tolist():  # a few threads
             if thread in self.threads:
                 lead = self.leads.get(thread, 1.0)
-                moved[lane == thread] = _warped(time[lane == thread], *self.threads[thread], lead)
+                moved[lane == thread] = _warp_times(
+                    time[lane == thread], *self.threads[thread], lead
+                )
         return moved
 
     def gpu(self, time: Ints) -> Ints:
-        return _warped(time, *self.device)
+        return _warp_times(time, *self.device)
 
 
 _WHO = ("process", "thread")
 
 
-def _anchors(old: Ints, new: Ints) -> tuple[Ints, Ints]:
+def _find_anchors(old: Ints, new: Ints) -> tuple[Ints, Ints]:
     """Return anchors by old time, whose new times never go backwards."""
     order = np.lexsort((new, old))
     return old[order], np.maximum.accumulate(new[order])
 
 
-def _warped(time: Ints, old: Ints, new: Ints, lead: float = 1.0) -> Ints:
+def _warp_times(time: Ints, old: Ints, new: Ints, lead: float = 1.0) -> Ints:
     """Return times moved in proportion between two anchors, outside them with the nearest; before
     the first so many times as far from it."""
     if not len(old):
@@ -307,7 +313,7 @@ def _warped(time: Ints, old: Ints, new: Ints, lead: float = 1.0) -> Ints:
     return np.where(time > old[-1], time + int(new[-1] - old[-1]), moved)
 
 
-def _of(part: TraceFile, table: pa.Table, rows: Ints) -> Ints:
+def _select_rows(part: TraceFile, table: pa.Table, rows: Ints) -> Ints:
     """Return which of these rows of a table come from the file."""
     rank = read_numbers(table["rank"], -1)[rows]
     cycle = read_numbers(table["cycle"], -1)[rows]
@@ -316,12 +322,12 @@ def _of(part: TraceFile, table: pa.Table, rows: Ints) -> Ints:
     )
 
 
-def _shift(tables: Mapping[str, pa.Table], part: TraceFile, graph: Graph) -> int:
+def _find_shift(tables: Mapping[str, pa.Table], part: TraceFile, graph: Graph) -> int:
     """Return the shift from the file's clock to that of the graph, in ns."""
     rank = np.array([-1 if part.rank is None else part.rank], np.int64)
     shift = compute_corrections(tables["rank_clocks"], rank, np.array([graph.origin_ns]))
     return int(shift[0]) - graph.origin_ns
 
 
-def _us(ns: int) -> bytes:
+def _spell_microseconds(ns: int) -> bytes:
     return format_microseconds(ns).encode()

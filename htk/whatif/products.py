@@ -122,11 +122,11 @@ def round_up_waves(waves: Floats | float, persistent: Mask | bool) -> Floats:
 def find_products(model: StepModel, least: float) -> Products:
     """Return the products whose shapes and blocks are known. `least`: no kernel takes less."""
     return model.once(
-        f"products above {least} ns", lambda: _products(model, least), of_lengths=True
+        f"products above {least} ns", lambda: _find_products(model, least), of_lengths=True
     )
 
 
-def _products(model: StepModel, least: float) -> Products:
+def _find_products(model: StepModel, least: float) -> Products:
     length, facts = model.lengths().astype(np.float64), model.facts
     distinct = [product_sizes(dims or "[]") or (-1, -1, -1) for dims in facts.dims.distinct]
     sizes = np.array(distinct, np.int64).reshape(-1, 3)[facts.dims.codes]
@@ -154,30 +154,30 @@ def _products(model: StepModel, least: float) -> Products:
     of: dict[int, list[Product]] = defaultdict(list)
     for product in usual:
         of[product.kernel].append(product)
-    ramp = _ramp(of.values())
-    kernels = {name: _kernel(some, ramp) for name, some in of.items()}
+    ramp = _fit_ramp(of.values())
+    kernels = {name: _fit_kernel(some, ramp) for name, some in of.items()}
     return Products(
         least, ramp, activity, number[alike.group_ids], waves, persistent, ns, usual, kernels
     )
 
 
-def _rates(some: list[Product], ramps: Floats) -> Floats:
+def _compute_rates(some: list[Product], ramps: Floats) -> Floats:
     """Return ns for a step of k in a wave, of each product (a column) with each ramp (a row)."""
     ns, waves, k = np.array([(p.ns, p.waves, p.k) for p in some], np.float64).T
     persistent = np.array([p.persistent for p in some], bool)
     return np.asarray(ns / round_up_waves(waves, persistent) / (k + ramps[:, None]))
 
 
-def _kernel(some: list[Product], ramp: float) -> MatmulKernel:
+def _fit_kernel(some: list[Product], ramp: float) -> MatmulKernel:
     return MatmulKernel(
         float(np.median([product.m * product.n / product.waves for product in some])),
-        float(np.median(_rates(some, np.array([ramp])))),
+        float(np.median(_compute_rates(some, np.array([ramp])))),
         min(1.0, *(product.waves for product in some)),
         some[0].persistent,
     )
 
 
-def _ramp(by_kernel: Iterable[list[Product]]) -> float:
+def _fit_ramp(by_kernel: Iterable[list[Product]]) -> float:
     """Return what makes time proportional to the inner dimension, added to it: the usual where
     products do not agree."""
     telling = [
@@ -185,7 +185,7 @@ def _ramp(by_kernel: Iterable[list[Product]]) -> float:
     ]
     if not telling:
         return _USUAL_RAMP
-    rates = [np.log(_rates(some, _RAMPS)) for some in telling]
+    rates = [np.log(_compute_rates(some, _RAMPS)) for some in telling]
     errors = np.hstack([np.abs(r - np.median(r, axis=1, keepdims=True)) for r in rates]).mean(1)
     best = int(np.argmin(errors))
     return float(_RAMPS[best]) if errors[best] <= _AGREES else _USUAL_RAMP

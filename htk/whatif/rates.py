@@ -47,13 +47,13 @@ class Rates:
 
 def compute_rates(tables: NamedTables, model: StepModel) -> Rates:
     job = recorded_job(model)
-    work, peak = _work(tables, model.graph.step, model.graph.cycle)
+    work, peak = _measure_work(tables, model.graph.step, model.graph.cycle)
     gpu = model.facts.device
     watts = None if gpu is None or gpu.tdp_w is None else float(gpu.tdp_w)
-    return Rates(job.ranks or 1, _tokens(model, job), work, peak, watts)
+    return Rates(job.ranks or 1, _count_tokens(model, job), work, peak, watts)
 
 
-def _tokens(model: StepModel, job: TrainingJob) -> float | None:
+def _count_tokens(model: StepModel, job: TrainingJob) -> float | None:
     """Return the tokens of a step, of all ranks: those of a group that shares them count once."""
     seen = read_inputs(model).tokens
     if seen is None or job.replicas is None or job.context is None:
@@ -70,7 +70,7 @@ def _launched_in(tables: NamedTables, step: int) -> NamedTables:
     return ReplacedTables(tables, fewer)
 
 
-def _work(
+def _measure_work(
     tables: NamedTables, step: int | None, cycle: int | None
 ) -> tuple[float | None, float | None]:
     """Model FLOPs of a GPU in the step, and its peak; None: no shapes, or an unknown GPU."""

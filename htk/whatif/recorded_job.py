@@ -31,7 +31,7 @@ def _recorded_job(model: StepModel) -> TrainingJob:
     layout = find_sharded(model) or find_replicated(model)
     pipeline = described_degree(model, "pipeline")
     context = described_degree(model, "context")
-    heads, kv_heads = _heads(model)
+    heads, kv_heads = _count_heads(model)
     tensor = tensor_degree(model)
     length = seen.tokens / seen.batch if seen.tokens and seen.batch else None
     strategy = layout.strategy if layout else _lone_strategy(model, tensor * (pipeline or 1))
@@ -45,7 +45,7 @@ def _recorded_job(model: StepModel) -> TrainingJob:
         expert=described_degree(model, "expert"),
         sequence_parallel=bool(shared_tokens(model).any()),
         strategy=strategy,
-        shards=_shards(layout),
+        shards=_count_shards(layout),
         micro_batch=seen.batch,
         micro_batches=micro_batches(model) or None,
         seq=seq,
@@ -53,7 +53,7 @@ def _recorded_job(model: StepModel) -> TrainingJob:
         gpu=model.facts.device,
         heads=heads * tensor if heads else None,
         kv_heads=kv_heads * tensor if kv_heads else None,
-        layers=_layers(model, pipeline, context),
+        layers=_count_layers(model, pipeline, context),
         even_stages=True,
     )
 
@@ -75,13 +75,13 @@ def _lone_strategy(model: StepModel, split: int) -> str | None:
     return read_wrapper(model.facts.tables["annotations"]["name"].to_pylist())
 
 
-def _shards(layout: Sharded | None) -> int | None:
+def _count_shards(layout: Sharded | None) -> int | None:
     if layout is None:
         return None
     return 1 if layout.strategy == "ddp" else layout.ranks
 
 
-def _heads(model: StepModel) -> tuple[int | None, int | None]:
+def _count_heads(model: StepModel) -> tuple[int | None, int | None]:
     """Return the heads of queries and of keys on a rank; None: no attention tells them."""
     length = read_inputs(model).tokens
     for op, dims in model.facts.op.pairs_with(model.facts.dims):
@@ -94,7 +94,7 @@ def _heads(model: StepModel) -> tuple[int | None, int | None]:
     return None, None
 
 
-def _layers(model: StepModel, stages: int | None, parts: int | None) -> int | None:
+def _count_layers(model: StepModel, stages: int | None, parts: int | None) -> int | None:
     """Return the layers, by attention's forward kernels; None: there are none, or not known how
     many stages share them or in how many parts a layer attends."""
     rank = model.graph.activities.rank == model.graph.ranks[0]

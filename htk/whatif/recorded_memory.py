@@ -45,20 +45,24 @@ class _Shapes:
 def read_held_memory(tables: NamedTables, model: StepModel) -> Held | None:
     """None: neither allocations nor enough shapes were recorded."""
     job = recorded_job(model)
-    parameters = find_sharded(model) or find_replicated(model) or _by_products(model, _element(job))
-    shapes = _shapes(model)
+    parameters = (
+        find_sharded(model)
+        or find_replicated(model)
+        or _by_products(model, _find_element_bytes(job))
+    )
+    shapes = _read_shapes(model)
     stages = job.pipeline or 1
     if stages > 1 and shapes.width:  # the output is on another stage
-        shapes = replace(shapes, vocab=widest_table(model) // max(_width(model), 1))
+        shapes = replace(shapes, vocab=widest_table(model) // max(_find_table_width(model), 1))
     if job.layers and shapes.layers:
         shapes = replace(shapes, layers=job.layers // stages)
-    size = _size(parameters, shapes, job, _large_sums(model, shapes, job))
+    size = _build_model_size(parameters, shapes, job, _large_sums(model, shapes, job))
     like = Layout(
-        checkpointing=_checkpointing(model), flash=shapes.flash, fused_loss=is_fused(model)
+        checkpointing=_find_checkpointing(model), flash=shapes.flash, fused_loss=is_fused(model)
     )
     like = replace(like, micro_batch=shapes.tokens / max(shapes.length, 1), seq=shapes.length or 1)
     layout = layout_of(job, like)
-    capacity = _capacity(tables["ranks"])
+    capacity = _read_capacity(tables["ranks"])
     units = parameters.unit_bytes if parameters else ()
     peaks = recorded_peaks(tables, read_inputs(model).tokens, units)
     if peaks is not None:
@@ -68,7 +72,7 @@ def read_held_memory(tables: NamedTables, model: StepModel) -> Held | None:
     return Held(size, layout, capacity, gpu=job.gpu)
 
 
-def _element(job: TrainingJob) -> int:
+def _find_element_bytes(job: TrainingJob) -> int:
     """Return the bytes of a parameter, as gathered or reduced."""
     return 4 if job.is_single_precision else 2
 
@@ -91,20 +95,24 @@ def _large_sums(model: StepModel, shapes: _Shapes, job: TrainingJob) -> int:
     if find_sharded(model) is None and find_replicated(model) is None:
         return sum(n >= elements for n in each)
     first = model.graph.activities.rank == model.graph.ranks[0]
-    least = _element(job) * elements
+    least = _find_element_bytes(job) * elements
     large = mark_replicating(model) & first & (model.facts.in_bytes >= least)
     matrices_made = sum(n == elements for n in each)  # a bucket may be as large
     return min(int(large.sum()), matrices_made or 2, 2)
 
 
-def _size(parameters: Sharded | None, shapes: _Shapes, job: TrainingJob, ends: int) -> ModelSize:
+def _build_model_size(
+    parameters: Sharded | None, shapes: _Shapes, job: TrainingJob, ends: int
+) -> ModelSize:
     """Sizes of the whole model; collectives and shapes are those of a rank of its first stage.
 
     `ends`: matrices of the vocabulary, where nothing else tells what is in no layer.
     """
     tensor = job.tensor or 1
     outside = ends * shapes.vocab * shapes.width * tensor
-    layers, layer, root = _parameters(parameters, shapes.layers, outside, _element(job))
+    layers, layer, root = _count_parameters(
+        parameters, shapes.layers, outside, _find_element_bytes(job)
+    )
     hidden = shapes.width * tensor
     kv_width = shapes.kv_width * tensor
     ways = 3 if shapes.gated else 2
@@ -124,7 +132,7 @@ def _size(parameters: Sharded | None, shapes: _Shapes, job: TrainingJob, ends: i
     )
 
 
-def _parameters(
+def _count_parameters(
     now: Sharded | None, layers: int, outside: int, element: int
 ) -> tuple[int, float, float]:
     """Layers, parameters of one, and those in no layer, as units or reduced gradients tell."""
@@ -142,7 +150,7 @@ def _parameters(
     return alike, layer / element, root / element
 
 
-def _checkpointing(model: StepModel) -> str:
+def _find_checkpointing(model: StepModel) -> str:
     """Full where attention runs again for the backward pass, selective where only other work."""
     again = model.facts.recomputed & model.is_compute
     if not again.any():
@@ -151,7 +159,7 @@ def _checkpointing(model: StepModel) -> str:
     return "selective" if (attention & ~again).any() and not (attention & again).any() else "full"
 
 
-def _shapes(model: StepModel) -> _Shapes:
+def _read_shapes(model: StepModel) -> _Shapes:
     tokens = read_inputs(model).tokens
     first = model.graph.ranks[0]
     of_rank = (model.graph.activities.rank == first) & ~model.facts.recomputed
@@ -160,7 +168,7 @@ def _shapes(model: StepModel) -> _Shapes:
     query, key, length, heads = 0, 0, 0, 0
     gated = False
     softmax = 0
-    for op, dims, count in _kinds(model, np.flatnonzero(of_rank)):
+    for op, dims, count in _count_kinds(model, np.flatnonzero(of_rank)):
         gated |= op.startswith("aten::silu")
         if not dims or not ("attention" in op or op.endswith(("::mm", "::addmm", "_softmax"))):
             continue
@@ -179,20 +187,20 @@ def _shapes(model: StepModel) -> _Shapes:
             length = shapes[0][where]
             heads = shapes[0][3 - where]
     if softmax and not layers and tokens:  # attention in parts; as many heads of keys
-        layers, query = softmax, _width(model)
+        layers, query = softmax, _find_table_width(model)
         key = query
     layers //= max(micro_batches(model), 1)
     if tokens is None or not layers:
         return _Shapes()
     widest = max(widths, default=0)
     vocab = widest if widest > 4 * query else 0
-    words = widest_table(model) // max(_width(model), 1)
+    words = widest_table(model) // max(_find_table_width(model), 1)
     if words in widths:  # the output is as wide as the table of embeddings is long
         vocab = words
     return _Shapes(layers, tokens, length, query, key, heads, vocab, gated, not softmax)
 
 
-def _width(model: StepModel) -> int:
+def _find_table_width(model: StepModel) -> int:
     """Return the columns of the table that tokens are looked up in; 0: none is seen."""
     ops = model.facts.tables["cpu_ops"]
     rows = np.flatnonzero(match_texts(ops["name"], lambda name: name == "aten::embedding"))
@@ -200,7 +208,7 @@ def _width(model: StepModel) -> int:
     return max((shapes[0][1] for shapes in tables if shapes), default=0)
 
 
-def _kinds(model: StepModel, rows: Ints) -> list[tuple[str, str | None, int]]:
+def _count_kinds(model: StepModel, rows: Ints) -> list[tuple[str, str | None, int]]:
     """Return the distinct operators and shapes of activities, in the order of the last of each, and
     how many each has."""
     op = model.facts.op
@@ -213,7 +221,7 @@ def _kinds(model: StepModel, rows: Ints) -> list[tuple[str, str | None, int]]:
     return [(op.distinct[a] or "", dims.distinct[b], count) for (a, b), count in pairs]
 
 
-def _capacity(ranks: pa.Table) -> float | None:
+def _read_capacity(ranks: pa.Table) -> float | None:
     """Memory of a GPU, as recorded, else by its name."""
     for name, text in zip(
         ranks["device_name"].to_pylist(), ranks["device_properties"].to_pylist(), strict=True

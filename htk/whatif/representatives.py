@@ -61,9 +61,9 @@ def choose_representatives(trace: Trace) -> Representatives:
     """Return the chosen ranks of a recording, with the latest arrivals of all."""
     calls = _Calls.of(trace)
     of_rank = np.array(trace.ranks, np.int64)
-    role = _roles(calls, of_rank, trace.tables["gpu_work"])
-    chosen = _chosen(calls, of_rank, role)
-    match, leader, arrived = _followers(calls, chosen, role)
+    role = _number_roles(calls, of_rank, trace.tables["gpu_work"])
+    chosen = _choose_ranks(calls, of_rank, role)
+    match, leader, arrived = _find_followers(calls, chosen, role)
     windows = {name: trace.tables[name] for name in _WINDOWS}
     left_out = LeftOut(match, of_rank[leader], arrived, len(of_rank), windows)
     ranks = of_rank[chosen].tolist()
@@ -151,7 +151,7 @@ def _in_step(trace: Trace, arrived: Ints) -> list[Mask]:
     return [np.asarray((arrived >= low) & (arrived < high)) for low, high in windows]
 
 
-def _roles(calls: _Calls, of_rank: Ints, work: pa.Table) -> Ints:
+def _number_roles(calls: _Calls, of_rank: Ints, work: pa.Table) -> Ints:
     """Return the role of each rank, numbered in the order of their lowest ranks."""
     takes_part = np.zeros((calls.ranks, int(calls.kind.max(initial=0)) + 1), bool)
     takes_part[calls.rank, calls.kind] = True
@@ -168,20 +168,20 @@ def _roles(calls: _Calls, of_rank: Ints, work: pa.Table) -> Ints:
     return number[roles.group_ids]
 
 
-def _chosen(calls: _Calls, of_rank: Ints, role: Ints) -> Mask:
+def _choose_ranks(calls: _Calls, of_rank: Ints, role: Ints) -> Mask:
     """Return which ranks stand for all."""
     chosen = np.zeros(len(of_rank), bool)
     for number in range(int(role.max()) + 1):
         if not chosen[role == number].any():
-            _add(chosen, calls, role, _median(calls, np.flatnonzero(role == number)))
+            _add_rank(chosen, calls, role, _find_median_rank(calls, np.flatnonzero(role == number)))
     for in_step in calls.in_steps:
-        for rank in _late(calls.waited_for(in_step)):
+        for rank in _list_late(calls.waited_for(in_step)):
             if not chosen[rank]:
-                _add(chosen, calls, role, rank)
+                _add_rank(chosen, calls, role, rank)
     return chosen
 
 
-def _late(waited_for: Floats) -> list[int]:
+def _list_late(waited_for: Floats) -> list[int]:
     """Return the ranks that most of the waiting is for, the latest first."""
     order = order_by(-waited_for)
     before = np.cumsum(waited_for[order]) - waited_for[order]
@@ -189,13 +189,13 @@ def _late(waited_for: Floats) -> list[int]:
     return late
 
 
-def _median(calls: _Calls, ranks: Ints) -> int:
+def _find_median_rank(calls: _Calls, ranks: Ints) -> int:
     """Return the rank of these that waits as long as the median one."""
     in_order = ranks[order_by(calls.wait[ranks])]
     return int(in_order[(len(in_order) - 1) // 2])
 
 
-def _add(chosen: Mask, calls: _Calls, role: Ints, rank: int) -> None:
+def _add_rank(chosen: Mask, calls: _Calls, role: Ints, rank: int) -> None:
     """Choose a rank, and whoever its collectives cannot do without."""
     chosen[rank] = True
     of_role = Groups.by_keys([calls.match, role[calls.rank]])
@@ -207,10 +207,10 @@ def _add(chosen: Mask, calls: _Calls, role: Ints, rank: int) -> None:
         if not len(missing):
             return
         first = of_role.group_ids[missing] == of_role.group_ids[missing[0]]
-        chosen[_median(calls, np.unique(calls.rank[missing[first]]))] = True
+        chosen[_find_median_rank(calls, np.unique(calls.rank[missing[first]]))] = True
 
 
-def _followers(calls: _Calls, chosen: Mask, role: Ints) -> tuple[Ints, Ints, Ints]:
+def _find_followers(calls: _Calls, chosen: Mask, role: Ints) -> tuple[Ints, Ints, Ints]:
     """Return match, leader and latest arrival of those that follow it; leaders by position."""
     leader = fill_none(len(calls.rank))
     apart = np.full(len(calls.rank), np.inf)

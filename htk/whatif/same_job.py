@@ -35,13 +35,13 @@ def check_same_job(first: StepModel, other: StepModel) -> None:
             now = getattr(now, "name", now)
             then = getattr(then, "name", then)
             raise UsageError(f"the other recording is of another job: {words} {then}, not {now}")
-    widths = _weights(first)
-    other_widths = _weights(other)
+    widths = _list_weights(first)
+    other_widths = _list_weights(other)
     if widths and other_widths and widths != other_widths:
         raise UsageError("the other recording is of another job: its weights have other shapes")
 
 
-def _weights(model: StepModel) -> set[Shape]:
+def _list_weights(model: StepModel) -> set[Shape]:
     """Return the shapes of weights, which tokens are multiplied by in the forward pass."""
     tokens = read_inputs(model).tokens
     forward = np.flatnonzero(model.facts.family.isin("gemm") & ~model.facts.backward)

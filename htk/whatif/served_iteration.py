@@ -143,29 +143,29 @@ def read_served_iteration(tables: NamedTables, replayed: Ints | None = None) -> 
     iterations that launched them count.
     """
     iterations = _iterations_of(tables)
-    each = tuple(_iteration(facts) for facts in iterations.facts)
+    each = tuple(_build_iteration(facts) for facts in iterations.facts)
     chosen = np.arange(len(each))
     if replayed is not None and tables["kernels"].num_rows:
         launching = iterations.launching(tables["kernels"], tables["kernel_links"])
         launched = np.unique(take_or(launching, replayed))
         if (launched != NONE).any():
             chosen = launched[launched != NONE]
-    replicas = _replicas(iterations, chosen, _positions(tables["collectives"]))
+    replicas = _split_replicas(iterations, chosen, _find_positions(tables["collectives"]))
     own = [each[k] for k in replicas[0].tolist()]
     of_all = [each[k] for rows in replicas for k in rows.tolist()]
     answering = [iteration for iteration in own if iteration.requests]
     usual = answering or [iteration for iteration in own if iteration.prompt_tokens] or own
 
-    def median(name: str) -> float:
+    def find_median(name: str) -> float:
         return float(np.median([getattr(iteration, name) for iteration in usual]))
 
     return ServedIteration(
-        requests=median("requests"),
-        context=median("context"),
-        prompt_tokens=median("prompt_tokens"),
-        prompt_pairs=median("prompt_pairs"),
-        captured=median("captured"),
-        verified=median("verified"),
+        requests=find_median("requests"),
+        context=find_median("context"),
+        prompt_tokens=find_median("prompt_tokens"),
+        prompt_pairs=find_median("prompt_pairs"),
+        captured=find_median("captured"),
+        verified=find_median("verified"),
         count=len(own),
         answering=max(len(answering), 1),
         generated=sum(iteration.generated for iteration in of_all),
@@ -175,7 +175,7 @@ def read_served_iteration(tables: NamedTables, replayed: Ints | None = None) -> 
     )
 
 
-def _replicas(
+def _split_replicas(
     iterations: ServerIterations, chosen: Ints, positions: Mapping[int, int]
 ) -> list[Ints]:
     """Return the iterations of one rank of each replica: ranks that share a model repeat each
@@ -189,7 +189,7 @@ def _replicas(
     return [*facts.values()]
 
 
-def _positions(collectives: pa.Table) -> dict[int, int]:
+def _find_positions(collectives: pa.Table) -> dict[int, int]:
     """Return the position of each rank in its group of those that exchange tokens by all-to-all;
     where the group is not known, the rank itself."""
     exchanges = collectives.filter(pc.equal(collectives["type"], "all_to_all"))
@@ -209,7 +209,7 @@ def _iterations_of(tables: NamedTables) -> ServerIterations:
         raise UsageError(f"serving: no iterations of a server were recorded: {why}") from None
 
 
-def _iteration(facts: ServerRange) -> ServedIteration:
+def _build_iteration(facts: ServerRange) -> ServedIteration:
     """Return what a range tells of one iteration."""
     prompts = facts.prompts
     answers = facts.answers

@@ -22,10 +22,10 @@ class Inputs(NamedTuple):
 def read_inputs(model: StepModel) -> Inputs:
     """From embeddings (indices are batch by length), else from convolutions; of as many votes the
     first counts."""
-    return model.once("inputs", lambda: _inputs(model))
+    return model.once("inputs", lambda: _vote_on_inputs(model))
 
 
-def _inputs(model: StepModel) -> Inputs:
+def _vote_on_inputs(model: StepModel) -> Inputs:
     votes: Counter[tuple[int, int | None]] = Counter()
     for op, dims in model.facts.op.pairs_with(model.facts.dims):
         if not dims:
@@ -52,7 +52,7 @@ def sums_over_tokens(model: StepModel) -> NDArray[np.bool_]:
     tokens = read_inputs(model).tokens
     if tokens is None:
         return np.zeros(len(model.facts.dims), bool)
-    return model.facts.dims.where(lambda dims: dims and _inner(dims) == tokens)
+    return model.facts.dims.where(lambda dims: dims and _find_inner_size(dims) == tokens)
 
 
 def copies_samples(model: StepModel) -> NDArray[np.bool_]:
@@ -90,6 +90,6 @@ def copies_weights(model: StepModel) -> NDArray[np.bool_]:
     return np.asarray(copies & model.facts.dims.where(is_weight))
 
 
-def _inner(dims: str) -> int | None:
+def _find_inner_size(dims: str) -> int | None:
     shapes = list_matrices(dims)
     return shapes[0][1] if shapes else None

@@ -78,7 +78,7 @@ def _of_all_ranks(
     model: StepModel, blocked: list[BlockingTransfer], transfers: Mask
 ) -> list[BlockingTransfer]:
     """Return those that block each recorded rank that takes part, and have something to cut."""
-    begins = _begins(model)
+    begins = _find_begins(model)
     parts = np.bincount(begins[np.flatnonzero(transfers)], minlength=len(model.graph.time))
     blocking_parts = np.bincount(
         begins[[b.activity for b in blocked]], minlength=len(model.graph.time)
@@ -90,7 +90,7 @@ def _of_all_ranks(
     ]
 
 
-def _begins(model: StepModel) -> Ints:
+def _find_begins(model: StepModel) -> Ints:
     """Return the node from which each activity runs: its start, or the last rank's arrival."""
     return np.where(model.run_edge >= 0, model.graph.src[model.run_edge], model.graph.start)
 
@@ -102,7 +102,7 @@ def cut_into(model: StepModel, blocked: Sequence[BlockingTransfer], pieces: Piec
         longer[[transfer.activity, *transfer.before, *transfer.after]] = True
     changed = model.with_lengths(longer, pieces.lengths)
     changed = changed.without(_recorded_order(model, blocked))
-    tails, heads, weights = _piecewise(model, blocked, pieces)
+    tails, heads, weights = _link_pieces(model, blocked, pieces)
     return _on_own_streams(link_nodes(changed, tails, heads, weights=weights), blocked)
 
 
@@ -136,11 +136,11 @@ def _recorded_order(model: StepModel, blocked: Sequence[BlockingTransfer]) -> Ma
     return removed
 
 
-def _piecewise(
+def _link_pieces(
     model: StepModel, blocked: Sequence[BlockingTransfer], pieces: Pieces
 ) -> tuple[Ints, Ints, Ints]:
     """Dependencies of pieces: from node, to node, ns between."""
-    graph, begins = model.graph, _begins(model)
+    graph, begins = model.graph, _find_begins(model)
     rows: list[tuple[int, int, float]] = []
     peers: dict[int, list[int]] = defaultdict(list)
     for b in blocked:
@@ -155,7 +155,7 @@ def _piecewise(
                 (
                     int(graph.start[first]),
                     int(graph.start[transfer]),
-                    work + _stalls(model, b.before),
+                    work + _measure_stalls(model, b.before),
                 )
             )
             for peer in peers[int(begins[transfer])]:
@@ -184,7 +184,7 @@ def _in_turn(model: StepModel, blocked: Sequence[BlockingTransfer]) -> list[tupl
     return pairs
 
 
-def _stalls(model: StepModel, run: Sequence[int]) -> float:
+def _measure_stalls(model: StepModel, run: Sequence[int]) -> float:
     """Time within a run of activities in which none of them runs, as recorded."""
     acts = model.graph.activities
     own = list(run)

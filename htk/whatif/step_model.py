@@ -246,18 +246,18 @@ class StepModel:
         many = len(self.weight)
         none = np.zeros(1)
 
-        def carried(values: Floats | Ints | Mask) -> Any:
+        def carry_values(values: Floats | Ints | Mask) -> Any:
             return np.append(values, np.append(values, none)[like])[order].astype(values.dtype)
 
         before = self.weight_before if len(self.weight_before) == many else self.weight
-        unexplained = carried(self.unexplained) if len(self.unexplained) else self.unexplained
+        unexplained = carry_values(self.unexplained) if len(self.unexplained) else self.unexplained
         return replace(
             self,
             graph=graph,
             weight=np.append(self.weight, more)[order],
             weight_before=np.append(before, np.zeros(len(more), np.int64))[order],
-            edge_sigma={key: carried(sigma) for key, sigma in self.edge_sigma.items()},
-            touched={name: carried(mask) for name, mask in self.touched.items()},
+            edge_sigma={key: carry_values(sigma) for key, sigma in self.edge_sigma.items()},
+            touched={name: carry_values(mask) for name, mask in self.touched.items()},
             unexplained=unexplained,
         )
 
@@ -326,14 +326,14 @@ class StepModel:
 
 
 def step_model(tables: NamedTables, graph: Graph, site: SiteByGpu = NO_SITE) -> StepModel:
-    facts = _facts(tables, graph)
+    facts = _build_facts(tables, graph)
     model = StepModel(
         graph, facts, graph.weight, graph.wrap_weight, site=site, unexplained=graph.unexplained
     )
     return replace(model, known_lengths=(model.weight, model.lengths()))
 
 
-def _facts(tables: NamedTables, graph: Graph) -> StepFacts:
+def _build_facts(tables: NamedTables, graph: Graph) -> StepFacts:
     kernels = tables["kernels"]
     links = tables["kernel_links"]
     ops = tables["cpu_ops"]
@@ -349,7 +349,7 @@ def _facts(tables: NamedTables, graph: Graph) -> StepFacts:
         CodedTexts.taken(kernels["grid"], rows),
         read_numbers(kernels["blocks_per_sm"], np.nan)[rows].astype(np.float64),
     )
-    alone = np.asarray(graph.activities.kind == 1) & (_into(graph, "transfer") < 0)
+    alone = np.asarray(graph.activities.kind == 1) & (_find_edges_into(graph, "transfer") < 0)
     gpus = int(read_numbers(tables["ranks"]["device_count"], 0).max(initial=0))
     return StepFacts(
         tables=tables,
@@ -359,15 +359,15 @@ def _facts(tables: NamedTables, graph: Graph) -> StepFacts:
         op=CodedTexts.taken(ops["name"], op),
         collective=CodedTexts.taken(comm["type"], index),
         group_kind=CodedTexts.taken(comm["group_desc"], index),
-        in_bytes=_taken(read_numbers(comm["in_bytes"], NONE), index),
-        out_bytes=_taken(read_numbers(comm["out_bytes"], NONE), index),
-        group_size=_taken(size, index),
+        in_bytes=_take_rows(read_numbers(comm["in_bytes"], NONE), index),
+        out_bytes=_take_rows(read_numbers(comm["out_bytes"], NONE), index),
+        group_size=_take_rows(size, index),
         per_node=_per_node(comm, gpus)[index],
         blocks=waves,
         persistent=persistent,
         single=alone,
         gpus_per_node=gpus,
-        scale_up_gbps=_links(tables["ranks"]),
+        scale_up_gbps=_find_link_rate(tables["ranks"]),
     )
 
 
@@ -384,14 +384,14 @@ def _per_node(collectives: pa.Table, gpus: int) -> Ints:
     return np.append(np.where(fullest > 0, fullest, np.maximum(guessed, 0)), 0)
 
 
-def _into(graph: Graph, kind: str) -> Ints:
+def _find_edges_into(graph: Graph, kind: str) -> Ints:
     edge = fill_none(len(graph.time))
     own = np.flatnonzero(graph.edges(kind))
     edge[graph.dst[own]] = own
     return edge[graph.end]
 
 
-def _links(ranks: pa.Table) -> float | None:
+def _find_link_rate(ranks: pa.Table) -> float | None:
     gpu = next((d.gpu for d in list_devices(ranks) if d.gpu), None)
     if gpu:
         return gpu.scale_up_gbps
@@ -399,5 +399,5 @@ def _links(ranks: pa.Table) -> float | None:
     return scale_up_gbps(names[0]) if names else None
 
 
-def _taken(values: Ints, rows: Ints) -> Ints:
+def _take_rows(values: Ints, rows: Ints) -> Ints:
     return take_or(values, rows).astype(np.int64)

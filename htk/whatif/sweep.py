@@ -71,7 +71,7 @@ def sweep_edits(
         combinations = [composed_edits(c, [(name, v)]) for c in combinations for v in values]
     if len(combinations) == 1:
         return [predict_answer(start, combinations[0], measured_ns)]
-    return marked([tried(start, c, measured_ns) for c in combinations])
+    return mark_answers([try_edits(start, c, measured_ns) for c in combinations])
 
 
 def list_bounds(start: Baseline, measured_ns: int | None = None) -> list[Answer]:
@@ -81,7 +81,7 @@ def list_bounds(start: Baseline, measured_ns: int | None = None) -> list[Answer]
         asked.append(("fix_rank", "all"))
     if start.refused:
         return [predict_answer(start, [pair], measured_ns) for pair in asked]
-    answers = [tried(start, (pair,), measured_ns) for pair in asked]
+    answers = [try_edits(start, (pair,), measured_ns) for pair in asked]
     present = [a for a in answers if a.step_ns is not None]  # without the causes that are not there
     return sorted(present, key=lambda a: a.step_ns or 0)
 
@@ -94,8 +94,8 @@ def recommend_edits(start: Baseline, measured_ns: int | None = None) -> list[Ans
     asked = [*ACTIONS] if start.served is None else server_actions(start.served, start.model.device)
     if len(start.graph.ranks) > 1:
         asked.append(("fix_rank", "all"))
-    answers = [tried(start, (pair,), measured_ns) for pair in asked]
-    worth = [a for a in answers if _wins(a) and (a.p_oom or 0.0) <= LIKELY_FITS]
+    answers = [try_edits(start, (pair,), measured_ns) for pair in asked]
+    worth = [a for a in answers if _is_winning(a) and (a.p_oom or 0.0) <= LIKELY_FITS]
     if start.served is not None:
         return sorted(worth, key=_by_tokens_for_money)
     return sorted(worth, key=lambda a: -(a.gain_over_sigma or 0.0))
@@ -106,14 +106,14 @@ def _by_tokens_for_money(answer: Answer) -> tuple[bool, float]:
     return "hardware" in answer.names, -(answer.tokens_per_s or 0.0) / answer.gpus
 
 
-def _wins(answer: Answer) -> bool:
+def _is_winning(answer: Answer) -> bool:
     """Return whether an answer wins more than a change is worth, and than the replay could miss."""
     if answer.step_ns is None or INDISTINGUISHABLE in answer.verdict:
         return False
     return answer.step_ns < (1 - _WORTH) * answer.measured_ns * answer.each
 
 
-def tried(start: Baseline, edits: Edits, measured_ns: int | None) -> Answer:
+def try_edits(start: Baseline, edits: Edits, measured_ns: int | None) -> Answer:
     try:
         return predict_answer(start, edits, measured_ns)
     except UsageError as error:
@@ -121,11 +121,11 @@ def tried(start: Baseline, edits: Edits, measured_ns: int | None) -> Answer:
         return replace(none, verdict=f"refused: {error}")
 
 
-def marked(answers: list[Answer]) -> list[Answer]:
+def mark_answers(answers: list[Answer]) -> list[Answer]:
     """Return each with where it stands: beyond memory, short of a knee, the last before an edge."""
     result = list(answers)
     for k, answer in enumerate(answers):  # some tens
-        following = _following(answers, k)
+        following = _find_following(answers, k)
         words = []
         if (answer.p_oom or 0.0) > LIKELY_FITS:
             words.append(OUT_OF_MEMORY if (answer.p_oom or 0.0) >= 0.5 else MAY_NOT_FIT)
@@ -141,7 +141,7 @@ def marked(answers: list[Answer]) -> list[Answer]:
     return result
 
 
-def _following(answers: list[Answer], index: int) -> Answer | None:
+def _find_following(answers: list[Answer], index: int) -> Answer | None:
     """Return the one with the next larger batch and else the same edits."""
     answer = answers[index]
     rest = {e for e in answer.edits if e[0] != "batch"}

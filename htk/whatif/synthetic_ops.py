@@ -71,51 +71,51 @@ class _Columns:
     def of(cls, works: Sequence[Work]) -> "_Columns":
         number = {joined: k for k, joined in enumerate(sorted({w.joined for w in works} - {()}))}
 
-        def column(name: str, kind: type = np.int64) -> Any:
+        def build_column(name: str, kind: type = np.int64) -> Any:
             return np.array([getattr(work, name) for work in works], kind)
 
-        def listed(name: str) -> tuple[Ints, Ints]:
+        def list_pairs(name: str) -> tuple[Ints, Ints]:
             rows = [(k, other) for k, work in enumerate(works) for other in getattr(work, name)]
             pairs = np.array(rows, np.int64).reshape(-1, 2)
             return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
 
         return cls(
-            like=column("like"),
-            length=column("length", np.float64),
-            kind=column("kind"),
+            like=build_column("like"),
+            length=build_column("length", np.float64),
+            kind=build_column("kind"),
             collective=CodedTexts.of(work.collective for work in works),
-            in_bytes=column("in_bytes"),
-            out_bytes=column("out_bytes"),
-            group_size=column("group_size"),
-            per_node=column("per_node"),
+            in_bytes=build_column("in_bytes"),
+            out_bytes=build_column("out_bytes"),
+            group_size=build_column("group_size"),
+            per_node=build_column("per_node"),
             joined=np.array([number.get(work.joined, -1) for work in works], np.int64),
             op=CodedTexts.of(work.op for work in works),
-            call=column("call"),
-            lag=column("lag", np.float64),
-            after=listed("after"),
-            before=listed("before"),
+            call=build_column("call"),
+            lag=build_column("lag", np.float64),
+            after=list_pairs("after"),
+            before=list_pairs("before"),
         )
 
 
 def insert_works(model: StepModel, works: Sequence[Work]) -> StepModel:
     """Return the model with more activities, numbered behind those that it has."""
-    return _inserted(model, _Columns.of(works)) if works else model
+    return _insert_columns(model, _Columns.of(works)) if works else model
 
 
-def _inserted(model: StepModel, works: _Columns) -> StepModel:
+def _insert_columns(model: StepModel, works: _Columns) -> StepModel:
     graph = model.graph
     many = len(works.like)
     first = len(graph.time)
     start = np.append(graph.start, first + 2 * np.arange(many))
     end = np.append(graph.end, first + 2 * np.arange(many) + 1)
     joins = int(works.joined.max()) + 1
-    src, dst, weight, kind = _edges(graph, works, (start, end))
+    src, dst, weight, kind = _build_edges(graph, works, (start, end))
     runs = np.isin(kind, [KINDS.index("run"), KINDS.index("transfer")])
     # When the new nodes would have come had they taken no time.
     overs = graph.activities.end
-    ready = seen = _ready(overs, works, 0)
+    ready = seen = _find_ready_nodes(overs, works, 0)
     if not np.isin(np.arange(many), works.after[0]).all():
-        seen = _ready(overs, works, int(graph.time[0]))
+        seen = _find_ready_nodes(overs, works, int(graph.time[0]))
     arrived = np.full(joins, seen.max(initial=0))
     grown = replace(
         graph,
@@ -125,16 +125,16 @@ def _inserted(model: StepModel, works: _Columns) -> StepModel:
         weight=np.append(graph.weight, np.where(runs, 0, weight)),
         kind=np.append(graph.kind, kind),
         observed=np.append(graph.observed, np.zeros(len(src), bool)),
-        activities=_activities(graph.activities, works, ready),
+        activities=_append_activities(graph.activities, works, ready),
         start=start,
         end=end,
     )
-    numbered, edges = renumbered(grown, first)
-    enlarged = replace(model, facts=_facts(model.facts, works))
+    numbered, edges = renumber_nodes(grown, first)
+    enlarged = replace(model, facts=_append_facts(model.facts, works))
     return enlarged.rewired(numbered, weight, edges, np.full(len(weight), -1))
 
 
-def _edges(
+def _build_edges(
     graph: Graph, works: _Columns, nodes: tuple[Ints, Ints]
 ) -> tuple[Ints, Ints, Ints, Ints]:
     """Return the edges of new activities, one after the other: tails, heads, weights and kinds.
@@ -162,15 +162,15 @@ def _edges(
     ]
     order = order_by(np.concatenate([block[0] for block in blocks]))
 
-    def column(values: Iterable[Any]) -> Ints:
+    def build_column(values: Iterable[Any]) -> Ints:
         sizes = [len(block[0]) for block in blocks]
         parts = [np.broadcast_to(v, n) for v, n in zip(values, sizes, strict=True)]
         return np.concatenate(parts).astype(np.int64)[order]
 
-    kinds = column(KINDS.index(block[4]) for block in blocks)
-    src = column(block[1] for block in blocks)
-    dst = column(block[2] for block in blocks)
-    weight = column(block[3] for block in blocks)
+    kinds = build_column(KINDS.index(block[4]) for block in blocks)
+    src = build_column(block[1] for block in blocks)
+    dst = build_column(block[2] for block in blocks)
+    weight = build_column(block[3] for block in blocks)
     return src, dst, weight, kinds
 
 
@@ -193,7 +193,7 @@ def link_nodes(
         kind=np.append(graph.kind, np.full(many, KINDS.index(kind))),
         observed=np.append(graph.observed, np.zeros(many, bool)),
     )
-    numbered, edges = renumbered(grown, len(graph.time))
+    numbered, edges = renumber_nodes(grown, len(graph.time))
     more = np.zeros(many, np.int64) if weights is None else weights
     return model.rewired(numbered, more, edges, np.full(many, -1))
 
@@ -248,7 +248,7 @@ def link_to_step_before(model: StepModel, lasts: Ints, firsts: Ints) -> StepMode
     return replace(model, graph=grown, wrap_weight=weight)
 
 
-def _ready(end: Ints, works: _Columns, first: int) -> Ints:
+def _find_ready_nodes(end: Ints, works: _Columns, first: int) -> Ints:
     """Return when all is over that each waits for; `first`: of one that waits for nothing. Later
     ones may wait for earlier ones."""
     waiting, awaited = works.after
@@ -259,7 +259,7 @@ def _ready(end: Ints, works: _Columns, first: int) -> Ints:
     return over[len(end) :]
 
 
-def _activities(acts: Activities, works: _Columns, new: Ints) -> Activities:
+def _append_activities(acts: Activities, works: _Columns, new: Ints) -> Activities:
     like = works.like
     none = np.full(len(works.like), -1)
     lane = int(acts.lane.max()) + 1 + acts.rank[like]
@@ -278,7 +278,7 @@ def _activities(acts: Activities, works: _Columns, new: Ints) -> Activities:
     )
 
 
-def _facts(facts: StepFacts, works: _Columns) -> StepFacts:
+def _append_facts(facts: StepFacts, works: _Columns) -> StepFacts:
     like = works.like
     is_comm = works.kind == COMM
     named: dict[str | None, Mask] = {
@@ -289,11 +289,11 @@ def _facts(facts: StepFacts, works: _Columns) -> StepFacts:
     return replace(
         facts,
         rows=np.append(facts.rows, facts.rows[like]),
-        family=_behind(facts.family, like, {"communication": is_comm}),
-        dims=_behind(facts.dims, like, {None: is_comm}),
-        op=_behind(facts.op, like, {None: is_comm, **named}),
+        family=_append_texts(facts.family, like, {"communication": is_comm}),
+        dims=_append_texts(facts.dims, like, {None: is_comm}),
+        op=_append_texts(facts.op, like, {None: is_comm, **named}),
         collective=facts.collective.followed_by(works.collective),
-        group_kind=_behind(facts.group_kind, like, {None: is_comm}),
+        group_kind=_append_texts(facts.group_kind, like, {None: is_comm}),
         in_bytes=np.append(facts.in_bytes, works.in_bytes),
         out_bytes=np.append(facts.out_bytes, works.out_bytes),
         group_size=np.append(facts.group_size, works.group_size),
@@ -304,7 +304,7 @@ def _facts(facts: StepFacts, works: _Columns) -> StepFacts:
     )
 
 
-def _behind(texts: CodedTexts, rows: Ints, other: Mapping[str | None, Mask]) -> CodedTexts:
+def _append_texts(texts: CodedTexts, rows: Ints, other: Mapping[str | None, Mask]) -> CodedTexts:
     """Return the texts and those of some rows behind them, of which `other` says which have another
     text."""
     codes = texts.codes[rows]
@@ -316,7 +316,7 @@ def _behind(texts: CodedTexts, rows: Ints, other: Mapping[str | None, Mask]) -> 
     return CodedTexts(np.append(texts.codes, codes), grown.distinct)
 
 
-def renumbered(graph: Graph, numbered: int) -> tuple[Graph, Ints]:
+def renumber_nodes(graph: Graph, numbered: int) -> tuple[Graph, Ints]:
     """Return the nodes numbered so that every edge leads upwards; and the new order of the edges.
 
     The first `numbered` nodes are so already.
@@ -335,10 +335,10 @@ def renumbered(graph: Graph, numbered: int) -> tuple[Graph, Ints]:
     every = np.arange(len(level))
     stays = level == every * _ROOM
     stays[numbered:] = False
-    order = _merged(level, stays)
+    order = _merge_order(level, stays)
     number[order] = every
     dst = number[graph.dst]
-    edges = _merged(dst, stays[graph.dst] & _rising(graph.dst))
+    edges = _merge_order(dst, stays[graph.dst] & _mark_rising(graph.dst))
     return (
         replace(
             graph,
@@ -359,13 +359,13 @@ def renumbered(graph: Graph, numbered: int) -> tuple[Graph, Ints]:
     )
 
 
-def _rising(values: Ints) -> Mask:
+def _mark_rising(values: Ints) -> Mask:
     """Return which values lie before the first one that is smaller than the one before it."""
     falls = np.flatnonzero(values[1:] < values[:-1])
     return np.arange(len(values)) <= (falls[0] if len(falls) else len(values))
 
 
-def _merged(keys: Ints, in_order: Mask) -> Ints:
+def _merge_order(keys: Ints, in_order: Mask) -> Ints:
     """Return the rows in the order of their keys, equal ones as they stand, of which most, those
     `in_order`, are so already."""
     most = np.flatnonzero(in_order)

@@ -32,7 +32,7 @@ DEFAULT = Terms()
 
 def build_answer_rows(answers: Sequence[Answer], terms: Terms = DEFAULT) -> pa.Table:
     """Return a row for each answer."""
-    records = [_row(a, terms) for a in answers]
+    records = [_build_answer_row(a, terms) for a in answers]
     columns = [
         build_texts([m[f.name] for m in records])
         if f.type == TEXT
@@ -42,7 +42,7 @@ def build_answer_rows(answers: Sequence[Answer], terms: Terms = DEFAULT) -> pa.T
     return pa.table(columns, schema=RETURNS)
 
 
-def _row(a: Answer, terms: Terms) -> Fields:
+def _build_answer_row(a: Answer, terms: Terms) -> Fields:
     lo50, hi50, lo90, hi90 = a.intervals
     ratio = None if a.step_ns is None else a.step_ns / a.measured_ns
     each = a.each
@@ -60,9 +60,9 @@ def _row(a: Answer, terms: Terms) -> Fields:
         "tokens_per_s_lo90": _in_proportion(a.tokens_per_s, a.step_ns, hi90),
         "tokens_per_s_hi90": _in_proportion(a.tokens_per_s, a.step_ns, lo90),
         "generated_tokens_per_s": a.generated_per_s,
-        "tpot_ns": _rounded(a.tpot_ns),
-        "tpot_ns_lo90": _rounded(_in_proportion(a.tpot_ns, lo90, a.step_ns)),
-        "tpot_ns_hi90": _rounded(_in_proportion(a.tpot_ns, hi90, a.step_ns)),
+        "tpot_ns": _round_value(a.tpot_ns),
+        "tpot_ns_lo90": _round_value(_in_proportion(a.tpot_ns, lo90, a.step_ns)),
+        "tpot_ns_hi90": _round_value(_in_proportion(a.tpot_ns, hi90, a.step_ns)),
         "tokens_per_s_per_gpu": None if a.tokens_per_s is None else a.tokens_per_s / a.gpus,
         "mfu_pct": a.mfu_pct,
         "exposed_comm_ns": a.exposed_ns,
@@ -70,7 +70,7 @@ def _row(a: Answer, terms: Terms) -> Fields:
         "peak_memory_bytes": None if a.peak is None else round(a.peak.total),
         "allocated_bytes": None if a.peak is None else round(a.peak.allocated),
         "p_oom": a.p_oom,
-        **_economy(a, terms),
+        **_compute_economy(a, terms),
         "naive_no_change_ns": None if ratio is None else a.measured_ns,
         "naive_linear_ns": None if ratio is None else round(a.measured_ns * each),
         "gain_over_sigma": a.gain_over_sigma,
@@ -91,11 +91,11 @@ def _in_proportion(value: float | None, step: int | None, other: int | None) -> 
     return None if value is None or step is None or not other else value * step / other
 
 
-def _rounded(value: float | None) -> int | None:
+def _round_value(value: float | None) -> int | None:
     return None if value is None else round(value)
 
 
-def _economy(a: Answer, terms: Terms) -> dict[str, float | None]:
+def _compute_economy(a: Answer, terms: Terms) -> dict[str, float | None]:
     economy: dict[str, float | None] = dict.fromkeys(_ECONOMY)
     if not a.tokens_per_s:
         return economy

@@ -71,29 +71,37 @@ def show_whatif(
 ) -> None:
     """Send an answer where it was asked to go; `wide`: with all columns, else within 100."""
     write_result(
-        result, form, output, limit=limit, printer=lambda file: _print(result, limit, file, wide)
+        result,
+        form,
+        output,
+        limit=limit,
+        printer=lambda file: _print_answers(result, limit, file, wide),
     )
 
 
-def _print(result: Result, limit: int, target: Any, wide: bool) -> None:
+def _print_answers(result: Result, limit: int, target: Any, wide: bool) -> None:
     rows = result.to_pylist()
     refused = all(
         r["verdict"] == result.coverage["verdict"] and not r["step_time_ns"] for r in rows
     )
-    target.write(_lines(_recorded(result.coverage, rows), wide))
+    target.write(_fold_lines(_describe_recorded(result.coverage, rows), wide))
     if rows and refused:
         return
     if result.coverage.get("rows"):
         target.write(f"\n{result.coverage['rows']}:\n")
     target.write("\n")
-    print_table(_readable(result, rows, wide), limit=limit, file=target)
-    lines = [line for row in rows[:1] if len(rows) == 1 for line in _alone(row)]
-    lines += _differing(rows, result.coverage["verdict"]) + _intervals(rows) + _assumed(rows)
+    print_table(_make_readable(result, rows, wide), limit=limit, file=target)
+    lines = [line for row in rows[:1] if len(rows) == 1 for line in _list_details(row)]
+    lines += (
+        _list_verdicts(rows, result.coverage["verdict"])
+        + _list_held(rows)
+        + _list_assumptions(rows)
+    )
     if lines:
-        target.write("\n" + _lines(lines, wide))
+        target.write("\n" + _fold_lines(lines, wide))
 
 
-def _lines(lines: list[str], wide: bool) -> str:
+def _fold_lines(lines: list[str], wide: bool) -> str:
     """Return the lines, folded where they are too long for most terminals."""
     if not wide:
         lines = [
@@ -102,7 +110,7 @@ def _lines(lines: list[str], wide: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _took(facts: Facts, step_ns: int, ranks: int) -> str:
+def _describe_time(facts: Facts, step_ns: int, ranks: int) -> str:
     """Say how long the unedited step takes, and by which clock."""
     time = format_duration(step_ns)
     if facts.get("recorded_alone"):
@@ -112,10 +120,10 @@ def _took(facts: Facts, step_ns: int, ranks: int) -> str:
     return f" took {time}"
 
 
-def _recorded(facts: Facts, rows: list[Fields]) -> list[str]:
+def _describe_recorded(facts: Facts, rows: list[Fields]) -> list[str]:
     ranks = len(facts.get("ranks") or [])
     step = "the recording" if facts.get("step") is None else f"step {facts['step']}"
-    took = _took(facts, rows[0]["measured_step_time_ns"], ranks) if rows else ""
+    took = _describe_time(facts, rows[0]["measured_step_time_ns"], ranks) if rows else ""
     held = facts.get("held_out_error_pct")
     lines = [
         f"{step}{took} ({pluralize_count(ranks, 'rank')} recorded)",
@@ -141,19 +149,19 @@ def format_error(value: float, unit: str = "%") -> str:
     return f"< 0.1 {unit}" if value < 0.1 else f"{value:.1f} {unit}"
 
 
-def _readable(result: Result, rows: list[Fields], wide: bool) -> Result:
+def _make_readable(result: Result, rows: list[Fields], wide: bool) -> Result:
     """Return the result in readable units and signs, with the columns that there is room for."""
     import pyarrow as pa
 
-    cells = _cells(rows)
+    cells = _build_cells(rows)
     if not wide:
         advice = str(result.coverage.get("rows") or "").startswith("what can be changed")
         first = _OF_SERVERS if "time/token" in cells else _OF_ADVICE if advice else ()
-        cells = _short(cells, (*first, *_FIRST))
+        cells = _select_columns(cells, (*first, *_FIRST))
     return Result(result.analysis, pa.table({h: build_texts(c) for h, c in cells.items()}), {})
 
 
-def _cells(rows: list[Fields]) -> dict[str, list[str]]:
+def _build_cells(rows: list[Fields]) -> dict[str, list[str]]:
     """Return what each column shows, without those that are empty."""
     columns = {"what if": [r["whatif"] for r in rows]}
     for heading, cell in _COLUMNS.items():
@@ -167,76 +175,80 @@ def _cells(rows: list[Fields]) -> dict[str, list[str]]:
     return columns
 
 
-def _short(columns: dict[str, list[str]], first: tuple[str, ...]) -> dict[str, list[str]]:
+def _select_columns(columns: dict[str, list[str]], first: tuple[str, ...]) -> dict[str, list[str]]:
     """Return the columns that matter most, as many as there is room for, in their order."""
-    columns = columns | {"what if": [_within(text, _LABEL) for text in columns["what if"]]}
+    columns = columns | {"what if": [_cut_middle(text, _LABEL) for text in columns["what if"]]}
     if columns.get("per sample %") == columns.get("change %"):
         columns.pop("per sample %", None)
     if all(cell.strip() in ("0", "–") for cell in columns.get("P(OOM) %", [])):
         columns.pop("P(OOM) %", None)
     wanted = {"what if"}
-    room = _WIDTH - _room("what if", columns)
+    room = _WIDTH - _measure_width("what if", columns)
     for heading in first:
-        if heading in columns and heading not in wanted and _room(heading, columns) <= room:
+        if (
+            heading in columns
+            and heading not in wanted
+            and _measure_width(heading, columns) <= room
+        ):
             wanted.add(heading)
-            room -= _room(heading, columns)
+            room -= _measure_width(heading, columns)
     return {heading: cells for heading, cells in columns.items() if heading in wanted}
 
 
-def _room(heading: str, columns: dict[str, list[str]]) -> int:
+def _measure_width(heading: str, columns: dict[str, list[str]]) -> int:
     return max(len(text) for text in (heading, *columns[heading])) + _BETWEEN
 
 
-def _within(text: str, most: int) -> str:
+def _cut_middle(text: str, most: int) -> str:
     """Return a text that is too long without its middle."""
     half = (most - 1) // 2
     return text if len(text) <= most else f"{text[: most - 1 - half]}…{text[-half:]}"
 
 
-def _or(name: str, how: Callable[[Any], str]) -> Callable[[Fields], str | None]:
+def _build_optional(name: str, how: Callable[[Any], str]) -> Callable[[Fields], str | None]:
     return lambda row: None if row[name] is None else how(row[name])
 
 
-def _interval(percent: int) -> Callable[[Fields], str]:
+def _build_interval(percent: int) -> Callable[[Fields], str]:
     low = f"step_time_ns_lo{percent}"
     high = f"step_time_ns_hi{percent}"
     return lambda row: f"{format_duration(row[low])} … {format_duration(row[high])}"
 
 
-def _signed(value: float) -> str:
-    return f"{value:+,.0f}" if abs(value) >= 1000 else f"{_tenths(value):+.1f}"
+def _format_signed(value: float) -> str:
+    return f"{value:+,.0f}" if abs(value) >= 1000 else f"{_round_to_tenths(value):+.1f}"
 
 
-def _tenths(value: float) -> float:
+def _round_to_tenths(value: float) -> float:
     return round(value, 1) + 0.0  # no minus before a zero
 
 
 _COLUMNS: dict[str, Callable[[Fields], str | None]] = {
-    "step time": _or("step_time_ns", format_duration),
-    "90 % interval": _interval(90),
-    "change %": _or("change_pct", _signed),
-    "per sample %": _or("time_per_sample_change_pct", _signed),
-    "time/token": _or("tpot_ns", format_duration),
-    "tokens/s": _or("tokens_per_s", lambda v: f"{v:,.0f}"),
-    "MFU %": _or("mfu_pct", lambda v: f"{v:.1f}"),
-    "exposed comm": _or("exposed_comm_ns", format_duration),
-    "idle": _or("idle_ns", format_duration),
-    "peak memory": _or("peak_memory_bytes", format_bytes),
-    "P(OOM) %": _or("p_oom", lambda v: f"{100 * v:.0f}"),
-    "per M tokens": _or("cost_per_million_tokens", lambda v: f"{v:.3g}"),
-    "J/token": _or("energy_j_per_token", lambda v: f"{v:.3g}"),
-    "run cost": _or("cost_per_run", lambda v: f"{v:,.0f}"),
-    "run hours": _or("run_hours", lambda v: f"{v:,.0f}"),
-    "goodput %": _or("goodput_pct", lambda v: f"{v:.1f}"),
-    "gain/sigma": _or("gain_over_sigma", lambda v: f"{_tenths(v):.1f}"),
-    "if wrong %": _or("regret_pct", lambda v: f"+{v:.1f}"),
-    "50 % interval": _interval(50),
-    "linear says": _or("naive_linear_ns", format_duration),
-    "tokens/s/GPU": _or("tokens_per_s_per_gpu", lambda v: f"{v:,.0f}"),
+    "step time": _build_optional("step_time_ns", format_duration),
+    "90 % interval": _build_interval(90),
+    "change %": _build_optional("change_pct", _format_signed),
+    "per sample %": _build_optional("time_per_sample_change_pct", _format_signed),
+    "time/token": _build_optional("tpot_ns", format_duration),
+    "tokens/s": _build_optional("tokens_per_s", lambda v: f"{v:,.0f}"),
+    "MFU %": _build_optional("mfu_pct", lambda v: f"{v:.1f}"),
+    "exposed comm": _build_optional("exposed_comm_ns", format_duration),
+    "idle": _build_optional("idle_ns", format_duration),
+    "peak memory": _build_optional("peak_memory_bytes", format_bytes),
+    "P(OOM) %": _build_optional("p_oom", lambda v: f"{100 * v:.0f}"),
+    "per M tokens": _build_optional("cost_per_million_tokens", lambda v: f"{v:.3g}"),
+    "J/token": _build_optional("energy_j_per_token", lambda v: f"{v:.3g}"),
+    "run cost": _build_optional("cost_per_run", lambda v: f"{v:,.0f}"),
+    "run hours": _build_optional("run_hours", lambda v: f"{v:,.0f}"),
+    "goodput %": _build_optional("goodput_pct", lambda v: f"{v:.1f}"),
+    "gain/sigma": _build_optional("gain_over_sigma", lambda v: f"{_round_to_tenths(v):.1f}"),
+    "if wrong %": _build_optional("regret_pct", lambda v: f"+{v:.1f}"),
+    "50 % interval": _build_interval(50),
+    "linear says": _build_optional("naive_linear_ns", format_duration),
+    "tokens/s/GPU": _build_optional("tokens_per_s_per_gpu", lambda v: f"{v:,.0f}"),
 }
 
 
-def _alone(row: Fields) -> list[str]:
+def _list_details(row: Fields) -> list[str]:
     """Return what only one answer has room for: its change by cause, its uncertainty by source."""
     if row["step_time_ns"] is None:
         return []
@@ -244,11 +256,11 @@ def _alone(row: Fields) -> list[str]:
     lines = []
     causes = sorted(json.loads(row["waterfall"]).items(), key=lambda item: -abs(item[1]))
     if change and causes:
-        lines.append(f"change of {_plus(change)} by cause:")
+        lines.append(f"change of {_format_signed_time(change)} by cause:")
         most = max(abs(ns) for _, ns in causes)
         for cause, ns in causes:
             bar = "█" * max(round(_BAR * abs(ns) / most), 1)
-            lines.append(f"  {cause:<14} {_plus(ns):>10}  {bar}")
+            lines.append(f"  {cause:<14} {_format_signed_time(ns):>10}  {bar}")
     sigmas = json.loads(row["sigma_by_source"])
     sources = sorted(((v, s) for s, v in sigmas.items() if v >= _LEAST_SIGMA), reverse=True)
     parts = ", ".join(f"{source} {value:.2g}" for value, source in sources) or "none"
@@ -259,11 +271,11 @@ def _alone(row: Fields) -> list[str]:
     return lines
 
 
-def _plus(ns: int) -> str:
+def _format_signed_time(ns: int) -> str:
     return ("+" if ns > 0 else "-" if ns < 0 else "") + format_duration(abs(ns))
 
 
-def _differing(rows: list[Fields], of_replay: str) -> list[str]:
+def _list_verdicts(rows: list[Fields], of_replay: str) -> list[str]:
     """Return verdicts beyond the replay's: refusals, changes that cannot be told from none."""
     by_verdict: dict[str, list[str]] = {}
     for row in rows:
@@ -275,14 +287,14 @@ def _differing(rows: list[Fields], of_replay: str) -> list[str]:
     return [f"{text}: {', '.join(names)}" for text, names in by_verdict.items()]
 
 
-def _intervals(rows: list[Fields]) -> list[str]:
+def _list_held(rows: list[Fields]) -> list[str]:
     """Return how often 90 % intervals held, each kind of edit once."""
     held = [part for row in rows for part in (row["intervals_held"] or "").split("; ") if part]
     parts = list(dict.fromkeys(held))
     return ["90 % intervals so far:", *(f"  {part}" for part in parts)] if parts else []
 
 
-def _assumed(rows: list[Fields]) -> list[str]:
+def _list_assumptions(rows: list[Fields]) -> list[str]:
     """Return each assumption once; of many answers those that all share."""
     assumptions = [r["assumptions"].split("; ") if r["assumptions"] else [] for r in rows]
     assumptions = [s for s in assumptions if s]

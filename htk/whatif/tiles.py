@@ -53,7 +53,7 @@ def _tiles_of_a_block(name: str | None, dims: str | None, grid: str | None) -> f
     """Return the tiles of the result over the launched blocks; NaN: not known."""
     named = _TILE.search(name or "")
     sizes = product_sizes(dims or "[]")
-    launched = _blocks(grid)
+    launched = _count_blocks(grid)
     if named is None or sizes is None or not launched:
         return float("nan")
     sides = [int(side) for side in named.groups() if side is not None]
@@ -65,7 +65,7 @@ def _tiles_of_a_block(name: str | None, dims: str | None, grid: str | None) -> f
     return tiles / launched
 
 
-def _blocks(grid: str | None) -> int:
+def _count_blocks(grid: str | None) -> int:
     """Return the blocks of a grid such as [30,4,1]; 0: not known."""
     sides = [int(side) for side in re.findall(r"\d{1,10}", grid or "")]
     return int(np.prod(sides, dtype=np.float64)) if sides else 0

@@ -21,9 +21,9 @@ def build_traffic_table(
     recorded: StepModel, edited: StepModel | None = None, job: TrainingJob | None = None
 ) -> pa.Table:
     """A row for each kind of collective, largest first: recorded, and of the edited job."""
-    sums_by_basis = [("recorded", _sums(recorded, recorded.is_comm))]
+    sums_by_basis = [("recorded", _sum_traffic(recorded, recorded.is_comm))]
     if edited is not None and job is not None:
-        sums_by_basis.append(("predicted", _predicted(recorded, edited, job)))
+        sums_by_basis.append(("predicted", _predict_traffic(recorded, edited, job)))
     rows = []
     for name, sums in sums_by_basis:
         ordered = sorted(sums.items(), key=lambda item: -item[1][2])
@@ -36,7 +36,7 @@ def build_traffic_table(
     return pa.table(arrays, schema=TRAFFIC)
 
 
-def _predicted(recorded: StepModel, edited: StepModel, job: TrainingJob) -> dict[Key, Sums]:
+def _predict_traffic(recorded: StepModel, edited: StepModel, job: TrainingJob) -> dict[Key, Sums]:
     """Collectives of parameters by the strategy's formula, all others as the edited step has them.
 
     (N-1)/N of what is gathered, again in the backward pass where that strategy does so, and of what
@@ -45,16 +45,16 @@ def _predicted(recorded: StepModel, edited: StepModel, job: TrainingJob) -> dict
     now = find_sharded(recorded)
     name, shards, ranks = job.strategy, job.shards, job.data_ranks
     if now is None or not shards or not ranks:
-        return _sums(edited, edited.is_comm)
+        return _sum_traffic(edited, edited.is_comm)
     node = gpus_of_a_node(recorded)
     if (name, shards, ranks) == (now.strategy, now.ranks, now.world):
-        return _sums(edited, edited.is_comm)
+        return _sum_traffic(edited, edited.is_comm)
     of_parameters = recorded.is_collective("all_gather", "reduce_scatter") | mark_replicating(
         recorded
     )
     more = len(edited.graph.start) - len(of_parameters)
     others = edited.is_comm & ~np.append(of_parameters, np.ones(more, bool))
-    sums = _sums(edited, others)
+    sums = _sum_traffic(edited, others)
     units = len(now.unit_bytes)
     parameter_bytes = float(sum(now.unit_bytes))
     scope = "across nodes" if shards > node else "within a node"
@@ -74,7 +74,7 @@ def _predicted(recorded: StepModel, edited: StepModel, job: TrainingJob) -> dict
     return sums
 
 
-def _sums(model: StepModel, chosen: Mask) -> dict[Key, Sums]:
+def _sum_traffic(model: StepModel, chosen: Mask) -> dict[Key, Sums]:
     """Return the calls, message bytes and wire bytes of a rank."""
     facts = model.facts
     ranks = len(model.graph.ranks)
@@ -89,13 +89,13 @@ def _sums(model: StepModel, chosen: Mask) -> dict[Key, Sums]:
         size = int(facts.group_size[call])
         sent = max(int(facts.in_bytes[call]), 0)
         wire = wire_bytes(kind, sent, max(int(facts.out_bytes[call]), 0), size) or 0
-        key = (kind, size, _scope(int(facts.per_node[call]), size))
+        key = (kind, size, _name_scope(int(facts.per_node[call]), size))
         calls, message, wires = sums.get(key, (0.0, 0.0, 0.0))
         sums[key] = (calls + 1 / ranks, message + sent / ranks, wires + wire / ranks)
     return sums
 
 
-def _scope(per_node: int, size: int) -> str:
+def _name_scope(per_node: int, size: int) -> str:
     if not per_node:
         return "unknown"
     return "within a node" if per_node >= size else "across nodes"

@@ -45,13 +45,14 @@ def compute_wire_bytes(model: StepModel) -> Floats:
     columns = (facts.collective.codes, facts.in_bytes, facts.out_bytes, facts.group_size)
     alike = Groups.by_keys([column[own] for column in columns])
     of_alike = [
-        _sent(facts.collective.distinct[code] or "", *rest) for code, *rest in alike.keys.tolist()
+        _count_sent(facts.collective.distinct[code] or "", *rest)
+        for code, *rest in alike.keys.tolist()
     ]
     sent[own] = np.array(of_alike, np.float64)[alike.group_ids]
     return sent
 
 
-def _sent(kind: str, in_bytes: int, out_bytes: int, ranks: int) -> float:
+def _count_sent(kind: str, in_bytes: int, out_bytes: int, ranks: int) -> float:
     size = algorithm_bytes(kind, in_bytes, out_bytes, ranks)
     share = find_bus_factor(kind, ranks) if ranks > 0 else None
     return math.nan if size is None or share is None else size * share

@@ -69,7 +69,7 @@ def sigma_by_cause(gate: Gate, edited: StepModel, step: int, here: int) -> dict[
     sigmas = {"replay": wide * gate.residual_pct / 100, "site": SITE}
     sigmas |= {cause: wide * sigma for cause, sigma in edited.step_sigma.items()}
     for (cause, _), sigma in edited.edge_sigma.items():
-        both = _moved(edited, _FAR * sigma, step, here)
+        both = _measure_moves(edited, _FAR * sigma, step, here)
         sigmas[cause] = math.hypot(sigmas.get(cause, 0.0), wide * math.hypot(*both) / math.sqrt(6))
     return sigmas
 
@@ -89,7 +89,7 @@ def at_least(
     return widened
 
 
-def _moved(
+def _measure_moves(
     edited: StepModel, change: NDArray[np.float64], step: int, here: int
 ) -> tuple[float, float]:
     """Logarithm of the step over the answer, with a change and with its opposite.

@@ -30,14 +30,14 @@ def without_unrecorded_waits(
         return tables, 0
     if of_server(tables) is None:
         return tables, 0
-    start, end = _waits(tables["idle_causes"])
+    start, end = _list_waits(tables["idle_causes"])
     if not len(start):
         return tables, 0
-    moved = {name: _moved(tables[name], start, end) for name in READS}
+    moved = {name: _move_table(tables[name], start, end) for name in READS}
     return ReplacedTables(tables, moved), int((end - start).sum())
 
 
-def _waits(causes: pa.Table) -> tuple[Ints, Ints]:
+def _list_waits(causes: pa.Table) -> tuple[Ints, Ints]:
     own = np.array([cause == _CAUSE for cause in causes["cause"].to_pylist()], bool)
     start, end = read_times(causes, own)
     long = end - start >= _LEAST_NS
@@ -45,14 +45,14 @@ def _waits(causes: pa.Table) -> tuple[Ints, Ints]:
     return start[long][order], end[long][order]
 
 
-def _moved(table: pa.Table, start: Ints, end: Ints) -> pa.Table:
+def _move_table(table: pa.Table, start: Ints, end: Ints) -> pa.Table:
     for name in _TIMES:
         if name in table.column_names:
-            table = with_column(table, name, _earlier(table[name], start, end))
+            table = with_column(table, name, _subtract_waits(table[name], start, end))
     return table
 
 
-def _earlier(column: pa.ChunkedArray, start: Ints, end: Ints) -> pa.Array:
+def _subtract_waits(column: pa.ChunkedArray, start: Ints, end: Ints) -> pa.Array:
     """Return times without the waits before them; what lies within one is at its start."""
     time = read_numbers(column)
     taken = np.append(0, np.cumsum(end - start))

@@ -78,7 +78,7 @@ def name_doubtful(tables: NamedTables, facts: Facts, seen: list[Impossible]) -> 
         return
     if launches is not None and launches.num_rows:
         _name_other_operators_of_calls(launches, cpu_ops, seen)
-    operator = _operators(kernels, cpu_ops)
+    operator = _find_operators(kernels, cpu_ops)
     begins = read_numbers(cpu_ops["start_ns"])[operator]
     is_later = ~is_launched & (operator != NONE)
     is_later &= begins > read_numbers(kernels["start_ns"]) + TICK_NS
@@ -107,7 +107,7 @@ def _name_other_operators_of_calls(
     threads = Threads()
     of_calls = threads.of(launches)
     of_operators = threads.of(cpu_ops)
-    operator = _operators(launches, cpu_ops)
+    operator = _find_operators(launches, cpu_ops)
     is_named = operator != NONE
     is_apart = is_named & (of_operators[operator] != of_calls)
     apart = np.flatnonzero(is_apart)
@@ -181,7 +181,7 @@ def _name_lost_activities(kernels: pa.Table, launches: pa.Table, seen: list[Impo
     may_launch = _may_launch(launches)
     if np.count_nonzero(may_launch & ~has_work) < _FEWEST:
         return
-    may_launch &= _between(launches, has_work, np.zeros_like(ids))
+    may_launch &= _mark_between(launches, has_work, np.zeros_like(ids))
     idle = np.flatnonzero(may_launch & ~has_work)
     if _is_much(idle, may_launch):
         text = "launch whose GPU activity is missing: the profiler lost activities"
@@ -194,14 +194,14 @@ def _name_lost_launches(kernels: pa.Table, is_launched: Mask, seen: list[Impossi
     if np.count_nonzero(within & ~is_launched) < _FEWEST:
         return
     streams = (read_numbers(kernels[name], NONE) for name in ("device", "context", "stream"))
-    within &= _between(kernels, is_launched, *streams)
+    within &= _mark_between(kernels, is_launched, *streams)
     orphans = np.flatnonzero(within & ~is_launched)
     if _is_much(orphans, within):
         text = "GPU activity whose launch is missing, among those that have one"
         report_impossible(seen, kernels, orphans, "lost_launch", text)
 
 
-def _between(spans: pa.Table, is_whole: Mask, *lanes: Ints) -> Mask:
+def _mark_between(spans: pa.Table, is_whole: Mask, *lanes: Ints) -> Mask:
     """Return what lies between the first and the last that is whole in its lane: before and after
     these a recording begins and ends."""
     start = read_numbers(spans["start_ns"])
@@ -215,7 +215,7 @@ def _is_much(lost: Ints, of: Mask) -> bool:
     return len(lost) >= _FEWEST and 100 * len(lost) >= _LOST_PCT * int(of.sum())
 
 
-def _operators(spans: pa.Table, cpu_ops: pa.Table) -> Ints:
+def _find_operators(spans: pa.Table, cpu_ops: pa.Table) -> Ints:
     """Return the operator that each activity or call is of by its id."""
     ids = read_numbers(cpu_ops["external_id"])
     usable = np.flatnonzero(ids > 0)
@@ -228,7 +228,7 @@ def _fast_products(kernels: pa.Table, cpu_ops: pa.Table, operator: Ints, facts: 
     """Return the operators whose kernels would multiply faster than the GPU can."""
     is_product = match_texts(kernels["family"], "gemm".__eq__)
     products = np.unique(operator[is_product & (operator != NONE)])
-    work = _flops(cpu_ops, products)
+    work = _count_flops(cpu_ops, products)
     if not work.any():
         return products[:0]
     is_linked = operator != NONE
@@ -240,17 +240,19 @@ def _fast_products(kernels: pa.Table, cpu_ops: pa.Table, operator: Ints, facts: 
     return np.asarray(products[work > 1000 * tflops * (length + TICK_NS)])
 
 
-def _flops(cpu_ops: pa.Table, operators: Ints) -> Floats:
+def _count_flops(cpu_ops: pa.Table, operators: Ints) -> Floats:
     """Return the work of those operators that are plain matrix products; 0 of the others."""
     name, names = codes_of(cpu_ops["name"])
     shape, shapes = codes_of(cpu_ops["input_dims"])
     first = np.array([*(_PRODUCTS.get(n, NONE) for n in names.to_pylist()), NONE])
     kinds = Groups.by_keys([first[name[operators]], shape[operators]])
-    work = [0.0 if key[0] == NONE else _product(shapes, *key) for key in kinds.keys.tolist()]
+    work = [
+        0.0 if key[0] == NONE else _count_product_flops(shapes, *key) for key in kinds.keys.tolist()
+    ]
     return np.array(work, float)[kinds.group_ids]
 
 
-def _product(shapes: pa.Array, first: int, shape: int) -> float:
+def _count_product_flops(shapes: pa.Array, first: int, shape: int) -> float:
     """Return 2·m·n·k, of each in a batch, from recorded shapes."""
     try:
         left, right = msgspec.json.decode(shapes[shape].as_py(), type=list)[first : first + 2]

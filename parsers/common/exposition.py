@@ -43,7 +43,9 @@ def parse_sample(line: str) -> Sample | None:
     match = _SAMPLE.match(line)
     if match is None:
         return None
-    labels = {name: _ESCAPED.sub(_plain, text) for name, text in _labels(match["labels"])}
+    labels = {
+        name: _ESCAPED.sub(_unescape_match, text) for name, text in _parse_labels(match["labels"])
+    }
     name = match["name"] or labels.pop("__name__", "")
     try:
         value = float(match["value"])
@@ -53,11 +55,11 @@ def parse_sample(line: str) -> Sample | None:
     return Sample(name, labels, value if math.isfinite(value) else None, time) if name else None
 
 
-def _labels(text: str | None) -> list[tuple[str, str]]:
+def _parse_labels(text: str | None) -> list[tuple[str, str]]:
     return _LABEL.findall(text or "")
 
 
-def _plain(match: re.Match[str]) -> str:
+def _unescape_match(match: re.Match[str]) -> str:
     return "\n" if match[1] == "n" else match[1]
 
 
@@ -86,14 +88,14 @@ def read_answer(
             yield from _series_lines(series)
 
 
-def _quote(text: str) -> str:
+def _quote_text(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
 def _series_lines(series: Fields) -> Iterator[LogLine]:
     metric = series.get("metric")
     labels = metric.items() if isinstance(metric, dict) else ()
-    named = ",".join(f"{name}={_quote(str(text))}" for name, text in labels)
+    named = ",".join(f"{name}={_quote_text(str(text))}" for name, text in labels)
     for moment in [series.get("value"), *list_of(series.get("values"))]:
         match moment:
             case [int() | float() as time, str() as value]:

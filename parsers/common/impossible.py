@@ -48,11 +48,11 @@ def mend_impossible(
         streams = _Streams.of(mended["kernels"])
         _drop_repeats(streams, mended, seen)
         streams = streams.now(mended)
-        overlong = _overlong(streams)
+        overlong = _find_overlong(streams)
         mend_launched(mended, overlong[0], seen)
         if mended["kernels"] is not streams.kernels:
             streams = streams.now(mended)
-            overlong = _overlong(streams)
+            overlong = _find_overlong(streams)
         _mend_overruns(mended, overlong, seen, keep_overruns)
         _name_crowded(streams.now(mended), seen)
         name_doubtful(mended, facts, seen)
@@ -113,7 +113,7 @@ def _drop_repeats(streams: _Streams, tables: dict[str, pa.Table], seen: list[Imp
     tables["kernels"] = without_rows(kernels, repeats)
 
 
-def _overlong(streams: _Streams) -> tuple[Mask, Ints]:
+def _find_overlong(streams: _Streams) -> tuple[Mask, Ints]:
     """Return which activities last over those that follow on their stream, and where each would
     end if it ended when the next begins.
 
@@ -145,7 +145,7 @@ def _mend_overruns(
     seen: list[Impossible],
     keep_overruns: bool,
 ) -> None:
-    """Cut what lasts over its followers, unless it is to be kept; `overlong`: as `_overlong`
+    """Cut what lasts over its followers, unless it is to be kept; `overlong`: as `_find_overlong`
     returns it of these tables."""
     kernels = tables["kernels"]
     is_long, cut = overlong

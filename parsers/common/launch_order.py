@@ -56,7 +56,7 @@ def mend_launched(tables: dict[str, pa.Table], is_overlong: Mask, seen: list[Imp
     for gpu in np.unique(device[is_suspect]).tolist():
         of_gpu = launched.is_launched & (device == gpu)
         suspect = np.flatnonzero(is_suspect & of_gpu)
-        shift_ns = _shift(suspect, np.flatnonzero(of_gpu), early_ns, late_ns)
+        shift_ns = _find_shift(suspect, np.flatnonzero(of_gpu), early_ns, late_ns)
         if shift_ns:
             _tell_clock(gpu, shift_ns, kernels, suspect, seen)
             _shift_clock(tables, gpu, shift_ns)
@@ -64,7 +64,7 @@ def mend_launched(tables: dict[str, pa.Table], is_overlong: Mask, seen: list[Imp
             alone[suspect] = True
     alone &= ~_share_ids(launched.ids)
     if alone.any():
-        _place(tables, launched, waited_ns, alone, seen)
+        _place_activities(tables, launched, waited_ns, alone, seen)
 
 
 def _share_ids(ids: Ints) -> Mask:
@@ -77,7 +77,7 @@ def _share_ids(ids: Ints) -> Mask:
     return shared
 
 
-def _shift(suspect: Ints, launched: Ints, early_ns: Ints, late_ns: Ints) -> int:
+def _find_shift(suspect: Ints, launched: Ints, early_ns: Ints, late_ns: Ints) -> int:
     """Return by how much a GPU's clock is behind the host's; 0: that is not what is wrong.
 
     How far is not known; the least that makes all activities possible is taken.
@@ -174,7 +174,7 @@ class _Launched(NamedTuple):
         return waited
 
 
-def _place(
+def _place_activities(
     tables: dict[str, pa.Table],
     launched: _Launched,
     waited_ns: Ints,

@@ -100,7 +100,7 @@ def parse_log(source: Source, options: ParseOptions) -> Parsed:
     readers = {f.name: f.reader(source.file_name, issues) for f in line_formats()}
     lines = read_lines(source, issues, options.progress, longest=LONGEST_LOG_LINE)
     missing = "no complete line of a log format that htk reads"
-    return _parsed(source, lines, readers, issues, missing)
+    return _parse_lines(source, lines, readers, issues, missing)
 
 
 def parse_records(
@@ -114,10 +114,10 @@ def parse_records(
     """Read a file of one format's lines alone; `missing` says what a file without any lacks."""
     issues = Issues()
     readers = {name: reader(source.file_name, issues)}
-    return _parsed(source, lines(source, issues, options.progress), readers, issues, missing)
+    return _parse_lines(source, lines(source, issues, options.progress), readers, issues, missing)
 
 
-def _parsed(
+def _parse_lines(
     source: Source,
     lines: Iterable[LogLine],
     readers: Mapping[str, LineReader],
@@ -127,17 +127,17 @@ def _parsed(
     alone = len(readers) == 1
     counts: Counter[tuple[str | None, str]] = Counter()
     for line in lines:
-        reading = _ask(readers, line)
+        reading = _ask_readers(readers, line)
         counts[reading] += 1
         if alone and reading == (None, UNKNOWN):
             issues.add("broken_line", line.text[:80], line.offset)
     if not any(counts[name, READ] or (counts[name, SKIPPED] and not alone) for name in readers):
         raise MalformedTrace(f"{source.name}: {missing}")
     parts = {name: reader.finish() for name, reader in readers.items()}
-    return Parsed(_tables(parts, counts, issues), facts=_facts(parts, counts, issues))
+    return Parsed(_build_tables(parts, counts, issues), facts=_collect_facts(parts, counts, issues))
 
 
-def _ask(readers: Mapping[str, LineReader], line: LogLine) -> tuple[str | None, str]:
+def _ask_readers(readers: Mapping[str, LineReader], line: LogLine) -> tuple[str | None, str]:
     if not line.text.strip():
         return None, SKIPPED
     for name, reader in readers.items():
@@ -147,7 +147,7 @@ def _ask(readers: Mapping[str, LineReader], line: LogLine) -> tuple[str | None, 
     return None, UNKNOWN
 
 
-def _tables(
+def _build_tables(
     parts: Mapping[str, LogPart], counts: Counter[tuple[str | None, str]], issues: Issues
 ) -> Fields:
     lines = [
@@ -173,7 +173,7 @@ def _tables(
     return tables | {"parse_issues": issues.table()}
 
 
-def _facts(
+def _collect_facts(
     parts: Mapping[str, LogPart], counts: Counter[tuple[str | None, str]], issues: Issues
 ) -> dict[str, object]:
     facts: dict[str, object] = {}

@@ -56,7 +56,7 @@ def read_lines(
         for offset, data, size in _byte_lines(stream, progress, longest):
             if size > longest:
                 issues.add("overlong_line", f"only its first {longest:,} bytes are read", offset)
-            line = unprefixed(offset, data.decode("utf8", "replace"), hint)
+            line = strip_prefixes(offset, data.decode("utf8", "replace"), hint)
             if line.stamp and (day := parse_date(line.stamp)):
                 hint = YearHint(near=day)
             if match := SECTION.match(line.text):
@@ -170,7 +170,7 @@ _TAGGED = re.compile(
 
 def without_prefixes(data: bytes) -> bytes:
     """Return the lines of a text without what was put before them."""
-    lines = (unprefixed(0, line.decode("utf8", "replace")) for line in _LINE_END.split(data))
+    lines = (strip_prefixes(0, line.decode("utf8", "replace")) for line in _LINE_END.split(data))
     return "\n".join(line.text for line in lines).encode()
 
 
@@ -183,7 +183,7 @@ def json_part(data: bytes) -> bytes:
     return data[max((b"\n" + data).find(b"\n{"), 0) :]
 
 
-def unprefixed(offset: int, text: str, hint: YearHint | None = None) -> LogLine:
+def strip_prefixes(offset: int, text: str, hint: YearHint | None = None) -> LogLine:
     """Take off what launchers, containers and schedulers put before a line."""
     if "\x1b" in text:
         text = _COLOUR.sub("", text)

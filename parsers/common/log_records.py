@@ -58,9 +58,9 @@ def table_of(name: str, rows: Sequence[Facts], *, of_one_rank: bool) -> pa.Table
     left_out = ("rank", "cycle", "file") if of_one_rank else ("cycle", "file")
     schema = drop_fields(TABLES[name], *left_out)
     try:
-        return _table(rows, schema)
+        return _build_table(rows, schema)
     except (pa.ArrowException, OverflowError):  # damage: some value is none of its column
-        return _table([_fitting(row, schema) for row in rows], schema)
+        return _build_table([_select_fitting(row, schema) for row in rows], schema)
 
 
 class RowBuffer:
@@ -87,7 +87,7 @@ class RowBuffer:
         return pa.concat_tables([*self._columns, self._table(self._rows)])
 
 
-def _table(rows: Sequence[Facts], schema: pa.Schema) -> pa.Table:
+def _build_table(rows: Sequence[Facts], schema: pa.Schema) -> pa.Table:
     columns = []
     for field in schema:
         values = [row.get(field.name) for row in rows]
@@ -95,12 +95,14 @@ def _table(rows: Sequence[Facts], schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def _fitting(row: Facts, schema: pa.Schema) -> Fields:
+def _select_fitting(row: Facts, schema: pa.Schema) -> Fields:
     """Return the values of a row that their columns can hold."""
-    return {f.name: row[f.name] for f in schema if f.name in row and _fits(row[f.name], f.type)}
+    return {
+        f.name: row[f.name] for f in schema if f.name in row and _is_fitting(row[f.name], f.type)
+    }
 
 
-def _fits(value: Any, kind: pa.DataType) -> bool:
+def _is_fitting(value: Any, kind: pa.DataType) -> bool:
     try:
         pa.array([value], kind)
     except (pa.ArrowException, OverflowError):

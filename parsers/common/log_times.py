@@ -28,7 +28,9 @@ class YearHint:
         if reference is None:
             return None
         years = range(max(reference.year - 8, 1), min(reference.year + 1, 9999) + 1)
-        days = [moment for year in years if (moment := _day(year, month, day))]  # a leap day: few
+        days = [
+            moment for year in years if (moment := _build_day(year, month, day))
+        ]  # a leap day: few
         if self.near is not None:
             near = self.near
             return min(days, key=lambda d: abs(d - near), default=date.min).year if days else None
@@ -69,7 +71,7 @@ def _epoch_ns(day: str, clock: str, fraction: str | None, zone: str | None) -> i
     return int(seconds) * 10**9 + int(f"{fraction or 0:0<9}"[:9])
 
 
-def _day(year: int, month: int, day: int) -> date | None:
+def _build_day(year: int, month: int, day: int) -> date | None:
     try:
         return date(year, month, day)
     except ValueError:

@@ -65,7 +65,7 @@ class NcclCalls:
         opens = match_texts(calls["name"], _START.__eq__)
         closes = match_texts(calls["name"], _END.__eq__)
         moves = match_texts(calls["name"], lambda name: _MOVES.match(name) is not None)
-        group = _groups(thread, opens, closes)
+        group = _find_groups(thread, opens, closes)
         return cls(calls, thread, *read_times(calls), group, moves)
 
     @cached_property
@@ -100,7 +100,7 @@ class NcclCalls:
         return self.group[order], order
 
 
-def _groups(thread: Ints, opens: Mask, closes: Mask) -> Ints:
+def _find_groups(thread: Ints, opens: Mask, closes: Mask) -> Ints:
     """Return the outermost group of each call. An end without its start (cut off by the recording's
     begin) ends a group that holds nothing else."""
     group = fill_none(len(thread))
@@ -138,18 +138,18 @@ def build_collectives(
     gpu = kernels.filter(pa.array(match_texts(kernels["kind"], "comm".__eq__)))
     threads = Threads()
     ranges = NcclCalls.of(calls, threads)
-    launch = _launches(gpu, launches)
+    launch = _find_launches(gpu, launches)
     thread = take_or(threads.of(launches), launch, np.int32(NONE))
     moment = take_or(read_numbers(launches["start_ns"]), launch)
     call = np.where(launch == NONE, NONE, ranges.nested.around(thread, moment))
     named = _range_types(annotations, threads, thread, moment, launch)
-    rows = _described(gpu, ranges, call, named)
+    rows = _describe_kernels(gpu, ranges, call, named)
     for row, facts in zip(rows, stated, strict=False):
         row.update(facts)
-    return build_process_table("collectives", _columns(source, gpu, rows, moment), len(gpu))
+    return build_process_table("collectives", _build_columns(source, gpu, rows, moment), len(gpu))
 
 
-def _launches(gpu: pa.Table, launches: pa.Table) -> Ints:
+def _find_launches(gpu: pa.Table, launches: pa.Table) -> Ints:
     with_id = np.flatnonzero(mark_valid(launches["correlation"]))
     rows = look_up(
         read_numbers(launches["correlation"])[with_id], with_id, read_numbers(gpu["correlation"])
@@ -178,7 +178,7 @@ def _range_types(
     ]
 
 
-def _described(
+def _describe_kernels(
     gpu: pa.Table, calls: NcclCalls, call: Ints, named: list[str | None]
 ) -> list[dict[str, object]]:
     """Return type, size and communicator of each kernel. In a group that launched several kernels
@@ -197,7 +197,7 @@ def _described(
         else:
             shares = [members] if len(rows) == 1 else [[] for _ in rows]
         for row, share in zip(sorted(rows, key=started.__getitem__), shares, strict=True):
-            described[row] = _summed([calls.rows[k] for k in share], calls)
+            described[row] = _sum_members([calls.rows[k] for k in share], calls)
     names = gpu["name"].to_pylist()
     for row, facts in enumerate(described):
         rule = comm_rule(names[row] or "")
@@ -208,7 +208,7 @@ def _described(
     return described
 
 
-def _summed(members: list[dict[str, object]], calls: NcclCalls) -> dict[str, object]:
+def _sum_members(members: list[dict[str, object]], calls: NcclCalls) -> dict[str, object]:
     """Return what calls that run as one kernel carry together."""
     if not members:
         return {}
@@ -225,7 +225,7 @@ def _summed(members: list[dict[str, object]], calls: NcclCalls) -> dict[str, obj
         for k, m in zip(kinds, members, strict=True)
     ]
     for column in ("in_bytes", "out_bytes"):
-        parts = [s[column] for s, k in zip(sizes, kinds, strict=True) if _carries(k, column)]
+        parts = [s[column] for s, k in zip(sizes, kinds, strict=True) if _is_carried(k, column)]
         facts[column] = None if None in parts or not parts else sum(v or 0 for v in parts)
     if len(members) == 1:
         only = members[0]
@@ -234,11 +234,11 @@ def _summed(members: list[dict[str, object]], calls: NcclCalls) -> dict[str, obj
     return facts
 
 
-def _carries(kind: str, column: str) -> bool:
+def _is_carried(kind: str, column: str) -> bool:
     return (kind, column) not in (("recv", "in_bytes"), ("send", "out_bytes"))
 
 
-def _columns(
+def _build_columns(
     source: str, gpu: pa.Table, rows: list[dict[str, object]], moment: Ints
 ) -> dict[str, pa.Array]:
     columns = {
@@ -252,11 +252,11 @@ def _columns(
     for name in ("type", "raw_name", "library"):
         columns[name] = build_texts([row[name] for row in rows])  # type: ignore[misc]
     for name in ("group_size", "comm_rank", "root", "peer"):
-        columns[name] = pa.array([_small(row.get(name)) for row in rows], INT32)
+        columns[name] = pa.array([_accept_int32(row.get(name)) for row in rows], INT32)
     for name in ("in_bytes", "out_bytes"):
         columns[name] = pa.array([row.get(name) for row in rows], INT64)
     return columns
 
 
-def _small(value: object) -> int | None:
+def _accept_int32(value: object) -> int | None:
     return value if isinstance(value, int) and 0 <= value < 1 << 31 else None

@@ -82,7 +82,7 @@ def unit_of_start(name: str, columns: Facts, time_unit: str | None) -> str | Non
         role_unit = role_of(column)
         if role_unit and role_unit[0] == "start":
             stated = time_unit is not None or role_unit[1] is not None
-            return time_unit if stated else _moments(name, (values, None), None)[1]
+            return time_unit if stated else _read_moments(name, (values, None), None)[1]
     return time_unit
 
 
@@ -101,28 +101,28 @@ def operations_table(
         if role_unit:
             by_role.setdefault(role_unit[0], (values, role_unit[1]))
     length = len(by_role["type"][0])
-    start, end, timed = _times(name, by_role, time_unit)
-    step, stepped = _whole(by_role.get("step"), length)
+    start, end, timed = _read_times(name, by_role, time_unit)
+    step, stepped = _read_integers(by_role.get("step"), length)
     type_ = map_texts(by_role["type"][0].cast(TEXT), operation_type)
     stepped &= STEP.believes_each(step)
     good = timed & stepped & mark_valid(type_)
-    _count(issues, timed, stepped)
+    _count_issues(issues, timed, stepped)
     filled: dict[str, pa.Array] = {
         "type": type_,
         "step": build_numbers(np.where(stepped, step, 0), INT32),
     }
     filled |= {"start_ns": build_numbers(start, INT64), "end_ns": build_numbers(end, INT64)}
     for role in ("rank", "dp_rank", "stage", "chunk", "micro_batch", "index_in_type"):
-        values, has_value = _whole(by_role.get(role), length)
+        values, has_value = _read_integers(by_role.get(role), length)
         has_value &= INDEX.believes_each(values)  # -1 is how loggers say none
         filled[role] = build_numbers(np.where(has_value, values, 0), INT32, has_value)
-    filled |= _workers(filled, by_role)
+    filled |= _build_workers(filled, by_role)
     schema = pa.schema([f for f in TABLES["job_operations"] if f.name != "cycle"])
     table = pa.table([filled[field.name] for field in schema], schema=schema)
     return table if good.all() else table.filter(pa.array(good))
 
 
-def _workers(filled: dict[str, pa.Array], by_role: _ByRole) -> dict[str, pa.Array]:
+def _build_workers(filled: dict[str, pa.Array], by_role: _ByRole) -> dict[str, pa.Array]:
     """Without stages each rank is a replica of its own."""
     defaults: dict[str, pa.Array] = {}
     length = len(filled["type"])
@@ -133,18 +133,18 @@ def _workers(filled: dict[str, pa.Array], by_role: _ByRole) -> dict[str, pa.Arra
     return defaults
 
 
-def _times(
+def _read_times(
     name: str, by_role: _ByRole, time_unit: str | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
     """Start and end in ns, and which rows have them."""
-    start, unit, has_start = _moments(name, by_role["start"], time_unit)
+    start, unit, has_start = _read_moments(name, by_role["start"], time_unit)
     other = "duration" if "duration" in by_role else "end"
-    second, _, also = _moments(name, by_role[other], unit)
+    second, _, also = _read_moments(name, by_role[other], unit)
     end = start + second if other == "duration" else second
     return start, end, has_start & also & (end >= start)
 
 
-def _moments(
+def _read_moments(
     name: str, column: tuple[Any, str | None], like: str | None
 ) -> tuple[NDArray[np.int64], str, NDArray[np.bool_]]:
     """Return a column of times in ns, their unit, and which rows have one."""
@@ -182,7 +182,7 @@ def _unit_by_size(name: str, moments: NDArray[np.int64]) -> str:
     )
 
 
-def _whole(column: Any, length: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _read_integers(column: Any, length: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return a column of whole numbers, and which rows have one."""
     if column is None or pa.types.is_null(column[0].type):
         return np.zeros(length, np.int64), np.zeros(length, bool)
@@ -190,7 +190,7 @@ def _whole(column: Any, length: int) -> tuple[NDArray[np.int64], NDArray[np.bool
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     if pa.types.is_string(values.type) or pa.types.is_floating(values.type):
-        real = pc.cast(values, FLOAT64, safe=False) if _numeric(values) else None
+        real = pc.cast(values, FLOAT64, safe=False) if _is_numeric(values) else None
         if real is None:
             return np.zeros(length, np.int64), np.zeros(length, bool)
         data = read_numbers(real, np.nan)
@@ -199,7 +199,7 @@ def _whole(column: Any, length: int) -> tuple[NDArray[np.int64], NDArray[np.bool
     return read_numbers(values).astype(np.int64), mark_valid(values)
 
 
-def _numeric(values: Any) -> bool:
+def _is_numeric(values: Any) -> bool:
     try:
         values.cast(FLOAT64)
     except pa.ArrowInvalid:
@@ -207,7 +207,7 @@ def _numeric(values: Any) -> bool:
     return True
 
 
-def _count(issues: Issues, timed: NDArray[np.bool_], stepped: NDArray[np.bool_]) -> None:
+def _count_issues(issues: Issues, timed: NDArray[np.bool_], stepped: NDArray[np.bool_]) -> None:
     if not timed.all():
         issues.add(
             "invalid_time",

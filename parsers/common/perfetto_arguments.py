@@ -89,7 +89,7 @@ def read_argument(
             elif part.number == _TEXT:
                 value = read_text(data, part)
             elif part.number == _JSON:
-                value = _decode(read_text(data, part))
+                value = _decode_json(read_text(data, part))
             elif part.number in (_ENTRIES, _ITEMS) and depth < _DEEPEST:
                 inner, argument = read_argument(data, part, interned, depth + 1)
                 if part.number == _ENTRIES:
@@ -109,7 +109,7 @@ def read_double(data: bytes, part: Field) -> float:
     return value if math.isfinite(value) else 0.0
 
 
-def _decode(text: str) -> Any:
+def _decode_json(text: str) -> Any:
     """Return what JSON says; a text that is none is itself."""
     try:
         return msgspec.json.decode(text)

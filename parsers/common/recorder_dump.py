@@ -21,10 +21,10 @@ LONGEST_TEXT = 4096
 
 def load_dump(data: bytes, name: str, issues: Issues) -> Facts:
     if data[:1] == b"\x80":
-        dump = _unpickled(data, name, issues)
+        dump = _unpickle_dump(data, name, issues)
     else:
         refuse_costly_json(name, data)
-        dump = _decoded(data.decode("utf8", "replace"), name, issues)
+        dump = _decode_dump(data.decode("utf8", "replace"), name, issues)
     if isinstance(dump, list):  # as the oldest dumps were
         return {"entries": dump}
     if isinstance(dump, dict):
@@ -50,7 +50,7 @@ def _as_it_is(value: Any, _tag: Any = None) -> Any:
     raise RefusedPickle(f"to mark a {type(value).__name__}, which torch does not")
 
 
-def _unpickled(data: bytes, name: str, issues: Issues) -> Any:
+def _unpickle_dump(data: bytes, name: str, issues: Issues) -> Any:
     try:
         return load_plain(data, _Unpickler)
     except RefusedPickle as refused:
@@ -61,7 +61,7 @@ def _unpickled(data: bytes, name: str, issues: Issues) -> Any:
     except MemoryError:  # what was read of it is not all there is
         raise
     except Exception as error:  # a cut pickle may fail in any way; none of them is fatal
-        dump = _salvaged(data)
+        dump = _salvage_pickle(data)
         if not dump:
             raise MalformedTrace(
                 f"{name}: truncated or damaged pickle without a complete entry ({error})"
@@ -70,7 +70,7 @@ def _unpickled(data: bytes, name: str, issues: Issues) -> Any:
         return dump
 
 
-def _salvaged(data: bytes) -> Fields:
+def _salvage_pickle(data: bytes) -> Fields:
     """Return what a cut pickle holds: its whole entries, and the members before them."""
     left = left_over(data)
     dump: Fields = {}
@@ -86,7 +86,7 @@ def _salvaged(data: bytes) -> Fields:
     return dump
 
 
-def _decoded(text: str, name: str, issues: Issues) -> Any:
+def _decode_dump(text: str, name: str, issues: Issues) -> Any:
     try:
         return json.loads(text, strict=False)
     except (ValueError, RecursionError) as error:

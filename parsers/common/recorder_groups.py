@@ -13,15 +13,15 @@ class ProcessGroups:
     def __init__(self, dump: Facts, entries: list[Fields]) -> None:
         config = dump.get("pg_config")
         self._groups = {
-            name: _group(name, value)
+            name: _build_group(name, value)
             for key, value in (config.items() if isinstance(config, dict) else ())
             if key != "" and (name := text_of(key)) is not None
         }
-        self._groups |= _unnamed(config, entries)
+        self._groups |= _find_unnamed(config, entries)
         self._name_of = {text_of(e.get("pg_id")): name_of_group(e) for e in entries}
         for entry in entries:
             name, description = _process_group(entry)
-            self._groups.setdefault(name, _group(name, {"desc": description}))
+            self._groups.setdefault(name, _build_group(name, {"desc": description}))
 
     def of(self, entry: Facts) -> Fields:
         return self._groups[name_of_group(entry)]
@@ -50,7 +50,7 @@ class ProcessGroups:
         return list(groups.values())
 
 
-def _unnamed(config: Any, entries: list[Fields]) -> dict[str, Fields]:
+def _find_unnamed(config: Any, entries: list[Fields]) -> dict[str, Fields]:
     """Return the default group of a dump whose groups are configured without a name, as gloo's are.
 
     The members of the group configured last stand under the one empty key: they are those of the
@@ -61,7 +61,7 @@ def _unnamed(config: Any, entries: list[Fields]) -> dict[str, Fields]:
     if value is None or len(used) != 1:
         return {}
     ((name, description),) = used
-    group = _group(name, value) | {"group_desc": description}
+    group = _build_group(name, value) | {"group_desc": description}
     ranks = group["group_ranks"]
     everyone = ranks == compact_json(list(range(int(group["group_size"] or 0))))
     return {name: group} if everyone and description == "default_pg" else {}
@@ -78,9 +78,9 @@ def name_of_group(entry: Facts) -> str:
     return _process_group(entry)[0]
 
 
-def _group(name: str, value: Any) -> Fields:
+def _build_group(name: str, value: Any) -> Fields:
     members = value if isinstance(value, dict) else {"ranks": value}
-    ranks = _ranks(members.get("ranks"))
+    ranks = _parse_ranks(members.get("ranks"))
     return {
         "source": NAME,
         "group": name,
@@ -91,7 +91,7 @@ def _group(name: str, value: Any) -> Fields:
     }
 
 
-def _ranks(value: Any) -> list[int] | None:
+def _parse_ranks(value: Any) -> list[int] | None:
     """Return a list, or one printed as text: "[0, 1]"."""
     parts = value.strip("[] ").split(",") if isinstance(value, str) else value
     if not isinstance(parts, list):

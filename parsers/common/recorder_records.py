@@ -20,7 +20,7 @@ _FURTHEST_NS = 1 << 61
 _ABSENT_TIMES = (None, 0)  # JSON dumps write 0
 
 
-def _time(entry: Facts, key: str, unit_ns: int = 1) -> int | None:
+def _read_time(entry: Facts, key: str, unit_ns: int = 1) -> int | None:
     """Return a time in ns. Raises for one that no clock shows."""
     value = whole_number(entry.get(key))
     if value is not None and abs(value) * unit_ns >= _FURTHEST_NS:
@@ -33,7 +33,7 @@ def rows_of(entries: list[Fields], groups: ProcessGroups, issues: Issues) -> lis
     kept = []
     for entry in entries:  # some thousand at most
         try:
-            rows.append(_row(entry, groups))
+            rows.append(_build_record_row(entry, groups))
             kept.append(entry)
         except (ValueError, TypeError, KeyError, OverflowError) as error:
             issues.add("broken_entry", f"record {entry.get('record_id')}: {error}")
@@ -44,7 +44,7 @@ def rows_of(entries: list[Fields], groups: ProcessGroups, issues: Issues) -> lis
 _PEER = re.compile(r"(?<!\d)(\d{1,9})\s{0,9}(->|<-)\s{0,9}(\d{1,9})")
 
 
-def _row(entry: Facts, groups: ProcessGroups) -> Fields:
+def _build_record_row(entry: Facts, groups: ProcessGroups) -> Fields:
     name = entry["profiling_name"]
     group = groups.of(entry)
     is_p2p = bool(entry.get("is_p2p")) or _PEER.search(name) is not None
@@ -58,31 +58,31 @@ def _row(entry: Facts, groups: ProcessGroups) -> Fields:
         "type": collective_type(name),
         "raw_name": name,
         "library": name.partition(":")[0] if ":" in name else None,
-        **_tensors(entry),
-        **_peers(name, group["ranks"]),
-        "enqueue_ns": _created(entry),
-        "start_ns": _noticed(entry, "started"),
-        "end_ns": _noticed(entry, "completed"),
-        "duration_ns": _duration(entry.get("duration_ms")),
+        **_build_tensor_columns(entry),
+        **_parse_peers(name, group["ranks"]),
+        "enqueue_ns": _read_created(entry),
+        "start_ns": _read_noticed(entry, "started"),
+        "end_ns": _read_noticed(entry, "completed"),
+        "duration_ns": _read_duration(entry.get("duration_ms")),
         "timing": "watchdog",
         "state": text_or_none(entry.get("state")),
-        "timeout_ns": _timeout(entry),
+        "timeout_ns": _read_timeout(entry),
         "retired": entry.get("retired") if isinstance(entry.get("retired"), bool) else None,
-        "frames": _frames(entry.get("frames")),
+        "frames": _spell_frames(entry.get("frames")),
     }
 
 
-def _duration(millis: Any) -> int | None:
+def _read_duration(millis: Any) -> int | None:
     is_number = isinstance(millis, int | float) and not isinstance(millis, bool)
     return round(millis * 1e6) if is_number and abs(millis) < 1e12 else None
 
 
-def _tensors(entry: Facts) -> Fields:
+def _build_tensor_columns(entry: Facts) -> Fields:
     columns: Fields = {}
     for side, prefix in (("input", "in"), ("output", "out")):
-        shapes = _shapes(entry.get(f"{side}_sizes"))
+        shapes = _read_shapes(entry.get(f"{side}_sizes"))
         dtypes = [text_of(d) or "" for d in list_of(entry.get(f"{side}_dtypes"))[:_MOST_TENSORS]]
-        counts = [_product(s) for s in shapes]
+        counts = [_multiply_sizes(s) for s in shapes]
         columns[f"{prefix}_shapes"] = compact_json(shapes)
         columns["dtype" if side == "input" else "out_dtype"] = ",".join(sorted(set(dtypes))) or None
         if shapes:
@@ -94,7 +94,7 @@ def _tensors(entry: Facts) -> Fields:
     return columns
 
 
-def _shapes(value: Any) -> list[list[int]]:
+def _read_shapes(value: Any) -> list[list[int]]:
     """Return the sizes of each tensor. Raises for what is none."""
     shapes = [list(s) for s in list_of(value) if isinstance(s, list | tuple)]
     if len(shapes) > _MOST_TENSORS:
@@ -108,14 +108,14 @@ def _shapes(value: Any) -> list[list[int]]:
     return shapes
 
 
-def _product(shape: list[int]) -> int:
+def _multiply_sizes(shape: list[int]) -> int:
     total = 1
     for size in shape:
         total *= max(size, 0)
     return min(total, 2**62)
 
 
-def _peers(name: str, ranks: list[int] | None) -> Fields:
+def _parse_peers(name: str, ranks: list[int] | None) -> Fields:
     """send 0->1 and recv 0<-1 name ranks of the group, one's own first."""
     match = _PEER.search(name)
     if match is None:
@@ -125,22 +125,22 @@ def _peers(name: str, ranks: list[int] | None) -> Fields:
     return {"comm_rank": own, "peer": ranks[peer] if ranks and peer < len(ranks) else None}
 
 
-def _created(entry: Facts) -> int | None:
-    ns = _time(entry, "time_created_ns")
-    return ns if ns is not None else _time(entry, "time_created_us", 1000)
+def _read_created(entry: Facts) -> int | None:
+    ns = _read_time(entry, "time_created_ns")
+    return ns if ns is not None else _read_time(entry, "time_created_us", 1000)
 
 
-def _noticed(entry: Facts, what: str) -> int | None:
+def _read_noticed(entry: Facts, what: str) -> int | None:
     key = f"time_discovered_{what}_ns"
-    return None if entry.get(key) in _ABSENT_TIMES else _time(entry, key)
+    return None if entry.get(key) in _ABSENT_TIMES else _read_time(entry, key)
 
 
-def _timeout(entry: Facts) -> int | None:
+def _read_timeout(entry: Facts) -> int | None:
     ms = whole_number(entry.get("timeout_ms"))
     return ms * 1_000_000 if ms is not None and 0 < ms < 2**41 else None
 
 
-def _frames(frames: Any) -> str | None:
+def _spell_frames(frames: Any) -> str | None:
     lines = []
     for frame in list_of(frames)[:_MOST_FRAMES]:
         if isinstance(frame, dict):

@@ -84,10 +84,14 @@ def kernel_name(name: str) -> str:
     return _CLONE.sub("", name)
 
 
-def tables(pid: int, kernels: GpuWork, copies: GpuWork, calls: ApiCalls) -> dict[str, pa.Table]:
+def build_rocprof_tables(
+    pid: int, kernels: GpuWork, copies: GpuWork, calls: ApiCalls
+) -> dict[str, pa.Table]:
     """Return every table that one process fills, without events and collectives."""
     activity_parts = [
-        maker(work) for maker, work in ((_kernels, kernels), (_copies, copies)) if len(work)
+        maker(work)
+        for maker, work in ((_build_kernels, kernels), (_build_copies, copies))
+        if len(work)
     ]
     domain = map_texts(calls.domain, lambda d: _CALLS.get(d.partition("_")[0]))
     launched = np.flatnonzero(codes_of(domain)[0] >= 0)
@@ -103,7 +107,7 @@ def tables(pid: int, kernels: GpuWork, copies: GpuWork, calls: ApiCalls) -> dict
             },
             len(launched),
         ),
-        "annotations": _annotations(calls, pid),
+        "annotations": _build_annotations(calls, pid),
     }
     if activity_parts:
         by_name["kernels"] = pa.concat_tables(activity_parts).unify_dictionaries()
@@ -121,7 +125,7 @@ def one_process(
     issues: Issues,
 ) -> Parsed:
     """Return the recording of one process, with its collectives."""
-    parsed = build_recording(tables(pid, kernels, copies, calls), facts, rank, issues)
+    parsed = build_recording(build_rocprof_tables(pid, kernels, copies, calls), facts, rank, issues)
     own = dict(parsed.tables)
     own["collectives"] = build_collectives(
         source,
@@ -146,7 +150,7 @@ def rccl_calls(calls: ApiCalls, pid: int) -> pa.Table:
     return pa.table({**columns, **unknown})
 
 
-def _annotations(calls: ApiCalls, pid: int) -> pa.Table:
+def _build_annotations(calls: ApiCalls, pid: int) -> pa.Table:
     """Return the ranges of roctx and calls of RCCL; a mark is no range."""
     marker = match_texts(calls.domain, lambda d: d.startswith("MARKER_CORE"))
     ranges = match_texts(calls.domain, "MARKER_CORE_RANGE_API".__eq__)
@@ -170,7 +174,7 @@ def _annotations(calls: ApiCalls, pid: int) -> pa.Table:
     )
 
 
-def _kernels(work: GpuWork) -> pa.Table:
+def _build_kernels(work: GpuWork) -> pa.Table:
     """rocprofv3 counts work items; the vocabulary counts blocks."""
     blocks = [
         np.where((grid >= 0) & (block > 0), -(-grid // np.maximum(block, 1)), -1)
@@ -191,7 +195,7 @@ def _kernels(work: GpuWork) -> pa.Table:
     )
 
 
-def _copies(work: GpuWork) -> pa.Table:
+def _build_copies(work: GpuWork) -> pa.Table:
     name = map_texts(work.name, lambda n: _COPIES.get(n.removeprefix("MEMORY_COPY_"), n))
     taken = work.end - work.start
     measured: Mask = (work.size >= 0) & (taken > 0)

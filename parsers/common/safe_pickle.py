@@ -256,7 +256,7 @@ class _Walk:
         elif name == "SETITEM":
             value = stack.pop()
             key = stack.pop()
-            stack[-1][_key(key)] = value
+            stack[-1][_check_key(key)] = value
         elif name == "APPEND":
             value = stack.pop()
             stack[-1].append(value)
@@ -277,14 +277,16 @@ class _Walk:
         elif name in ("TUPLE", "LIST"):
             self.stack.append(tuple(items) if name == "TUPLE" else items)
         else:
-            pairs = {_key(key): value for key, value in zip(items[::2], items[1::2], strict=True)}
+            pairs = {
+                _check_key(key): value for key, value in zip(items[::2], items[1::2], strict=True)
+            }
             if name == "DICT":
                 self.stack.append(pairs)
             else:
                 self.stack[-1].update(pairs)
 
 
-def _key(value: Any) -> Any:
+def _check_key(value: Any) -> Any:
     if isinstance(value, tuple):
         raise RefusedPickle("for a tuple as a key")
     return value

@@ -160,7 +160,7 @@ def build_recording(
 ) -> Parsed:
     """Return one process: its events numbered in order of time, and when it was recorded."""
     numbered, impossible = mend_impossible(
-        _numbered(tables), facts, keep_overruns=issues.keep_overruns
+        _number_events(tables), facts, keep_overruns=issues.keep_overruns
     )
     for seen in impossible:
         issues.add(seen.kind, seen.text, count=seen.times)
@@ -179,7 +179,7 @@ def build_recording(
     )
 
 
-def _numbered(tables: NamedTables) -> dict[str, pa.Table]:
+def _number_events(tables: NamedTables) -> dict[str, pa.Table]:
     """The tables in order of time with their `event` columns, and the table of all events."""
     spans = {n: t for n, t in tables.items() if n in (*_CATEGORIES, "kernels", "launches")}
     starts = [read_numbers(t["start_ns"]) for t in spans.values()]

@@ -65,10 +65,10 @@ class Database:
         present = [name for name in wanted if name in self.columns.get(table, ())]
         if not present:
             return schema.empty_table()
-        terms = ", ".join(_term(name, wanted[name]) for name in present)
+        terms = ", ".join(_spell_term(name, wanted[name]) for name in present)
         chunks = [
             self._chunk(table, rows, present, schema)
-            for rows in self._rows(table, f'SELECT {terms} FROM "{_quoted(table)}" NOT INDEXED')
+            for rows in self._rows(table, f'SELECT {terms} FROM "{_quote_name(table)}" NOT INDEXED')
         ]
         return pa.concat_tables(chunks) if chunks else schema.empty_table()
 
@@ -80,7 +80,7 @@ class Database:
 
     def _last_row(self, table: str) -> int:
         """Return the number of a table's last row: their count where none was taken out."""
-        query = f'SELECT rowid FROM "{_quoted(table)}" NOT INDEXED ORDER BY rowid DESC LIMIT 1'
+        query = f'SELECT rowid FROM "{_quote_name(table)}" NOT INDEXED ORDER BY rowid DESC LIMIT 1'
         try:
             row = self._connection.execute(query).fetchone()
         except _UNREADABLE:
@@ -135,7 +135,7 @@ class Database:
             lost = sum(v is not None for v in values) - sum(v is not None for v in fitting)
             self._issues.add("mistyped_value", f"{table}.{field.name}", count=lost)
             column = pa.array(fitting, raw)
-        return _decoded(column) if field.type == STRING else column
+        return _decode_column(column) if field.type == STRING else column
 
     def _damaged(self, table: str, error: Exception) -> None:
         self._issues.add("damaged_table", f"{table}: {error}; rows from there on are left out")
@@ -146,17 +146,17 @@ class Database:
                 "SELECT name, sql FROM sqlite_master WHERE type = 'table'"
             ).fetchall()
             return {
-                _text(name): self._columns_of(_text(name))
+                _decode_text(name): self._columns_of(_decode_text(name))
                 for name, sql in named
-                if name and sql and _ORDINARY.match(_text(sql))
+                if name and sql and _ORDINARY.match(_decode_text(sql))
             }
         except _UNREADABLE as error:
             raise MalformedTrace(f"{self.name}: not a readable SQLite file ({error})") from error
 
     def _columns_of(self, table: str) -> tuple[str, ...]:
         """Its columns, without generated and hidden ones."""
-        rows = self._connection.execute(f'PRAGMA table_xinfo("{_quoted(table)}")')
-        return tuple(_text(row[1]) for row in rows if row[6] == 0)
+        rows = self._connection.execute(f'PRAGMA table_xinfo("{_quote_name(table)}")')
+        return tuple(_decode_text(row[1]) for row in rows if row[6] == 0)
 
 
 @contextmanager
@@ -169,7 +169,7 @@ def open_database(source: Source, issues: Issues, progress: Progress = None) -> 
         except _UNREADABLE as error:
             raise TraceError(f"{source.name}: {error}") from error
         with closing(connection):
-            _harden(connection)
+            _harden_connection(connection)
             yield Database(source.name, connection, size, issues)
         if progress is not None:
             progress(source.size or size)
@@ -184,7 +184,7 @@ def _local_file(source: Source, progress: Progress) -> Iterator[Path]:
         path = Path(folder) / "unpacked.sqlite"
         try:
             with path.open("wb") as kept:
-                _unpack(source, kept.write, progress)
+                _unpack_source(source, kept.write, progress)
         except OSError as error:
             free = shutil.disk_usage(folder).free
             raise TraceError(
@@ -199,7 +199,7 @@ def _is_plain(source: Source) -> bool:
         return file.read(len(MAGIC)) == MAGIC
 
 
-def _unpack(source: Source, write: Callable[[bytes], int], progress: Progress) -> None:
+def _unpack_source(source: Source, write: Callable[[bytes], int], progress: Progress) -> None:
     with source.open() as file, open_stream(file) as stream:
         while block := stream.read(1 << 20):
             write(block)
@@ -209,7 +209,7 @@ def _unpack(source: Source, write: Callable[[bytes], int], progress: Progress) -
                 raise TraceError(f"{source.name}: unpacks to more than {_MOST_SPOOLED:,} bytes")
 
 
-def _harden(connection: sqlite3.Connection) -> None:
+def _harden_connection(connection: sqlite3.Connection) -> None:
     """Nothing in the file may run, and nothing may be written."""
     connection.text_factory = bytes
     for pragma in ("query_only = ON", "trusted_schema = OFF", "cell_size_check = ON"):
@@ -222,10 +222,10 @@ def _harden(connection: sqlite3.Connection) -> None:
         (sqlite3.SQLITE_LIMIT_VDBE_OP, 100_000),
     ):
         connection.setlimit(limit, value)
-    connection.set_authorizer(_authorize)
+    connection.set_authorizer(_authorize_action)
 
 
-def _authorize(
+def _authorize_action(
     action: int, first: str | None, second: str | None, database: str | None, view: str | None
 ) -> int:
     """Plain reads alone: no view or trigger, no function but those of our own queries."""
@@ -237,8 +237,8 @@ def _authorize(
     return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
 
 
-def _term(name: str, kind: pa.DataType) -> str:
-    column = f'"{_quoted(name)}"'
+def _spell_term(name: str, kind: pa.DataType) -> str:
+    column = f'"{_quote_name(name)}"'
     if kind == STRING:
         return f"substr({column}, 1, {_MOST_TEXT})"
     if kind == pa.binary():
@@ -246,16 +246,16 @@ def _term(name: str, kind: pa.DataType) -> str:
     return column
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     return name.replace('"', '""')
 
 
-def _text(value: bytes) -> str:
+def _decode_text(value: bytes) -> str:
     return value.decode("utf8", "replace")
 
 
-def _decoded(column: pa.Array) -> pa.Array:
+def _decode_column(column: pa.Array) -> pa.Array:
     """Bytes as texts; each distinct one is decoded once, and what is no UTF-8 is replaced."""
     encoded = column.dictionary_encode()
-    decoded = [_text(value) for value in encoded.dictionary.to_pylist()]
+    decoded = [_decode_text(value) for value in encoded.dictionary.to_pylist()]
     return pa.array(decoded, STRING).take(encoded.indices)

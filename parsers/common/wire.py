@@ -30,7 +30,7 @@ class Field:
     end: int
 
 
-def varint(data: bytes, begin: int, end: int) -> tuple[int, int]:
+def read_varint(data: bytes, begin: int, end: int) -> tuple[int, int]:
     """Return a number of variable length, and where it ends."""
     value = 0
     for k in range(_LONGEST_VARINT):
@@ -46,16 +46,16 @@ def varint(data: bytes, begin: int, end: int) -> tuple[int, int]:
 def read_fields(data: bytes, position: int, end: int) -> Iterator[Field]:
     """The fields of a message; raises Cut where it breaks off."""
     while position < end:
-        tag, position = varint(data, position, end)
+        tag, position = read_varint(data, position, end)
         number = tag >> 3
         kind = tag & 7
         if kind == VARINT:
-            value, stop = varint(data, position, end)
+            value, stop = read_varint(data, position, end)
             yield Field(number, kind, value, position, stop)
         else:
             size = _WIDTHS.get(kind)
             if kind == BYTES:
-                size, position = varint(data, position, end)
+                size, position = read_varint(data, position, end)
             if size is None or position + size > end:
                 raise Cut
             stop = position + size

@@ -74,9 +74,9 @@ def sniff(head: Head) -> bool:
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
-    raw = _read(source, options, rest=options.keep_unknown_arguments)
+    raw = _read_source(source, options, rest=options.keep_unknown_arguments)
     if not options.keep_unknown_arguments and PROFILER_RANGE in raw.texts("cat"):
-        raw = _read(source, options, rest=True)  # its arguments are metrics of any names
+        raw = _read_source(source, options, rest=True)  # its arguments are metrics of any names
     if not raw.events_seen:
         raise MalformedTrace(
             f"{source.name}: JSON without traceEvents, expected a PyTorch profiler trace; "
@@ -94,7 +94,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     alone = len(recorded) == 1
     chosen = {BY_ACTIVITY: True} if any(BY_ACTIVITY in cut.facts for cut in cuts) else {}
     first, *others = [
-        _recording(raw, cycle, chosen, not position, alone, process, options)
+        _build_cycle(raw, cycle, chosen, not position, alone, process, options)
         for position, (process, cycle) in enumerate(recorded)
     ]
     if len(cuts) == len(recorded):
@@ -102,7 +102,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     return replace(first, others=tuple(others))
 
 
-def _read(source: Source, options: ParseOptions, *, rest: bool) -> RawEvents:
+def _read_source(source: Source, options: ParseOptions, *, rest: bool) -> RawEvents:
     with source.open() as file, open_stream(file) as stream:
         return read_events(stream, rest=rest, progress=options.progress)
 
@@ -113,7 +113,7 @@ def _as_cut(parsed: Parsed, cut: CutHeader) -> Parsed:
     return replace(parsed, tables=tables, facts={**parsed.facts, **cut.facts})
 
 
-def _recording(
+def _build_cycle(
     raw: RawEvents,
     cycle: Cycle,
     chosen: Facts,
@@ -138,8 +138,8 @@ def _recording(
         read_metadata(raw, events),
         parsed["comm_groups"],
     )
-    parsed["parse_issues"] = _issues(raw, events, first, cycle.uncut, impossible)
-    facts |= _extent(parsed["events"], raw)
+    parsed["parse_issues"] = _collect_issues(raw, events, first, cycle.uncut, impossible)
+    facts |= _find_extent(parsed["events"], raw)
     if not whole_file:
         facts |= {"events": parsed["events"].num_rows, "file_rows": raw.rows, "process": process}
     rank = header_facts.read_rank(header)
@@ -147,7 +147,7 @@ def _recording(
     return Parsed(parsed, rank, world_size, facts)
 
 
-def _extent(events: pa.Table, raw: RawEvents) -> dict[str, object]:
+def _find_extent(events: pa.Table, raw: RawEvents) -> dict[str, object]:
     """Return the extent of the recording, in ns, and how it was read.
 
     The profiler's own span rows (category Trace) count like any other.
@@ -163,7 +163,7 @@ def _extent(events: pa.Table, raw: RawEvents) -> dict[str, object]:
     }
 
 
-def _issues(
+def _collect_issues(
     raw: RawEvents, events: Sorted, whole_file: bool, uncut: int, impossible: list[Impossible]
 ) -> pa.Table:
     """Return what was lost or mended, a row each; what repeats is one row with its count."""
@@ -180,7 +180,7 @@ def _issues(
         if bad.any():
             first = int(events.complete[np.argmax(bad)])
             rows.append((kind, None, first, text, int(bad.sum())))
-    if len(empty := _lengthless(raw, events)):
+    if len(empty := _find_lengthless(raw, events)):
         text = "GPU activity of no length, though times are told in ns"
         rows.append(("no_length", None, int(empty[0]), text, len(empty)))
     if len(events.untimed):
@@ -204,7 +204,7 @@ def _issues(
     return _issue_table(rows)
 
 
-def _lengthless(raw: RawEvents, events: Sorted) -> Rows:
+def _find_lengthless(raw: RawEvents, events: Sorted) -> Rows:
     """Return GPU work whose length is told as 0 by a clock that tells shorter ones."""
     activities = Columns(raw, events.of["kernels"], 0)
     length, there = activities.values("dur")

@@ -51,7 +51,7 @@ def messages_of(pairs: PairedRows, seen: Seen) -> list[Messages]:
         strict=True,
     )
     for call, kind, peer, group, stated, elements, dtype in columns:
-        other = peer if peer >= 0 else _nth(group, stated)
+        other = peer if peer >= 0 else _find_nth_rank(group, stated)
         messages[call].append((kind, other, bytes_of(elements, dtype)))
     return messages
 
@@ -62,7 +62,7 @@ def bytes_of(elements: int, dtype: str | None) -> int | None:
     return None if elements < 0 or width is None else elements * width
 
 
-def _nth(listed: str | None, nth: int) -> int | None:
+def _find_nth_rank(listed: str | None, nth: int) -> int | None:
     """Return a rank of a group that is listed whole."""
     ranks = _ranks_of(listed or "")
     return ranks[nth] if 0 <= nth < len(ranks) else None

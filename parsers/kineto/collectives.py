@@ -70,11 +70,11 @@ def join_collectives(
     if not seen:
         return _COLUMNS.empty_table()
     pairs = pair_collectives(seen, launches)
-    steps = _steps(annotations, pairs.enqueue)
-    return _table(pairs, seen, groups, steps)
+    steps = _find_steps(annotations, pairs.enqueue)
+    return _build_table(pairs, seen, groups, steps)
 
 
-def _steps(annotations: pa.Table, enqueued: Rows) -> pa.Array:
+def _find_steps(annotations: pa.Table, enqueued: Rows) -> pa.Array:
     """Return the step of the host in which each call was launched."""
     marks = annotations.filter(
         pa.array(mark_valid(annotations["step"]) & ~read_booleans(annotations["on_gpu"]))
@@ -88,7 +88,7 @@ def _steps(annotations: pa.Table, enqueued: Rows) -> pa.Array:
     return build_numbers(read_numbers(marks["step"])[nth], INT32, inside)
 
 
-def _table(pairs: PairedRows, seen: Seen, groups: pa.Table, steps: pa.Array) -> pa.Table:
+def _build_table(pairs: PairedRows, seen: Seen, groups: pa.Table, steps: pa.Array) -> pa.Table:
     length = len(pairs.gpu)
     gpu, ranges, facts = seen.gpu, seen.ranges, seen.facts
     record_event = take_or(seen.records.event, pairs.record)
@@ -98,7 +98,7 @@ def _table(pairs: PairedRows, seen: Seen, groups: pa.Table, steps: pa.Array) -> 
     names = _Names.of(pairs, source, seen)
     sizes = _Sizes.of(pairs, source, names.type, seen)
     sizes.add_up(pairs, seen, names.type)
-    inferred = _inferred(pairs, source, sizes)
+    inferred = _list_inferred(pairs, source, sizes)
     messages = messages_of(pairs, seen)
     member = first_members(pairs, seen, len(source))
     for row in np.flatnonzero((member != NONE) & (source == NONE)).tolist():
@@ -108,13 +108,13 @@ def _table(pairs: PairedRows, seen: Seen, groups: pa.Table, steps: pa.Array) -> 
     who = groups_of_calls(stated, recorded, facts, groups, names.raw, inferred)
     values = {
         "source": build_texts(["kineto"] * length),
-        "event": build_numbers(_event(pairs, seen), INT64),
-        "op_event": _optional(record_event),
+        "event": build_numbers(_find_events(pairs, seen), INT64),
+        "op_event": _build_optional_column(record_event),
         "device": take_values(gpu["device"], pairs.gpu),
         "stream": take_values(gpu["stream"], pairs.gpu),
         "step": steps,
         **who,
-        **_sequence(stated, recorded, names.type, facts),
+        **_build_sequence(stated, recorded, names.type, facts),
         **_special_ranks(pairs, source, of_record, names.type, seen, who["group_ranks"], messages),
         "type": build_texts(names.type),
         "raw_name": build_texts(names.raw),
@@ -122,11 +122,11 @@ def _table(pairs: PairedRows, seen: Seen, groups: pa.Table, steps: pa.Array) -> 
         **sizes.columns(),
         "in_split": map_texts(take_values(facts.table["in_split"], source), parse_split_sizes),
         "out_split": map_texts(take_values(facts.table["out_split"], source), parse_split_sizes),
-        "is_async": _flags(take_values(facts.table["is_async"], of_record)),
+        "is_async": _read_flags(take_values(facts.table["is_async"], of_record)),
         "coalesced": _coalesced_name(pairs, ranges),
         "messages": build_texts([compact_json(m) if m else None for m in messages]),
-        "enqueue_ns": _optional(pairs.enqueue),
-        **_times(pairs, gpu, ranges, names.library),
+        "enqueue_ns": _build_optional_column(pairs.enqueue),
+        **_build_times(pairs, gpu, ranges, names.library),
         "inferred_columns": build_texts([",".join(i) or None for i in inferred]),
     }
     return build_table(_COLUMNS, values, length)
@@ -247,7 +247,7 @@ class _Sizes:
         width = np.array([dtype_bytes(d) or 0 if d else 0 for d in self.dtype], np.int64)
         columns = {"dtype": build_texts(self.dtype)}
         for name, values in (("in", self.into), ("out", self.out)):
-            columns[f"{name}_elements"] = _optional(values)
+            columns[f"{name}_elements"] = _build_optional_column(values)
             columns[f"{name}_bytes"] = build_numbers(
                 values * width, INT64, (values >= 0) & (width > 0)
             )
@@ -261,7 +261,7 @@ def _are_alike(calls: Groups, column: pa.ChunkedArray, rows: Rows) -> Mask:
     return is_alike
 
 
-def _inferred(pairs: PairedRows, source: Rows, sizes: _Sizes) -> list[list[str]]:
+def _list_inferred(pairs: PairedRows, source: Rows, sizes: _Sizes) -> list[list[str]]:
     """Return what each row owes to something else than its own event."""
     on_gpu = pairs.gpu != NONE
     by_record = on_gpu & (pairs.own == NONE) & (source != NONE)
@@ -272,7 +272,7 @@ def _inferred(pairs: PairedRows, source: Rows, sizes: _Sizes) -> list[list[str]]
     return facts
 
 
-def _sequence(
+def _build_sequence(
     source: Rows, of_record: Rows, types: list[str], facts: Metadata
 ) -> dict[str, pa.Array]:
     """Sequence number, Comms Id, and the rank that stands out: root or peer."""
@@ -282,7 +282,7 @@ def _sequence(
         seq[row] = seq_of(concrete[row]) if concrete[row] else -1
     kinds = ["p2p" if t in _MESSAGES else "collective" for t in types]
     return {
-        "seq": _optional(seq),
+        "seq": _build_optional_column(seq),
         "seq_kind": build_texts([k if s >= 0 else None for k, s in zip(kinds, seq, strict=True)]),
         "comms_id": take_values(facts.table["comms_id"], source),
     }
@@ -326,13 +326,13 @@ def _special_ranks(
     special = np.array([kind in _PLACE or kind in _MESSAGES for kind in types], bool)
     is_p2p = np.array([kind in _MESSAGES for kind in types], bool)
     return {
-        "comm_rank": _optional(np.where(special, -1, own), INT32),
-        "root": _optional(root, INT32),
-        "peer": _optional(np.where(is_p2p, peer, -1), INT32),
+        "comm_rank": _build_optional_column(np.where(special, -1, own), INT32),
+        "root": _build_optional_column(root, INT32),
+        "peer": _build_optional_column(np.where(is_p2p, peer, -1), INT32),
     }
 
 
-def _times(
+def _build_times(
     pairs: PairedRows, gpu: pa.Table, ranges: PairedCalls, library: list[str]
 ) -> dict[str, pa.Array]:
     on_gpu = pairs.gpu != NONE
@@ -342,13 +342,13 @@ def _times(
     for name, of_ranges in (("start_ns", ranges.nested.start), ("end_ns", ranges.nested.end)):
         times = np.where(on_gpu, take_or(read_numbers(gpu[name]), pairs.gpu), -1)
         times = np.where(on_cpu, take_or(of_ranges, pairs.range), times)
-        columns[name] = _optional(times)
+        columns[name] = _build_optional_column(times)
     kind = np.where(on_gpu, 0, np.where(on_cpu, 1, 2))
     columns["timing"] = decode_texts(kind, pa.array(["gpu", "cpu", "none"]))
     return columns
 
 
-def _event(pairs: PairedRows, seen: Seen) -> Rows:
+def _find_events(pairs: PairedRows, seen: Seen) -> Rows:
     event = take_or(read_numbers(seen.gpu["event"]), pairs.gpu)
     event = np.where(event == NONE, take_or(seen.ranges.event, pairs.range), event)
     return np.where(event == NONE, take_or(seen.records.event, pairs.record), event)
@@ -362,13 +362,13 @@ def _coalesced_name(pairs: PairedRows, ranges: PairedCalls) -> pa.Array:
     return build_texts(names)
 
 
-def _optional(values: Rows, kind: pa.DataType = INT64) -> pa.Array:
+def _build_optional_column(values: Rows, kind: pa.DataType = INT64) -> pa.Array:
     limit = 2**31 if kind == INT32 else 2**62
     has_value = (values >= 0) & (values < limit)
     return build_numbers(np.where(has_value, values, 0), kind, has_value)
 
 
-def _flags(column: pa.Array) -> pa.Array:
+def _read_flags(column: pa.Array) -> pa.Array:
     has_value = mark_valid(column)
     yes = [value in ("true", "True", "1") for value in column.to_pylist()]
     return build_booleans(np.array(yes, bool), has_value)

@@ -32,21 +32,21 @@ class EventColumn(NamedTuple):
 REST = "args_rest"
 
 
-def _columns(scope: Scope, kind: Kind, *names: str) -> tuple[EventColumn, ...]:
+def _build_columns(scope: Scope, kind: Kind, *names: str) -> tuple[EventColumn, ...]:
     """Return the columns written as "name" or, where the file calls it otherwise, "name = key"."""
     split = (name.partition(" = ") for name in names)
     return tuple(EventColumn(name, scope, key or name, kind) for name, _, key in split)
 
 
 EVENT = (
-    *_columns("event", "text", "ph", "cat", "name", "pid", "tid"),
-    *_columns("event", "nanos", "ts", "dur"),
-    *_columns("event", "ids", "id"),
-    *_columns("event", "text", "bp", "s"),
+    *_build_columns("event", "text", "ph", "cat", "name", "pid", "tid"),
+    *_build_columns("event", "nanos", "ts", "dur"),
+    *_build_columns("event", "ids", "id"),
+    *_build_columns("event", "text", "bp", "s"),
 )
 
 LINKS = (
-    *_columns(
+    *_build_columns(
         "args",
         "ints",
         "external_id = External id",
@@ -71,26 +71,26 @@ LINKS = (
         "cid",  # ROCm's cbid
         "op_count = Op count",
     ),
-    *_columns("args", "text", "finished"),
+    *_build_columns("args", "text", "finished"),
 )
 
 DEVICE = (
-    *_columns("args", "ints", "queued", "priority", "bytes"),
-    *_columns("args", "floats", "mem_bw = memory bandwidth (GB/s)"),
-    *_columns("args", "text", "grid", "block"),
-    *_columns("args", "ints", "regs = registers per thread", "smem = shared memory"),
-    *_columns(
+    *_build_columns("args", "ints", "queued", "priority", "bytes"),
+    *_build_columns("args", "floats", "mem_bw = memory bandwidth (GB/s)"),
+    *_build_columns("args", "text", "grid", "block"),
+    *_build_columns("args", "ints", "regs = registers per thread", "smem = shared memory"),
+    *_build_columns(
         "args",
         "floats",
         "blocks_per_sm = blocks per SM",
         "warps_per_sm = warps per SM",
         "occupancy = est. achieved occupancy %",
     ),
-    *_columns("args", "ints", "channel"),
-    *_columns("args", "text", "channel_type", "copy_kind = kind", "copy_size = size"),
-    *_columns("args", "text", "copy_way = copy kind"),
-    *_columns("args", "text", "copy_source = src kind", "copy_target = dst kind"),
-    *_columns(
+    *_build_columns("args", "ints", "channel"),
+    *_build_columns("args", "text", "channel_type", "copy_kind = kind", "copy_size = size"),
+    *_build_columns("args", "text", "copy_way = copy kind"),
+    *_build_columns("args", "text", "copy_source = src kind", "copy_target = dst kind"),
+    *_build_columns(
         "args",
         "ints",
         "from_device = fromDevice",
@@ -101,13 +101,13 @@ DEVICE = (
         "wait_event = wait_on_cuda_event_id",
         "event_id",
     ),
-    *_columns("args", "text", "sync_kind = cuda_sync_kind", "hip_kernel = kernel"),
-    *_columns("args", "text", "mtia_stream = stream_id"),
+    *_build_columns("args", "text", "sync_kind = cuda_sync_kind", "hip_kernel = kernel"),
+    *_build_columns("args", "text", "mtia_stream = stream_id"),
 )
 
 COLLECTIVES = (
-    *_columns("args", "text", "coll = Collective name"),
-    *_columns(
+    *_build_columns("args", "text", "coll = Collective name"),
+    *_build_columns(
         "args",
         "ints",
         "in_nelems = In msg nelems",
@@ -115,9 +115,9 @@ COLLECTIVES = (
         "in_size_old = In msg size",  # before 2023-12; elements too
         "out_size_old = Out msg size",
     ),
-    *_columns("args", "text", "in_split = In split size", "out_split = Out split size"),
-    *_columns("args", "ints", "group_size = Group size"),
-    *_columns(
+    *_build_columns("args", "text", "in_split = In split size", "out_split = Out split size"),
+    *_build_columns("args", "ints", "group_size = Group size"),
+    *_build_columns(
         "args",
         "text",
         "dtype",
@@ -128,7 +128,7 @@ COLLECTIVES = (
         "comms_id = Comms Id",  # an unsigned 64-bit hash: may exceed int64
         "xpu_comm = Communicator_id",
     ),
-    *_columns(
+    *_build_columns(
         "args",
         "ints",
         "seq = Seq",
@@ -138,7 +138,7 @@ COLLECTIVES = (
         "rank_start = Global rank start",
         "rank_stride = Global rank stride",
     ),
-    *_columns(
+    *_build_columns(
         "args",
         "text",
         "is_async = Is asynchronized op",
@@ -148,8 +148,8 @@ COLLECTIVES = (
 )
 
 MEMORY = (
-    *_columns("args", "text", "addr = Addr"),  # unsigned 64 bits
-    *_columns(
+    *_build_columns("args", "text", "addr = Addr"),  # unsigned 64 bits
+    *_build_columns(
         "args",
         "ints",
         "alloc_bytes = Bytes",
@@ -161,7 +161,7 @@ MEMORY = (
 )
 
 OPERATORS = (
-    *_columns(
+    *_build_columns(
         "args",
         "json",
         "in_dims = Input Dims",
@@ -169,7 +169,7 @@ OPERATORS = (
         "in_strides = Input Strides",
         "concrete = Concrete Inputs",
     ),
-    *_columns(
+    *_build_columns(
         "args",
         "text",
         "call_stack = Call stack",
@@ -188,9 +188,9 @@ OPERATORS = (
 )
 
 # Ids that are no plain numbers: 0x1f, -1, names.
-SPELLED = _columns("event", "text", "id_text = id")
+SPELLED = _build_columns("event", "text", "id_text = id")
 
-METADATA = _columns(
+METADATA = _build_columns(
     "args", "text", "meta_name = name", "meta_labels = labels", "meta_sort = sort_index"
 )
 

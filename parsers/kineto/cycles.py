@@ -35,7 +35,7 @@ class Cycle:
 def split_cycles(raw: RawEvents, process: Process) -> list[Cycle]:
     """Return the cycles of a process in order; a process of one is returned as it is."""
     steps = _host_steps(raw, process.events)
-    borders = np.union1d(_borders(steps), _skips(raw, process.events, steps))
+    borders = np.union1d(_find_borders(steps), _find_skips(raw, process.events, steps))
     if not len(borders) or len(borders) >= _MOST:
         return [Cycle(process, uncut=len(borders))]
     owner = _Owners(raw, process.events, borders).owners()
@@ -58,7 +58,7 @@ def _host_steps(raw: RawEvents, events: Sorted) -> tuple[Ints, Ints, Ints]:
     return number[order], start[order], end[order]
 
 
-def _borders(steps: tuple[Ints, Ints, Ints]) -> Ints:
+def _find_borders(steps: tuple[Ints, Ints, Ints]) -> Ints:
     """Return when each cycle after the first begins: at a step that is not beyond all before it.
 
     Equal numbers at one time are one step, marked by two threads or profilers.
@@ -73,7 +73,7 @@ def _borders(steps: tuple[Ints, Ints, Ints]) -> Ints:
     return borders
 
 
-def _skips(raw: RawEvents, events: Sorted, steps: tuple[Ints, Ints, Ints]) -> Ints:
+def _find_skips(raw: RawEvents, events: Sorted, steps: tuple[Ints, Ints, Ints]) -> Ints:
     """Return where steps begin before which numbers are missing and the host did nothing.
 
     Files joined from several, or cut to some steps, look so: nothing was recorded meanwhile.

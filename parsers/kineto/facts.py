@@ -27,7 +27,7 @@ VERSIONS = (
 
 def read_facts(header: Facts) -> dict[str, object]:
     """Columns of table `ranks`, from the keys beside traceEvents. Nothing in it is trusted."""
-    job = _mapping(header.get("distributedInfo"))
+    job = _take_mapping(header.get("distributedInfo"))
     devices = header.get("deviceProperties")
     devices = [d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
     groups = job.get("pg_config")
@@ -35,28 +35,28 @@ def read_facts(header: Facts) -> dict[str, object]:
     if isinstance(job.get("nccl_version"), str):
         versions["nccl_version"] = job["nccl_version"]
     return {
-        "host": _text(header.get("host_name")),
+        "host": _take_text(header.get("host_name")),
         "world_size": read_integer(job.get("world_size")),
-        "backend": _text(job.get("backend")),
-        "device_name": _text(devices[0].get("name")) if devices else None,
+        "backend": _take_text(job.get("backend")),
+        "device_name": _take_text(devices[0].get("name")) if devices else None,
         "device_count": len(devices) or None,
         "device_properties": compact_json(devices) if devices else None,
         "groups": compact_json(groups) if isinstance(groups, list) else None,
         "versions": compact_json(versions) if versions else None,
         "recorded": ",".join(o for o in OPTIONS if header.get(o) in (1, True)),
         "environment": listed_environment(header.get(ENVIRONMENT_KEY)),
-        "trace_id": _text(header.get("trace_id")),
+        "trace_id": _take_text(header.get("trace_id")),
         "base_time_ns": base_ns(header),
     }
 
 
 def read_rank(header: Facts) -> int | None:
-    return read_integer(_mapping(header.get("distributedInfo")).get("rank"))
+    return read_integer(_take_mapping(header.get("distributedInfo")).get("rank"))
 
 
 def is_of_xla(header: Facts) -> bool:
     """Return whether XLA's trace viewer wrote the file: it alone tells of its ticks."""
-    return "highres-ticks" in _mapping(header.get("metadata"))
+    return "highres-ticks" in _take_mapping(header.get("metadata"))
 
 
 def base_ns(header: Facts) -> int:
@@ -75,9 +75,9 @@ def read_integer(value: object) -> int | None:
     return None
 
 
-def _mapping(value: object) -> Facts:
+def _take_mapping(value: object) -> Facts:
     return value if isinstance(value, dict) else {}
 
 
-def _text(value: object) -> str | None:
+def _take_text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None

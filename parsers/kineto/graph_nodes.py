@@ -74,12 +74,12 @@ def _find_ends(
     is_begin = is_any(*flows.codes("ph"), ("s",)) & is_arrow
     is_end = is_any(*flows.codes("ph"), ("f",)) & is_arrow
     parts = [(columns, columns.times()) for columns in (kernels, others)]
-    lanes = [_lanes(columns) for columns, _ in parts]
+    lanes = [_number_lanes(columns) for columns, _ in parts]
     lane = np.concatenate(lanes)
     start = np.concatenate([times[0] - columns.base_ns for columns, times in parts])
     end = np.concatenate([times[1] - columns.base_ns for columns, times in parts])
-    flow_lane = _lanes(flows)
-    heads = row_of(np.column_stack([lane, start]), _at(flow_lane, time, is_end))
+    flow_lane = _number_lanes(flows)
+    heads = row_of(np.column_stack([lane, start]), _stack_keys(flow_lane, time, is_end))
     ended = SegmentTimes(lane, end)
     begun = time[is_begin]
     tails = ended.last(flow_lane[is_begin], begun + _ROUNDED_NS)
@@ -88,11 +88,11 @@ def _find_ends(
     return np.where(begin_of == NONE, NONE, np.append(tails, NONE)[begin_of]), heads
 
 
-def _at(lane: Ints, time: Ints, is_wanted: Mask) -> Ints:
+def _stack_keys(lane: Ints, time: Ints, is_wanted: Mask) -> Ints:
     return np.asarray(np.column_stack([lane, time])[is_wanted])
 
 
-def _lanes(columns: Columns) -> Ints:
+def _number_lanes(columns: Columns) -> Ints:
     """Return a number for the row of the viewer that each event stands on."""
     codes = [columns.codes(name)[0].astype(np.int64) for name in ("pid", "tid")]
     return (codes[0] << 32) + codes[1]

@@ -57,7 +57,7 @@ def read_metadata(raw: RawEvents, events: Sorted) -> pa.Table:
             carries[rows if rows is not None else slice(None)] = True
     chosen = events.complete[carries[events.complete]] if carries.any() else np.empty(0, np.int64)
     if not len(chosen):
-        return _nothing()
+        return _build_nothing()
     columns = Columns(raw, chosen, 0)
     arguments = {"event": build_numbers(chosen, INT64)}
     for name in (*_ARGUMENTS, *_SHAPES):
@@ -67,7 +67,7 @@ def read_metadata(raw: RawEvents, events: Sorted) -> pa.Table:
 
 
 @cache
-def _nothing() -> pa.Table:
+def _build_nothing() -> pa.Table:
     """Return the table of a file without collectives."""
     none = {name: build_nulls(TYPES[name], 0) for name in (*_ARGUMENTS, *_SHAPES)}
     return pa.table({"event": build_nulls(INT64, 0), **none})

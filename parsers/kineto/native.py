@@ -44,7 +44,7 @@ def parse_events(
     parser.feed(b"", True)
     result = parser.result()
     header, header_issues = parse_header(result["header"])
-    kept = [_issue(*issue) for issue in result["issues"]]
+    kept = [_build_issue(*issue) for issue in result["issues"]]
     sizes = {name: size for name, size in zip(NAMES, result["sizes"], strict=True) if size}
     return RawEvents(
         rows=result["rows"],
@@ -53,7 +53,7 @@ def parse_events(
         truncated=result["truncated"],
         events_seen=result["events_seen"],
         sizes=sizes,
-        load=lambda name: _load(parser, name, result["rows"]),
+        load=lambda name: _load_column(parser, name, result["rows"]),
         select=lambda name, rows, target: pa.array(
             _Lent(parser.select(_NUMBER_OF[name], np.ascontiguousarray(rows, np.int64), target))
         ),
@@ -70,7 +70,7 @@ class _Lent:
         return self.capsules
 
 
-def _load(parser: Any, name: str, all_rows: int) -> tuple[Rows | None, Values]:
+def _load_column(parser: Any, name: str, all_rows: int) -> tuple[Rows | None, Values]:
     number = _NUMBER_OF[name]
     values = pa.array(_Lent(parser.lend(number, False)))
     lent_rows = parser.lend(number, True)
@@ -81,15 +81,15 @@ def _load(parser: Any, name: str, all_rows: int) -> tuple[Rows | None, Values]:
         rows = np.arange(len(values), dtype=np.uint32)
     if not isinstance(values, pa.DictionaryArray):
         return rows, values.to_numpy()
-    return rows, pa.DictionaryArray.from_arrays(values.indices, _own(values.dictionary))
+    return rows, pa.DictionaryArray.from_arrays(values.indices, _copy_texts(values.dictionary))
 
 
-def _own(texts: pa.StringArray) -> pa.StringArray:
+def _copy_texts(texts: pa.StringArray) -> pa.StringArray:
     """Return texts that keep nothing else alive: what is lent keeps all columns of a file."""
     buffers = [None, *(pa.py_buffer(b.to_pybytes()) for b in texts.buffers()[1:])]
     return pa.Array.from_buffers(pa.string(), len(texts), buffers)
 
 
-def _issue(offset: int, row: int, column: int, kind: str, text: bytes) -> Issue:
+def _build_issue(offset: int, row: int, column: int, kind: str, text: bytes) -> Issue:
     message = text.decode("utf8", "replace")
     return Issue(kind, message if column < 0 else f"{NAMES[column]}: {message}", offset, row)

@@ -128,7 +128,7 @@ def _on_gpu(seen: Seen, launches: pa.Table) -> PairedRows:
     record = np.where(around[0] == NONE, by_id, around[0])
     own = seen.facts.rows(read_numbers(seen.gpu["event"]))
     own = np.where(seen.facts.named(own), own, NONE)
-    coalesced = _coalesced(seen, own, record, around[2], moment)
+    coalesced = _find_coalesced(seen, own, record, around[2], moment)
     return PairedRows(np.arange(len(own)), own, record, around[1], around[2], moment, coalesced)
 
 
@@ -139,7 +139,7 @@ def _look_up(keys: pa.ChunkedArray, wanted: pa.ChunkedArray) -> Rows:
     return np.where(mark_valid(wanted), rows, NONE)
 
 
-def _coalesced(
+def _find_coalesced(
     seen: Seen, own: Rows, record: Rows, range_: Rows, launched: Rows
 ) -> CoalescedRecords:
     """Return which records a kernel launched at the end of a coalesced call stands for.
@@ -152,7 +152,7 @@ def _coalesced(
         ranges          [==========================   and, begun later,   [=====
         launch               ^ stands for a, b             stands for c, d ^
     """
-    is_closing = _closes(seen)
+    is_closing = _mark_closing(seen)
     closing = (range_ != NONE) & take_or(is_closing, range_, False) & (own == NONE)
     if not closing.any():
         return CoalescedRecords.none()
@@ -164,7 +164,7 @@ def _coalesced(
     ends = SegmentTimes(ranges.thread[closes], ranges.start[closes])
     before = ends.last(thread, ranges.start[range_[launch]] - 1)
     opened = take_or(ranges.start[closes], before, 0)
-    is_idle = _moving(seen)
+    is_idle = _mark_moving(seen)
     is_idle[record[(record != NONE) & ~closing]] = False
     idle = np.flatnonzero(is_idle)
     begun = SegmentTimes(records.thread[idle], records.start[idle])
@@ -174,12 +174,12 @@ def _coalesced(
     return CoalescedRecords(launch[of_launch], idle[begun.order[first[of_launch] + nth]])
 
 
-def _closes(seen: Seen) -> Mask:
+def _mark_closing(seen: Seen) -> Mask:
     """Return the ranges that end a coalesced call."""
     return match_texts(seen.ranges.table["name"], lambda name: name.endswith("coalesced"))
 
 
-def _moving(seen: Seen) -> Mask:
+def _mark_moving(seen: Seen) -> Mask:
     """Records of collectives that move something."""
     rows = seen.facts.rows(seen.records.event)
     return seen.facts.named(rows) & ~seen.facts.is_type(rows, *_SILENT, "coalesced")
@@ -193,8 +193,8 @@ def _on_cpu(seen: Seen, gpu: PairedRows) -> PairedRows:
     within = records.around(ranges.thread, ranges.start)
     free = ~np.isin(np.arange(len(within)), gpu.range)
     free &= ~np.isin(within, gpu.record) | (within == NONE)
-    lone = np.flatnonzero(free & ~_closes(seen))
-    left = _moving(seen)
+    lone = np.flatnonzero(free & ~_mark_closing(seen))
+    left = _mark_moving(seen)
     left[gpu.record[gpu.record != NONE]] = False
     left[within[lone][within[lone] != NONE]] = False
     left[gpu.coalesced.record] = False
@@ -224,7 +224,7 @@ def _by_order(around: Rows, lone: Rows, seen: Seen) -> Rows:
     for kind in kinds:
         sorts = {kind, "reduce_scatter"} if kind == "all_reduce" else {kind}
         sorts -= kinds - {kind}
-        of_kind = [k for k, n in zip(lost.tolist(), called, strict=True) if _is(n, kind)]
+        of_kind = [k for k, n in zip(lost.tolist(), called, strict=True) if _is_collective(n, kind)]
         theirs = [k for k, m in enumerate(op_types) if m in sorts and k not in taken]
         if len(of_kind) == len(theirs):
             of_kind.sort(key=lambda k: int(seen.ranges.nested.start[lone[k]]))
@@ -233,6 +233,6 @@ def _by_order(around: Rows, lone: Rows, seen: Seen) -> Rows:
     return around
 
 
-def _is(name: str, kind: str) -> bool:
+def _is_collective(name: str, kind: str) -> bool:
     rule = parse_c10d_range(name)
     return rule is not None and rule.collective == kind and rule.library in CPU_LIBRARIES

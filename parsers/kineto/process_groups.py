@@ -27,24 +27,24 @@ def comm_groups(header: Facts) -> pa.Table:
     job = header.get("distributedInfo")
     listed = job.get("pg_config") if isinstance(job, dict) else None
     entries = [e for e in listed if isinstance(e, dict)] if isinstance(listed, list) else []
-    rows = [_group(entry) for entry in entries]
+    rows = [_build_group(entry) for entry in entries]
     return pa.Table.from_pylist(rows, schema=_COLUMNS)
 
 
-def _group(entry: Facts) -> Fields:
+def _build_group(entry: Facts) -> Fields:
     ranks = entry.get("ranks")
     if isinstance(ranks, list) and _are_whole(ranks):
-        listed: str | None = _compact(tuple(ranks))
+        listed: str | None = _spell_ranks(tuple(ranks))
     else:
         listed = listed_ranks(ranks) if isinstance(ranks, str) else None
     size = entry.get("pg_size")
     return {
         "source": "kineto",
-        "group": _text(entry.get("pg_name")),
-        "group_desc": _text(entry.get("pg_desc")),
+        "group": _take_text(entry.get("pg_name")),
+        "group_desc": _take_text(entry.get("pg_desc")),
         "group_ranks": listed,
         "group_size": size if _is_whole(size) and size > 0 else None,
-        "backend": _text(entry.get("backend_config")),
+        "backend": _take_text(entry.get("backend_config")),
     }
 
 
@@ -55,7 +55,7 @@ def _are_whole(values: list[Any]) -> TypeGuard[list[int]]:
 
 
 @lru_cache(maxsize=1000)  # the files of a job list the same groups
-def _compact(ranks: tuple[int, ...]) -> str:
+def _spell_ranks(ranks: tuple[int, ...]) -> str:
     return compact_json(list(ranks))
 
 
@@ -64,7 +64,7 @@ def _is_whole(value: Any) -> TypeGuard[int]:
     return RANK.believes(value)
 
 
-def _text(value: Any) -> str | None:
+def _take_text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
@@ -90,13 +90,15 @@ def configured_ranks(groups: pa.Table) -> Callable[[str | None, int, str | None]
 
     @cache
     def find_ranks(name: str | None, size: int, shown: str | None) -> str | None:
-        fitting = {r for r in named.get((name or "", size), ()) if shown is None or _fits(r, shown)}
+        fitting = {
+            r for r in named.get((name or "", size), ()) if shown is None or _is_prefix_of(r, shown)
+        }
         return fitting.pop() if len(fitting) == 1 else None
 
     return find_ranks
 
 
-def _fits(ranks: str, shown: str) -> bool:
+def _is_prefix_of(ranks: str, shown: str) -> bool:
     """Return whether a whole list may be what a text that was cut short shows."""
     first, _, last = shown.replace(" ", "").strip("[]").partition("...")
     return ranks[1:-1].startswith(first) and ranks[1:-1].endswith(last)

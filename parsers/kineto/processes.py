@@ -31,9 +31,9 @@ class Process:
 
 def list_processes(raw: RawEvents, events: Sorted) -> list[Process]:
     """Return the processes of a file in order; a file of one is returned as it is."""
-    listed = _listed(raw.header)
+    listed = _list_written(raw.header)
     if listed:
-        code, names = _pids(raw, np.arange(raw.rows))
+        code, names = _read_pids(raw, np.arange(raw.rows))
         owner_of = {pid: k for k, (pids, _) in enumerate(listed) for pid in pids}
         owner = np.array([*(owner_of.get(name, NONE) for name in names), NONE], np.int64)[code]
         headers = [{**raw.header, **header} for _, header in listed]
@@ -61,7 +61,7 @@ def select_process(events: Sorted, is_own: Mask, header: Facts) -> Process:
     )
 
 
-def _listed(header: Facts) -> list[tuple[frozenset[str], Facts]]:
+def _list_written(header: Facts) -> list[tuple[frozenset[str], Facts]]:
     """Return what htk wrote of the processes it put together; nothing in it is trusted."""
     listed = header.get(KEY)
     if not isinstance(listed, list) or len(listed) > _MOST:
@@ -76,7 +76,7 @@ def _listed(header: Facts) -> list[tuple[frozenset[str], Facts]]:
     return ranks
 
 
-def _pids(raw: RawEvents, rows: Ints) -> tuple[Ints, list[str]]:
+def _read_pids(raw: RawEvents, rows: Ints) -> tuple[Ints, list[str]]:
     code, names = Columns(raw, rows, 0).codes("pid")
     return code.astype(np.int64), [str(name) for name in names.to_pylist()]
 
@@ -90,17 +90,17 @@ def _by_ids(raw: RawEvents, events: Sorted) -> Ints:
     owner = fill_none(raw.rows)
     launches = events.of["launches"]
     kernels = events.of["kernels"]
-    pid, names = _pids(raw, launches)
+    pid, names = _read_pids(raw, launches)
     ids, there = Columns(raw, launches, 0).values("correlation")
     usable = there & (ids > 0)
     callers = np.unique(pid[usable])
     if len(callers) < 2 or not _share_ids(pid[usable], ids[usable]):
         return owner
-    all_pids, all_names = _pids(raw, np.arange(raw.rows))
+    all_pids, all_names = _read_pids(raw, np.arange(raw.rows))
     start = Columns(raw, launches, 0).times()[0]
     wanted, _ = Columns(raw, kernels, 0).values("correlation")
     begin = Columns(raw, kernels, 0).times()[0]
-    gpu, gpu_names = _pids(raw, kernels)
+    gpu, gpu_names = _read_pids(raw, kernels)
     number = {names[p]: k for k, p in enumerate(callers.tolist())}
     for position, g in enumerate(np.unique(gpu).tolist()):  # a few GPUs
         rows = np.flatnonzero(gpu == g)

@@ -105,8 +105,8 @@ class RawEvents:
             return pa.nulls(self.rows, TYPES[name])
         rows, values = self._column(name)
         if not isinstance(values, pa.DictionaryArray):
-            return _dense(values, rows, self.rows, TYPES[name])
-        codes = _dense(values.indices.to_numpy(), rows, self.rows, INT32)
+            return _fill_dense(values, rows, self.rows, TYPES[name])
+        codes = _fill_dense(values.indices.to_numpy(), rows, self.rows, INT32)
         return pa.DictionaryArray.from_arrays(codes, values.dictionary)
 
     def _column(self, name: str) -> tuple[Rows | None, Values]:
@@ -124,7 +124,7 @@ def read_blocks(stream: ByteStream, progress: Progress | None) -> Iterable[bytes
     if hasattr(stream, "read1"):
         pieces: Iterable[bytes | memoryview] = iter(lambda: stream.read1(BLOCK), b"")
     else:
-        pieces = _filled(stream)
+        pieces = _fill_buffers(stream)
     done = 0
     for block in pieces:
         yield block
@@ -133,7 +133,7 @@ def read_blocks(stream: ByteStream, progress: Progress | None) -> Iterable[bytes
             progress(getattr(stream, "compressed_offset", done))
 
 
-def _filled(stream: ByteStream) -> Iterable[memoryview]:
+def _fill_buffers(stream: ByteStream) -> Iterable[memoryview]:
     buffer = memoryview(bytearray(BLOCK))
     while size := stream.readinto(buffer):
         yield buffer[:size]
@@ -164,14 +164,14 @@ def parse_header(entries: Iterable[tuple[int, bytes, bytes]]) -> tuple[Fields, l
     header: Fields = {}
     issues: list[Issue] = []
     for offset, key, value in entries:
-        name = _decoded(key)
+        name = _decode_json(key)
         if name is _NOT_JSON:
             name = key.decode("utf8", "replace").strip('"')
         text = value.decode("utf8", "replace")
         if name == "traceEvents" and text[:1] == "[":
             issues.append(Issue("broken_header", "a second traceEvents list, read as well", offset))
             continue
-        decoded = _decoded(value)
+        decoded = _decode_json(value)
         if decoded is not _NOT_JSON:
             header[name] = decoded
         else:
@@ -183,7 +183,7 @@ def parse_header(entries: Iterable[tuple[int, bytes, bytes]]) -> tuple[Fields, l
 _NOT_JSON = object()
 
 
-def _decoded(text: bytes) -> Any:
+def _decode_json(text: bytes) -> Any:
     """Return what a text of JSON says; _NOT_JSON: it is none."""
     try:
         return json.loads(text.decode("utf8", "replace"), strict=False)
@@ -191,7 +191,9 @@ def _decoded(text: bytes) -> Any:
         return _NOT_JSON
 
 
-def _dense(values: NDArray[Any], rows: Rows | None, length: int, kind: pa.DataType) -> pa.Array:
+def _fill_dense(
+    values: NDArray[Any], rows: Rows | None, length: int, kind: pa.DataType
+) -> pa.Array:
     if rows is None:
         return pa.Array.from_buffers(kind, length, [None, pa.py_buffer(values)])
     full = np.zeros(length, values.dtype)

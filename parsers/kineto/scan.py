@@ -186,7 +186,7 @@ def find_header_key(text: bytes, offset: int) -> int | None:
     return match.start(1) if match else None
 
 
-def compact(text: bytes) -> bytes:
+def strip_white_space(text: bytes) -> bytes:
     """JSON without the white space outside its strings."""
     return _LOOSE_SPACE.sub(rb"\1", text)
 
@@ -194,7 +194,7 @@ def compact(text: bytes) -> bytes:
 def unquote_string(text: bytes) -> str:
     """Return what a JSON string, given with its quotes, says."""
     content = text[1:-1].decode("utf8", "replace")
-    return _unescape(content) if "\\" in content else content
+    return _unescape_text(content) if "\\" in content else content
 
 
 def convert_value(kind: Kind, text: bytes) -> int | float | str | None:
@@ -203,7 +203,7 @@ def convert_value(kind: Kind, text: bytes) -> int | float | str | None:
         return None
     quoted = text[:1] == b'"'
     if kind == "json" or (kind == "text" and not quoted):
-        return compact(text).decode("utf8", "replace")
+        return strip_white_space(text).decode("utf8", "replace")
     content = unquote_string(text) if quoted else text.decode("utf8", "replace")
     if kind == "text":
         return content
@@ -218,7 +218,7 @@ def lacks_quote(text: bytes) -> bool:
 def convert_number(kind: Kind, literal: str, quoted: bool) -> int | float | None:
     """Return a number from its text, in quotes or not."""
     if kind == "floats":
-        return _floating(literal, quoted)
+        return _parse_float(literal, quoted)
     if kind == "ints" and quoted and _HEXADECIMAL.fullmatch(literal):
         value: int | None = int(literal, 16)
     else:
@@ -258,7 +258,7 @@ def scale_decimal(literal: str, places: int, *, exact: bool = False) -> int | No
     return -value if sign == "-" else value
 
 
-def _floating(literal: str, quoted: bool) -> float | None:
+def _parse_float(literal: str, quoted: bool) -> float | None:
     if quoted and literal == "N/A":
         return None  # Kineto's bandwidth of a copy of no length
     if _NUMBER.fullmatch(literal) or _NO_NUMBER.fullmatch(literal):
@@ -288,15 +288,15 @@ def _nested_end(text: bytes, offset: int) -> int:
     raise NeedMore
 
 
-def _unescape(escaped: str) -> str:
-    def meant(match: re.Match[str]) -> str:
+def _unescape_text(escaped: str) -> str:
+    def decode_escape(match: re.Match[str]) -> str:
         code, letter = match.groups()
         return chr(int(code, 16)) if code else _MEANT[letter]
 
-    return _SURROGATE.sub(_join, _ESCAPE.sub(meant, escaped))
+    return _SURROGATE.sub(_join_surrogates, _ESCAPE.sub(decode_escape, escaped))
 
 
-def _join(match: re.Match[str]) -> str:
+def _join_surrogates(match: re.Match[str]) -> str:
     high, low = match.groups()
     if not high:
         return "\ufffd"

@@ -25,12 +25,12 @@ def from_shapes(kind: str, op: str | None, described: list[tuple[str | None, str
     """Elements in and out, from the shapes of the range, the record and the c10d operator."""
     (range_dims, range_types), (record_dims, record_types), (op_dims, op_types) = described
     if op_dims and op and _OUT_IN.match(op):
-        sizes = _elements(op_dims)
+        sizes = _count_elements(op_dims)
         if len(sizes) > 1 and min(sizes[:2]) >= 0:
             return Shape(sizes[1], sizes[0], _first_type(op_types))
     shaped = ((range_dims, range_types), (record_dims, record_types), (op_dims, op_types))
     for dims, types in shaped:
-        sizes = _elements(dims) if dims else ()
+        sizes = _count_elements(dims) if dims else ()
         if sizes and sizes[0] >= 0:
             out = sizes[0] if kind in _AS_MUCH_OUT else -1
             return Shape(sizes[0], out, _first_type(types))
@@ -38,20 +38,20 @@ def from_shapes(kind: str, op: str | None, described: list[tuple[str | None, str
 
 
 @lru_cache(maxsize=10_000)
-def _elements(dims: str) -> tuple[int, ...]:
+def _count_elements(dims: str) -> tuple[int, ...]:
     """Elements of each argument, from its shape or list of shapes; -1: it is no tensor."""
     try:
         shapes = json.loads(dims)
     except (ValueError, RecursionError):
         return ()
-    return tuple(_count(s) for s in shapes) if isinstance(shapes, list) else ()
+    return tuple(_count_shape(s) for s in shapes) if isinstance(shapes, list) else ()
 
 
-def _count(shape: Any) -> int:
+def _count_shape(shape: Any) -> int:
     if not isinstance(shape, list) or not shape:
         return -1
     if all(isinstance(s, list) for s in shape):
-        return sum(max(_count(s), 0) for s in shape)
+        return sum(max(_count_shape(s), 0) for s in shape)
     if all(isinstance(s, int) for s in shape):
         product = 1
         for size in shape:

@@ -75,7 +75,7 @@ def sort_events(raw: RawEvents, base_ns: int = 0) -> Sorted:
         timed[:] = False
         timed[rows] = True
     dated = timed & ~_is_phase(raw, phase, "M")  # metadata is of no time, whatever it says
-    strays = _strays(raw, np.flatnonzero(dated), base_ns)
+    strays = _find_strays(raw, np.flatnonzero(dated), base_ns)
     untimed = ~timed
     timed[strays] = False
     is_complete = _is_phase(raw, phase, "X")
@@ -92,7 +92,7 @@ def sort_events(raw: RawEvents, base_ns: int = 0) -> Sorted:
     return Sorted(np.flatnonzero(complete), of, np.flatnonzero(is_complete & untimed), strays)
 
 
-def _strays(raw: RawEvents, rows: Rows, base_ns: int) -> Rows:
+def _find_strays(raw: RawEvents, rows: Rows, base_ns: int) -> Rows:
     """Return rows whose time cannot be: beyond ±2^61 ns, or a few rows a day from all others.
 
     Two recordings in one file, hours or days apart, both hold many events and are no strays.
@@ -192,7 +192,7 @@ class Columns:
     def integers_of_text(self, name: str) -> tuple[Rows, Mask]:
         """Return the texts that are whole numbers (a pid, a tid), as numbers."""
         codes, dictionary = self.codes(name)
-        parsed = [_whole(value) for value in dictionary.to_pylist()]
+        parsed = [_parse_integer(value) for value in dictionary.to_pylist()]
         is_integer = np.array([p is not None for p in parsed] + [False], bool)
         return np.array([p or 0 for p in parsed] + [0], np.int64)[codes], is_integer[codes]
 
@@ -289,5 +289,5 @@ def _is_memory(name: str) -> bool:
     return name in (ALLOCATION, FAILED_ALLOCATION)
 
 
-def _whole(value: str) -> int | None:
+def _parse_integer(value: str) -> int | None:
     return int(value) if value.isascii() and value.isdigit() and len(value) < 19 else None

@@ -51,7 +51,7 @@ def build_tables(
     for name, maker in _MAKERS.items():
         rows = events.complete if name == "events" else events.of[name]
         if not len(rows):
-            filled[name] = _empty(name)
+            filled[name] = _build_empty(name)
             continue
         columns = Columns(raw, rows, base_ns)
         table = maker(columns)
@@ -65,54 +65,54 @@ def build_tables(
 
 
 @cache
-def _wanted(table: str) -> pa.Schema:
+def _find_schema(table: str) -> pa.Schema:
     return drop_fields(vocabulary.TABLES[table], "rank", "cycle")
 
 
 @cache
-def _empty(table: str) -> pa.Table:
-    return _wanted(table).empty_table()
+def _build_empty(table: str) -> pa.Table:
+    return _find_schema(table).empty_table()
 
 
-def _table(table: str, columns: Columns, /, **values: Any) -> pa.Table:
+def _build_table(table: str, columns: Columns, /, **values: Any) -> pa.Table:
     values["event"] = build_numbers(columns.rows, INT64)
-    return build_table(_wanted(table), values, columns.length)
+    return build_table(_find_schema(table), values, columns.length)
 
 
-def _span(columns: Columns) -> dict[str, pa.Array]:
+def _build_span(columns: Columns) -> dict[str, pa.Array]:
     start, end = columns.times()
     return {"start_ns": build_numbers(start, INT64), "end_ns": build_numbers(end, INT64)}
 
 
-def _thread(columns: Columns) -> dict[str, pa.Array]:
+def _build_thread(columns: Columns) -> dict[str, pa.Array]:
     return {"process": columns.text("pid"), "thread": columns.text("tid")}
 
 
-def _events(columns: Columns) -> pa.Table:
+def _build_events(columns: Columns) -> pa.Table:
     """All complete events; they hold nearly every text of the file, so none is sorted out."""
-    return _table(
+    return _build_table(
         "events",
         columns,
         category=columns.text("cat", compact=False),
         name=columns.text("name", compact=False),
         process=columns.text("pid", compact=False),
         thread=columns.text("tid", compact=False),
-        **_span(columns),
+        **_build_span(columns),
         arguments=columns.text("args_rest"),
     )
 
 
-def _kernels(columns: Columns) -> pa.Table:
-    activity = _activities(columns)
+def _build_kernels(columns: Columns) -> pa.Table:
+    activity = _find_activities(columns)
     codes, names = _names_with_directions(columns)
-    return _table(
+    return _build_table(
         "kernels",
         columns,
-        **_device(columns),
+        **_build_device(columns),
         name=decode_texts(codes, names),
         activity=decode_texts(activity, pa.array(["kernel", "copy", "set"])),
         **kinds_of(codes, names, activity),
-        **_span(columns),
+        **_build_span(columns),
         correlation=columns.number("correlation"),
         external_id=_external_id(columns),
         context=columns.number("context"),
@@ -165,7 +165,7 @@ def _copy_name(direction: str, source: str, target: str) -> str:
     return f"{_BARE_COPY} {direction} ({source.title()} -> {target.title()})"
 
 
-def _activities(columns: Columns) -> NDArray[np.int32]:
+def _find_activities(columns: Columns) -> NDArray[np.int32]:
     """0 kernel, 1 copy, 2 set, by category."""
     codes, categories = columns.codes("cat")
     lowered = [c.lower() for c in categories.to_pylist()]
@@ -173,7 +173,7 @@ def _activities(columns: Columns) -> NDArray[np.int32]:
     return np.array([*kinds, 0], np.int32)[codes]
 
 
-def _device(columns: Columns) -> dict[str, pa.Array]:
+def _build_device(columns: Columns) -> dict[str, pa.Array]:
     """Device and stream from the arguments, else from the pid and tid of the GPU row."""
     filled = {}
     for name, argument, fallback, kind in (
@@ -201,12 +201,12 @@ def _external_id(columns: Columns) -> pa.Array:
 
 
 def _cpu_ops(columns: Columns) -> pa.Table:
-    return _table(
+    return _build_table(
         "cpu_ops",
         columns,
         name=columns.text("name"),
-        **_thread(columns),
-        **_span(columns),
+        **_build_thread(columns),
+        **_build_span(columns),
         external_id=_external_id(columns),
         sequence=columns.number("seq_num"),
         forward_thread=columns.number("fwd_tid"),
@@ -222,26 +222,26 @@ def _cpu_ops(columns: Columns) -> pa.Table:
     )
 
 
-def _launches(columns: Columns) -> pa.Table:
-    return _table(
+def _build_launches(columns: Columns) -> pa.Table:
+    return _build_table(
         "launches",
         columns,
         name=columns.text("name"),
         api=columns.text("cat"),
-        **_thread(columns),
-        **_span(columns),
+        **_build_thread(columns),
+        **_build_span(columns),
         correlation=columns.number("correlation"),
         external_id=_external_id(columns),
     )
 
 
-def _syncs(columns: Columns) -> pa.Table:
-    return _table(
+def _build_syncs(columns: Columns) -> pa.Table:
+    return _build_table(
         "syncs",
         columns,
         name=columns.text("name"),
-        **_device(columns),
-        **_span(columns),
+        **_build_device(columns),
+        **_build_span(columns),
         correlation=columns.number("correlation"),
         wait_stream=columns.number("wait_stream"),
         wait_correlation=columns.number("wait_corr"),
@@ -249,74 +249,78 @@ def _syncs(columns: Columns) -> pa.Table:
     )
 
 
-def _annotations(columns: Columns) -> pa.Table:
+def _build_annotations(columns: Columns) -> pa.Table:
     gpu = match_texts(columns.text("cat"), lambda c: c.lower() == "gpu_user_annotation")
     name = columns.text("name")
     codes, names = codes_of(name)
     step = np.array([*map(step_number, names.to_pylist()), -1], np.int64)[codes]
     location = {}
-    for key, column in _device(columns).items():
+    for key, column in _build_device(columns).items():
         values = column.fill_null(-1).to_numpy(zero_copy_only=False)
         location[key] = build_numbers(values, column.type, gpu & (values >= 0))
-    return _table(
+    return _build_table(
         "annotations",
         columns,
         name=name,
         on_gpu=build_booleans(gpu),
         step=number_or_null(step, INT32),
         **location,
-        **_thread(columns),
-        **_span(columns),
+        **_build_thread(columns),
+        **_build_span(columns),
         external_id=_external_id(columns),
     )
 
 
 def _python_calls(columns: Columns) -> pa.Table:
-    return _table(
+    return _build_table(
         "python_calls",
         columns,
         name=columns.text("name"),
-        **_thread(columns),
-        **_span(columns),
+        **_build_thread(columns),
+        **_build_span(columns),
         python_id=columns.number("py_id"),
         python_parent=columns.number("py_parent"),
         module_id=columns.number("py_module"),
     )
 
 
-def _overheads(columns: Columns) -> pa.Table:
-    return _table(
-        "overheads", columns, name=columns.text("name"), **_thread(columns), **_span(columns)
+def _build_overheads(columns: Columns) -> pa.Table:
+    return _build_table(
+        "overheads",
+        columns,
+        name=columns.text("name"),
+        **_build_thread(columns),
+        **_build_span(columns),
     )
 
 
-def _time(columns: Columns) -> pa.Array:
+def _build_time(columns: Columns) -> pa.Array:
     return build_numbers(columns.values("ts")[0] + columns.base_ns, INT64)
 
 
-def _flows(columns: Columns) -> pa.Table:
+def _build_flows(columns: Columns) -> pa.Table:
     codes, categories = columns.codes("cat")
     labels = build_texts([_FLOW_CATEGORIES.get(c.lower(), c) for c in categories.to_pylist()])
     known_codes, known_names = codes_of(labels)
-    return _table(
+    return _build_table(
         "flows",
         columns,
         category=decode_texts(take_or(known_codes, codes, np.int32(-1)), known_names),
         flow=columns.number("id"),
         flow_text=columns.text("id_text"),
         is_start=build_booleans(match_texts(columns.text("ph", compact=False), "s".__eq__)),
-        **_thread(columns),
-        time_ns=_time(columns),
+        **_build_thread(columns),
+        time_ns=_build_time(columns),
     )
 
 
-def _memory(columns: Columns) -> pa.Table:
-    return _table(
+def _build_memory(columns: Columns) -> pa.Table:
+    return _build_table(
         "memory",
         columns,
         name=columns.text("name"),
-        **_thread(columns),
-        time_ns=_time(columns),
+        **_build_thread(columns),
+        time_ns=_build_time(columns),
         device_type=columns.number("dev_type", INT32),
         device=columns.number("dev_id", INT32),
         address=columns.text("addr"),
@@ -326,11 +330,11 @@ def _memory(columns: Columns) -> pa.Table:
     )
 
 
-def _counters(columns: Columns) -> pa.Table:
+def _build_counters(columns: Columns) -> pa.Table:
     """A row for each series of each counter event; their names are free, so they are JSON. Metrics
     of a profiled range are counters with the kernel, or what else it is called, as series."""
     codes, dictionary = columns.codes("args_rest")
-    decoded = [_series(value) for value in dictionary.to_pylist()] + [{}]
+    decoded = [_read_series(value) for value in dictionary.to_pylist()] + [{}]
     rows = []
     series = []
     values = []
@@ -344,7 +348,7 @@ def _counters(columns: Columns) -> pa.Table:
         "event": build_numbers(columns.rows, INT64),
         "name": columns.text("name"),
         "process": columns.text("pid"),
-        "time_ns": _time(columns),
+        "time_ns": _build_time(columns),
     }
     of_series = {name: column.take(pa.array(take)) for name, column in of_events.items()}
     of_series["series"] = build_texts(series)
@@ -352,7 +356,7 @@ def _counters(columns: Columns) -> pa.Table:
     if is_of_range.any():
         of_series |= _metrics_of_ranges(of_series, is_of_range)
     of_series["value"] = build_numbers(np.array(values, np.float64), FLOAT64)
-    return build_table(_wanted("counters"), of_series, len(rows))
+    return build_table(_find_schema("counters"), of_series, len(rows))
 
 
 def _metrics_of_ranges(counters: dict[str, pa.Array], is_of_range: Mask) -> dict[str, pa.Array]:
@@ -366,7 +370,7 @@ def _metrics_of_ranges(counters: dict[str, pa.Array], is_of_range: Mask) -> dict
     return dict(zip(("name", "series", "process"), map(build_texts, map(list, names)), strict=True))
 
 
-def _series(arguments: str) -> dict[str, float]:
+def _read_series(arguments: str) -> dict[str, float]:
     try:
         decoded = msgspec.json.decode(arguments)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -387,15 +391,15 @@ _STEP_NAME = re.compile(STEP + r"([0-9]{1,10})")
 
 
 _MAKERS: dict[str, Callable[[Columns], pa.Table]] = {
-    "events": _events,
-    "kernels": _kernels,
+    "events": _build_events,
+    "kernels": _build_kernels,
     "cpu_ops": _cpu_ops,
-    "launches": _launches,
-    "syncs": _syncs,
-    "annotations": _annotations,
+    "launches": _build_launches,
+    "syncs": _build_syncs,
+    "annotations": _build_annotations,
     "python_calls": _python_calls,
-    "overheads": _overheads,
-    "flows": _flows,
-    "memory": _memory,
-    "counters": _counters,
+    "overheads": _build_overheads,
+    "flows": _build_flows,
+    "memory": _build_memory,
+    "counters": _build_counters,
 }

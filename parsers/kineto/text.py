@@ -64,11 +64,11 @@ def copy_runs(
 ) -> Copied:
     """Write a file many events at a time; events that are no strict JSON are made so."""
 
-    def alone(_: int, event: bytes) -> bytes | None:
-        strict = event if _divide(event) else _strict_event(event)
+    def rewrite_alone(_: int, event: bytes) -> bytes | None:
+        strict = event if _split_events(event) else _strict_event(event)
         return run(strict) if strict is not None else None
 
-    walk = _Walk(write, entry, alone, run=run)
+    walk = _Walk(write, entry, rewrite_alone, run=run)
     for block in read_blocks(stream, progress):
         walk.feed(bytes(block))
     return walk.finish()
@@ -187,7 +187,7 @@ class _Walk:
             m.start() for m in _BORDER.finditer(text, max(offset, len(text) - _BORDER_BYTES))
         ]
         for end in borders[:-5:-1]:  # what looks like a border may lie within an event
-            events = _divide(text[offset:end])
+            events = _split_events(text[offset:end])
             if not events:
                 continue
             if self._whole_run is None:
@@ -236,7 +236,7 @@ class _Walk:
         self._first = False
 
 
-def _divide(text: bytes) -> list[msgspec.Raw]:
+def _split_events(text: bytes) -> list[msgspec.Raw]:
     """Return the events of a text as they stand there; none where it is not valid JSON."""
     try:
         text.decode()
@@ -250,13 +250,13 @@ def _divide(text: bytes) -> list[msgspec.Raw]:
 def _strict_event(event: bytes) -> bytes | None:
     """Return an event that the reading engines read as strict JSON; None where that fails."""
     try:
-        strict = _strict(event)
+        strict = _make_strict(event)
     except (scan.Broken, scan.NeedMore, RecursionError):
         return None
-    return strict if _divide(strict) else None
+    return strict if _split_events(strict) else None
 
 
-def _strict(value: bytes) -> bytes:
+def _make_strict(value: bytes) -> bytes:
     """Return a value as strict JSON: strings escaped anew, and what JSON has no word for (inf, nan)
     in quotes, as the engines read it too."""
     try:
@@ -271,15 +271,17 @@ def _strict(value: bytes) -> bytes:
     padded = value + b" "
     if first == b"{":
         members = scan.scan_members(padded, 0)[0]
-        return b"{%s}" % b", ".join(_strict(m.key) + b": " + _strict(m.value) for m in members)
+        return b"{%s}" % b", ".join(
+            _make_strict(m.key) + b": " + _make_strict(m.value) for m in members
+        )
     if first == b"[":
-        return b"[%s]" % b", ".join(map(_strict, _elements(padded)))
+        return b"[%s]" % b", ".join(map(_make_strict, _split_elements(padded)))
     return json.dumps(
         scan.unquote_string(value) if first == b'"' else value.decode("utf8", "replace")
     ).encode()
 
 
-def _elements(text: bytes) -> Iterator[bytes]:
+def _split_elements(text: bytes) -> Iterator[bytes]:
     """The values of the list that a text begins with."""
     offset = scan.skip_space(text, 1)
     while text[offset] != ord("]"):

@@ -27,14 +27,14 @@ class ChannelOrders:
             return self._ring(message.process, int(match[1]), order, ranks)
         if match := _RING.match(text):
             channel, before, own, after = (int(number) for number in match.groups())
-            return _rows("RING", channel, {(before, own), (own, after)})
+            return _build_hop_rows("RING", channel, {(before, own), (own, after)})
         if not text.startswith("Trees "):
             return None
         rows = []
         for match in _TREE.finditer(text):
             channel, *below, own, above = (int(number) for number in match.groups())
             hops = {(child, own) for child in below} | {(own, above)}
-            rows += _rows("TREE", channel, {hop for hop in hops if min(hop) >= 0})
+            rows += _build_hop_rows("TREE", channel, {hop for hop in hops if min(hop) >= 0})
         return rows
 
     def _ring(
@@ -48,10 +48,10 @@ class ChannelOrders:
         del self._parts[process, channel]
         if sorted(part) != list(range(ranks)):
             return []
-        return _rows("RING", channel, set(zip(part, [*part[1:], part[0]], strict=True)))
+        return _build_hop_rows("RING", channel, set(zip(part, [*part[1:], part[0]], strict=True)))
 
 
-def _rows(algorithm: str, channel: int, hops: set[Hop]) -> list[Fields]:
+def _build_hop_rows(algorithm: str, channel: int, hops: set[Hop]) -> list[Fields]:
     return [
         {"algorithm": algorithm, "channel": channel, "from_rank": sender, "to_rank": receiver}
         for sender, receiver in sorted(hops)

@@ -27,8 +27,8 @@ def parse_choice(text: str, match: re.Match[str]) -> Fields:
     return {
         "type": collective_type(match[1]) if match[1] else None,
         "size_bytes": int(match[2]),
-        "algorithm": _named(match[3], NCCL_ALGORITHMS),
-        "protocol": _named(match[4], NCCL_PROTOCOLS),
+        "algorithm": _name_code(match[3], NCCL_ALGORITHMS),
+        "protocol": _name_code(match[4], NCCL_PROTOCOLS),
         "channels": int(lanes[2]) - int(lanes[1]) + 1 if lanes else None,
         "time_us": float(predicted[1]) if predicted else None,
     }
@@ -72,7 +72,7 @@ class TuningTables:
         return [
             {
                 "type": collective_type(row[1]),
-                "algorithm": _upper(algorithms[k // 3]),
+                "algorithm": _spell_upper(algorithms[k // 3]),
                 "protocol": protocols[k].upper() if k < len(protocols) else None,
                 "time_us": float(latency),
                 "bandwidth_gbps": float(speed),
@@ -82,11 +82,11 @@ class TuningTables:
         ]
 
 
-def _named(text: str, names: tuple[str, ...]) -> str:
+def _name_code(text: str, names: tuple[str, ...]) -> str:
     """Older logs print numbers."""
     return names[int(text)] if text.isdigit() and int(text) < len(names) else text.upper()
 
 
-def _upper(name: str) -> str:
+def _spell_upper(name: str) -> str:
     """CollNetDirect is COLLNET_DIRECT elsewhere."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper().replace("COLL_NET", "COLLNET")

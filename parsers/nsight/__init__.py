@@ -63,7 +63,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     if not report.processes(*_ON_GPU):  # else they are beside the point
         for name, count in unread.items():
             issues.add("unread_events", f"table {name} is not read", count=count)
-    processes = _processes(report, issues)
+    processes = _list_processes(report, issues)
     if not processes:
         raise MalformedTrace(
             f"{source.name}: an Nsight Systems export without CUDA work or NVTX ranges; "
@@ -72,7 +72,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     launcher = Launcher.of(machine)
     ranks = launcher.ranks(len(processes))
     recordings = [
-        _recording(
+        _build_process(
             report,
             machine,
             metrics,
@@ -88,7 +88,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     return Parsed(first.tables, first.rank, first.world_size, facts, tuple(others))
 
 
-def _processes(report: NsightReport, issues: Issues) -> list[int]:
+def _list_processes(report: NsightReport, issues: Issues) -> list[int]:
     """Processes with GPU work, by their first device; without any, those that ran ranges."""
     on_gpu = report.processes(*_ON_GPU)
     other = sorted(set(report.processes("runtime", "nvtx")) - set(on_gpu))
@@ -102,7 +102,7 @@ def _processes(report: NsightReport, issues: Issues) -> list[int]:
     return sorted(on_gpu, key=lambda process: (report.first_device(process), process))
 
 
-def _recording(
+def _build_process(
     report: NsightReport,
     machine: Machine,
     metrics: pa.Table,

@@ -51,7 +51,7 @@ class Ranges:
     @classmethod
     def of(cls, report: NsightReport, issues: Issues) -> "Ranges":
         rows = report.spans["nvtx"]
-        parts = pc.extract_regex(_texts(report, rows).fill_null(_UNNAMED), _OPERATOR)
+        parts = pc.extract_regex(_read_texts(report, rows).fill_null(_UNNAMED), _OPERATOR)
         if isinstance(parts, pa.ChunkedArray):
             parts = parts.combine_chunks()
         raw = parts.field("name")
@@ -59,8 +59,8 @@ class Ranges:
         op = parts.field("op")
         sizes = parts.field("sizes")
         name = raw.dictionary_encode().cast(TEXT)
-        sequence = _whole(seq)
-        operator_id = _whole(op)
+        sequence = _parse_integers(seq)
+        operator_id = _parse_integers(op)
         written = (sequence >= 0) | (operator_id >= 0)
         is_operator = written & ~match_texts(name, _is_range)
         return cls(rows, report, name, sequence, operator_id, sizes, is_operator)
@@ -89,7 +89,7 @@ class Ranges:
             {
                 "name": name,
                 **split_threads(rows),
-                **_span(rows),
+                **_build_span(rows),
                 "sequence": build_optional(sequence, sequence >= 0),
                 "forward_thread": build_optional(np.where(backward, main, 0), has_forward),
                 "record_function_id": build_optional(ids, ids >= 0),
@@ -111,7 +111,7 @@ class Ranges:
                 "on_gpu": pa.array(np.zeros(len(rows), bool)),
                 "step": build_optional(steps, steps >= 0, INT32),
                 **split_threads(rows),
-                **_span(rows),
+                **_build_span(rows),
             },
             len(rows),
         )
@@ -120,11 +120,15 @@ class Ranges:
         """NCCL's calls with what their payloads say."""
         chosen = np.flatnonzero(self._is_call)
         rows = self.rows.where(chosen)
-        columns = {"name": self.name.take(pa.array(chosen)), **split_threads(rows), **_span(rows)}
+        columns = {
+            "name": self.name.take(pa.array(chosen)),
+            **split_threads(rows),
+            **_build_span(rows),
+        }
         return pa.table({**columns, **read_payloads(self.report, rows)})
 
 
-def _texts(report: NsightReport, rows: ReportRows) -> pa.ChunkedArray:
+def _read_texts(report: NsightReport, rows: ReportRows) -> pa.ChunkedArray:
     """Return the text of each range: its own, else the registered one."""
     own = rows.table["text"]
     codes = report.strings.codes(rows.table["textId"])
@@ -143,10 +147,10 @@ def _is_range(name: str) -> bool:
     return " " in name and not name.startswith(_EVALUATION)
 
 
-def _whole(digits: pa.Array) -> Ints:
+def _parse_integers(digits: pa.Array) -> Ints:
     filled = pc.if_else(pc.not_equal(digits, ""), digits, pa.scalar(None, STRING))
     return read_numbers(filled.cast(INT64), -1)
 
 
-def _span(rows: ReportRows) -> dict[str, pa.Array]:
+def _build_span(rows: ReportRows) -> dict[str, pa.Array]:
     return {"start_ns": build_numbers(rows.start, INT64), "end_ns": build_numbers(rows.end, INT64)}

@@ -40,8 +40,8 @@ def read_payloads(report: NsightReport, rows: ReportRows) -> dict[str, pa.Array]
     values: _Columns = {name: np.zeros(len(rows), np.uint64) for name in FACTS}
     has_value = {name: np.zeros(len(rows), bool) for name in FACTS}
     if len(rows):
-        _binary(report, rows, values, has_value)
-        _json(report, rows, values, has_value)
+        _read_binary(report, rows, values, has_value)
+        _read_json(report, rows, values, has_value)
     columns = {}
     for name in FACTS:
         if name == "comm":
@@ -53,32 +53,34 @@ def read_payloads(report: NsightReport, rows: ReportRows) -> dict[str, pa.Array]
     return columns
 
 
-def _binary(report: NsightReport, rows: ReportRows, values: _Columns, has_value: _Columns) -> None:
+def _read_binary(
+    report: NsightReport, rows: ReportRows, values: _Columns, has_value: _Columns
+) -> None:
     """Payloads of one length at a time, all at once."""
     blobs = rows.table["binaryData"].combine_chunks()
     lengths = read_numbers(pa.compute.binary_length(blobs), 0)
-    schemas = _schemas(report)
+    schemas = _read_schemas(report)
     for length in np.unique(lengths[(lengths > _HEADER) & (lengths <= _MOST_BYTES)]).tolist():
         chosen = np.flatnonzero(lengths == length)
         data = np.frombuffer(b"".join(blobs.take(pa.array(chosen)).to_pylist()), np.uint8)
         data = data.reshape(-1, length)
-        ids = _field(data, 8, "<u4"), _field(data, 0, "<u4")
-        fits = _field(data, 24, "<u8") == length
+        ids = _read_field(data, 8, "<u4"), _read_field(data, 0, "<u4")
+        fits = _read_field(data, 24, "<u8") == length
         for (schema, domain), fields in schemas.items():
             of = np.flatnonzero((ids[0] == schema) & (ids[1] == domain) & fits)
             for column, (offset, kind) in fields.items() if len(of) else ():
                 if _HEADER + offset + np.dtype(kind).itemsize <= length:
-                    read = _field(data[of], _HEADER + offset, kind)
+                    read = _read_field(data[of], _HEADER + offset, kind)
                     values[column][chosen[of]] = np.maximum(read, 0).astype(np.uint64)
                     has_value[column][chosen[of]] = read >= 0
 
 
-def _field(data: NDArray[np.uint8], offset: int, kind: str) -> NDArray[Any]:
+def _read_field(data: NDArray[np.uint8], offset: int, kind: str) -> NDArray[Any]:
     size = np.dtype(kind).itemsize
     return np.ascontiguousarray(data[:, offset : offset + size]).view(kind).ravel()
 
 
-def _schemas(report: NsightReport) -> Mapping[tuple[int, int], dict[str, tuple[int, str]]]:
+def _read_schemas(report: NsightReport) -> Mapping[tuple[int, int], dict[str, tuple[int, str]]]:
     """Offset and type of each field that is read, by schema and domain."""
     schemas: dict[tuple[int, int], dict[str, tuple[int, str]]] = {}
     for entry in report.payloads.to_pylist():  # some dozen a process
@@ -91,21 +93,23 @@ def _schemas(report: NsightReport) -> Mapping[tuple[int, int], dict[str, tuple[i
     return schemas
 
 
-def _json(report: NsightReport, rows: ReportRows, values: _Columns, has_value: _Columns) -> None:
+def _read_json(
+    report: NsightReport, rows: ReportRows, values: _Columns, has_value: _Columns
+) -> None:
     """Payloads as JSON: each distinct text is read once."""
     codes = report.strings.codes(rows.table["jsonTextId"])
     named = report.strings.texts(codes)
     for column in (rows.table["jsonText"].combine_chunks().dictionary_encode(), named):
         places, distinct = codes_of(column)
         for code, written in enumerate(distinct.to_pylist()):
-            facts = _facts(written)
+            facts = _parse_facts(written)
             of = np.flatnonzero(places == code) if facts else ()
             for name, value in facts.items():
                 values[name][of] = value
                 has_value[name][of] = True
 
 
-def _facts(written: str) -> dict[str, int]:
+def _parse_facts(written: str) -> dict[str, int]:
     try:
         payload = json.loads(written)
     except (ValueError, RecursionError):

@@ -32,9 +32,9 @@ class Machine:
 
     @classmethod
     def of(cls, database: Database) -> "Machine":
-        capture = _pairs(database, "META_DATA_CAPTURE")
-        export = dict(_pairs(database, "META_DATA_EXPORT"))
-        system = dict(_pairs(database, "TARGET_INFO_SYSTEM_ENV"))
+        capture = _read_pairs(database, "META_DATA_CAPTURE")
+        export = dict(_read_pairs(database, "META_DATA_EXPORT"))
+        system = dict(_read_pairs(database, "TARGET_INFO_SYSTEM_ENV"))
         versions = {
             "nsight_systems": export.get("EXPORT_PRODUCT_VERSION"),
             "export_schema": export.get("EXPORT_SCHEMA_VERSION"),
@@ -44,11 +44,11 @@ class Machine:
         variables = [_VARIABLE.match(v) for n, v in capture if n.endswith("ENVIRONMENT_VARIABLE")]
         return cls(
             {m[1]: m[2] for m in variables if m},
-            _command(capture),
+            _find_command(capture),
             system.get("Hostname") or None,
             {name: value for name, value in versions.items() if value},
-            _gpus(database),
-            _devices(database),
+            _list_gpus(database),
+            _read_devices(database),
         )
 
     def facts(self, pid: int, device: int | None, base_ns: int) -> dict[str, object]:
@@ -80,9 +80,9 @@ class Launcher:
     def of(cls, machine: Machine) -> "Launcher":
         line = machine.command
         if any(_LAUNCHERS.search(word.rsplit("/", 1)[-1]) for word in line[:4]):
-            nodes = _option(line, "nnodes")
-            per_node = _option(line, "nproc[-_]per[-_]node")
-            node = _option(line, "node[-_]rank")
+            nodes = _find_option(line, "nnodes")
+            per_node = _find_option(line, "nproc[-_]per[-_]node")
+            node = _find_option(line, "node[-_]rank")
             if node is None and nodes == 1:
                 node = 0
             size = nodes * per_node if nodes and per_node else None
@@ -107,13 +107,13 @@ class Launcher:
         return [None] * processes
 
 
-def _pairs(database: Database, table: str) -> list[tuple[str, str]]:
+def _read_pairs(database: Database, table: str) -> list[tuple[str, str]]:
     read = database.read(table, {"name": STRING, "value": STRING})
     pairs = zip(read["name"].to_pylist(), read["value"].to_pylist(), strict=True)
     return [(name, value) for name, value in pairs if name and value is not None]
 
 
-def _command(capture: list[tuple[str, str]]) -> list[str]:
+def _find_command(capture: list[tuple[str, str]]) -> list[str]:
     """Return the command line that was profiled first."""
     program = next((value for name, value in capture if name.endswith(":COMMAND")), None)
     arguments = {
@@ -124,7 +124,7 @@ def _command(capture: list[tuple[str, str]]) -> list[str]:
     return [program or "", *(arguments[k] for k in sorted(arguments))]
 
 
-def _option(line: list[str], name: str) -> int | None:
+def _find_option(line: list[str], name: str) -> int | None:
     """Return the number that a launcher's option has: --nnodes=2 or --nnodes 2."""
     for word, following in zip(line, [*line[1:], ""], strict=True):
         match = re.fullmatch(rf"--{name}(?:=(.*))?", word)
@@ -133,7 +133,7 @@ def _option(line: list[str], name: str) -> int | None:
     return None
 
 
-def _gpus(database: Database) -> list[dict[str, object]]:
+def _list_gpus(database: Database) -> list[dict[str, object]]:
     """GPUs, with the names that Kineto's device properties have."""
     columns = {
         "id": "id",
@@ -152,7 +152,7 @@ def _gpus(database: Database) -> list[dict[str, object]]:
     ]
 
 
-def _devices(database: Database) -> dict[tuple[int, int], int]:
+def _read_devices(database: Database) -> dict[tuple[int, int], int]:
     columns = ("pid", "cudaId", "gpuId")
     read = database.read("TARGET_INFO_CUDA_DEVICE", dict.fromkeys(columns, INT64))
     rows = zip(*(read[c].to_pylist() for c in columns), strict=True)

@@ -18,13 +18,13 @@ _B = pa.binary()
 _NO_PROCESS = -1
 
 
-def _integers(*names: str) -> dict[str, pa.DataType]:
+def _map_to_int64(*names: str) -> dict[str, pa.DataType]:
     return dict.fromkeys(names, INT64)
 
 
-_SPAN = _integers("start", "end")
-_PLACE = _SPAN | _integers("deviceId", "contextId", "streamId", "correlationId", "globalPid")
-_GRAPH = _integers("graphNodeId", "graphId")
+_SPAN = _map_to_int64("start", "end")
+_PLACE = _SPAN | _map_to_int64("deviceId", "contextId", "streamId", "correlationId", "globalPid")
+_GRAPH = _map_to_int64("graphNodeId", "graphId")
 
 # Table of the export, and the columns of it that are read: those that a version lacks are null.
 TABLES: Mapping[str, tuple[str, Mapping[str, pa.DataType]]] = {
@@ -32,33 +32,33 @@ TABLES: Mapping[str, tuple[str, Mapping[str, pa.DataType]]] = {
         "CUPTI_ACTIVITY_KIND_KERNEL",
         _PLACE
         | _GRAPH
-        | _integers("demangledName", "shortName", "mangledName", "registersPerThread")
-        | _integers("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
-        | _integers("staticSharedMemory", "dynamicSharedMemory"),
+        | _map_to_int64("demangledName", "shortName", "mangledName", "registersPerThread")
+        | _map_to_int64("gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ")
+        | _map_to_int64("staticSharedMemory", "dynamicSharedMemory"),
     ),
     "copies": (
         "CUPTI_ACTIVITY_KIND_MEMCPY",
-        _PLACE | _GRAPH | _integers("bytes", "copyKind", "srcKind", "dstKind"),
+        _PLACE | _GRAPH | _map_to_int64("bytes", "copyKind", "srcKind", "dstKind"),
     ),
-    "sets": ("CUPTI_ACTIVITY_KIND_MEMSET", _PLACE | _GRAPH | _integers("bytes", "memKind")),
-    "graphs": ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", _PLACE | _integers("graphId", "graphExecId")),
+    "sets": ("CUPTI_ACTIVITY_KIND_MEMSET", _PLACE | _GRAPH | _map_to_int64("bytes", "memKind")),
+    "graphs": ("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", _PLACE | _map_to_int64("graphId", "graphExecId")),
     "runtime": (
         "CUPTI_ACTIVITY_KIND_RUNTIME",
-        _SPAN | _integers("globalTid", "correlationId", "nameId"),
+        _SPAN | _map_to_int64("globalTid", "correlationId", "nameId"),
     ),
-    "system": ("OSRT_API", _SPAN | _integers("globalTid", "nameId")),
+    "system": ("OSRT_API", _SPAN | _map_to_int64("globalTid", "nameId")),
     "syncs": (
         "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
-        _PLACE | _integers("syncType", "eventId", "eventSyncId"),
+        _PLACE | _map_to_int64("syncType", "eventId", "eventSyncId"),
     ),
     "nvtx": (
         "NVTX_EVENTS",
         _SPAN
-        | _integers("eventType", "globalTid", "textId", "domainId", "jsonTextId")
+        | _map_to_int64("eventType", "globalTid", "textId", "domainId", "jsonTextId")
         | {"text": STRING, "jsonText": STRING, "binaryData": _B},
     ),
-    "profiler": ("PROFILER_OVERHEAD", _SPAN | _integers("globalTid", "overheadType")),
-    "cuda": ("CUPTI_ACTIVITY_KIND_OVERHEAD", _SPAN | _integers("globalTid", "overheadType")),
+    "profiler": ("PROFILER_OVERHEAD", _SPAN | _map_to_int64("globalTid", "overheadType")),
+    "cuda": ("CUPTI_ACTIVITY_KIND_OVERHEAD", _SPAN | _map_to_int64("globalTid", "overheadType")),
 }
 _RANGES = (59, 60)  # pushed and popped, started and ended; the others are marks and names
 
@@ -123,16 +123,16 @@ class NsightReport:
     def of(cls, database: Database, issues: Issues) -> "NsightReport":
         base_ns = _base_ns(database)
         spans = {
-            name: _rows(database, table, columns, base_ns, issues)
+            name: _read_rows(database, table, columns, base_ns, issues)
             for name, (table, columns) in TABLES.items()
         }
         enums = ("ENUM_CUDA_MEMCPY_OPER", "ENUM_CUDA_MEM_KIND", "ENUM_CUPTI_OVERHEAD_TYPE")
-        entries = _integers("domainId", "schemaId", "type", "offset") | {"name": STRING}
-        events = _integers("eventId", "eventSyncId", "streamId", "correlationId", "globalPid")
+        entries = _map_to_int64("domainId", "schemaId", "type", "offset") | {"name": STRING}
+        events = _map_to_int64("eventId", "eventSyncId", "streamId", "correlationId", "globalPid")
         return cls(
-            _assigned(spans),
+            _assign_work(spans),
             Strings.of(database),
-            {enum: _labels(database, enum) for enum in enums},
+            {enum: _read_labels(database, enum) for enum in enums},
             database.read("NVTX_PAYLOAD_SCHEMA_ENTRIES", entries),
             database.read("CUPTI_ACTIVITY_KIND_CUDA_EVENT", events),
             base_ns,
@@ -162,7 +162,7 @@ class NsightReport:
         return min(lowest, default=-1)
 
 
-def _rows(
+def _read_rows(
     database: Database,
     table: str,
     columns: Mapping[str, pa.DataType],
@@ -174,7 +174,7 @@ def _rows(
     if "eventType" in columns:
         kind = read_numbers(read["eventType"])
         read = read.filter(pa.array(np.isin(kind, _RANGES)))
-        read = _closed(read, issues)
+        read = _select_closed(read, issues)
     usable = mark_timed(read["start"], read["end"], table, issues)
     read = read.filter(pa.array(usable)) if not usable.all() else read
     owner = "globalPid" if "globalPid" in columns else "globalTid"
@@ -185,7 +185,7 @@ def _rows(
     )
 
 
-def _closed(ranges: pa.Table, issues: Issues) -> pa.Table:
+def _select_closed(ranges: pa.Table, issues: Issues) -> pa.Table:
     """Return ranges with an end: any open when the recording stopped last until the last event."""
     still_open = ~mark_valid(ranges["end"]) & mark_valid(ranges["start"])
     if not still_open.any():
@@ -198,7 +198,7 @@ def _closed(ranges: pa.Table, issues: Issues) -> pa.Table:
     return ranges.set_column(position, "end", pa.array(np.where(still_open, last, end)))
 
 
-def _assigned(spans: dict[str, ReportRows]) -> dict[str, ReportRows]:
+def _assign_work(spans: dict[str, ReportRows]) -> dict[str, ReportRows]:
     """Assign GPU work of an export that names no process to the only one that called CUDA."""
     callers = np.unique(spans["runtime"].process)
     if len(callers) != 1:
@@ -222,7 +222,7 @@ def _base_ns(database: Database) -> int:
     return begun[0] if begun else 0
 
 
-def _labels(database: Database, enum: str) -> dict[int, str]:
+def _read_labels(database: Database, enum: str) -> dict[int, str]:
     read = database.read(enum, {"id": INT64, "name": STRING})
     pairs = zip(read["id"].to_pylist(), read["name"].to_pylist(), strict=True)
     return {number: name for number, name in pairs if number is not None and name}

@@ -76,12 +76,17 @@ class Devices:
 
 def read_kernels(report: NsightReport) -> pa.Table:
     """Return the kernels, copies, sets, and graphs that were traced as a whole."""
-    makers = (("kernels", _kernels), ("copies", _copies), ("sets", _sets), ("graphs", _graphs))
+    makers = (
+        ("kernels", _build_kernels),
+        ("copies", _build_copies),
+        ("sets", _build_sets),
+        ("graphs", _build_graphs),
+    )
     parts = [maker(report, report.spans[n]) for n, maker in makers if len(report.spans[n])]
     return pa.concat_tables(parts).unify_dictionaries() if parts else build_empty_table("kernels")
 
 
-def _kernels(report: NsightReport, rows: ReportRows) -> pa.Table:
+def _build_kernels(report: NsightReport, rows: ReportRows) -> pa.Table:
     """A kernel is called by its demangled name, else the short one."""
     strings = report.strings
     codes = fill_none(len(rows))
@@ -94,24 +99,24 @@ def _kernels(report: NsightReport, rows: ReportRows) -> pa.Table:
     shared = build_optional(
         read_numbers(static) + read_numbers(dynamic), mark_valid(static) | mark_valid(dynamic)
     )
-    return _activities(
+    return _build_activity_rows(
         rows,
         0,
         strings.texts(codes),
         grid=spell_dimensions(columns[:3]),
         block=spell_dimensions(columns[3:]),
-        registers=_integers(rows, "registersPerThread"),
+        registers=_read_integers(rows, "registersPerThread"),
         shared_memory_bytes=shared,
-        graph_id=_integers(rows, "graphId", positive=True),
-        graph_node=_integers(rows, "graphNodeId"),
+        graph_id=_read_integers(rows, "graphId", positive=True),
+        graph_node=_read_integers(rows, "graphNodeId"),
     )
 
 
-def _copies(report: NsightReport, rows: ReportRows) -> pa.Table:
+def _build_copies(report: NsightReport, rows: ReportRows) -> pa.Table:
     """Copies are called as Kineto calls them: `Memcpy HtoD (Pageable -> Device)`."""
     labels = report.labels
-    directions = {**_DIRECTIONS, **_known(labels["ENUM_CUDA_MEMCPY_OPER"], _direction)}
-    spaces = _spaces(report)
+    directions = {**_DIRECTIONS, **_name_labels(labels["ENUM_CUDA_MEMCPY_OPER"], _parse_direction)}
+    spaces = _read_spaces(report)
     kinds = np.stack(
         [read_numbers(rows.table[c], NONE) for c in ("copyKind", "srcKind", "dstKind")], 1
     )
@@ -122,47 +127,49 @@ def _copies(report: NsightReport, rows: ReportRows) -> pa.Table:
         for kind, source, target in distinct.tolist()
     ]
     name = decode_texts(name_of_row.ravel(), pa.array(names, STRING))
-    return _moved(rows, 1, name)
+    return _build_moved(rows, 1, name)
 
 
-def _sets(report: NsightReport, rows: ReportRows) -> pa.Table:
-    spaces = _spaces(report)
+def _build_sets(report: NsightReport, rows: ReportRows) -> pa.Table:
+    spaces = _read_spaces(report)
     distinct, name_of_row = np.unique(
         read_numbers(rows.table["memKind"], NONE), return_inverse=True
     )
     names = [f"Memset ({spaces.get(kind, 'Unknown')})" for kind in distinct.tolist()]
-    return _moved(rows, 2, decode_texts(name_of_row, pa.array(names, STRING)))
+    return _build_moved(rows, 2, decode_texts(name_of_row, pa.array(names, STRING)))
 
 
-def _moved(rows: ReportRows, activity: int, name: pa.Array) -> pa.Table:
+def _build_moved(rows: ReportRows, activity: int, name: pa.Array) -> pa.Table:
     size = read_numbers(rows.table["bytes"], NONE)
     taken = rows.end - rows.start
     has_rate = (size >= 0) & (taken > 0)
     rate = np.where(has_rate, size / np.where(has_rate, taken, 1), 0.0)  # bytes per ns are GB/s
-    return _activities(
+    return _build_activity_rows(
         rows,
         activity,
         name,
         size_bytes=build_optional(size, size >= 0),
         bandwidth_gbps=build_numbers(rate, FLOAT64, has_rate),
-        graph_id=_integers(rows, "graphId", positive=True),
-        graph_node=_integers(rows, "graphNodeId"),
+        graph_id=_read_integers(rows, "graphId", positive=True),
+        graph_node=_read_integers(rows, "graphNodeId"),
     )
 
 
-def _graphs(report: NsightReport, rows: ReportRows) -> pa.Table:
+def _build_graphs(report: NsightReport, rows: ReportRows) -> pa.Table:
     """Graphs of which only begin and end were traced (--cuda-graph-trace=graph)."""
     ids = int_texts(read_numbers(rows.table["graphId"], NONE))
-    return _activities(
-        rows, 0, map_texts(ids, "CUDA Graph {}".format), graph_id=_integers(rows, "graphId")
+    return _build_activity_rows(
+        rows, 0, map_texts(ids, "CUDA Graph {}".format), graph_id=_read_integers(rows, "graphId")
     )
 
 
-def _activities(rows: ReportRows, activity: int, name: pa.Array, **more: pa.Array) -> pa.Table:
+def _build_activity_rows(
+    rows: ReportRows, activity: int, name: pa.Array, **more: pa.Array
+) -> pa.Table:
     device = read_numbers(rows.table["deviceId"], NONE)
     stream = read_numbers(rows.table["streamId"], NONE)
     correlation = read_numbers(rows.table["correlationId"], NONE)
-    context = _integers(rows, "contextId")
+    context = _read_integers(rows, "contextId")
     return build_activities(
         activity, name, rows.start, rows.end, device, stream, correlation, context=context, **more
     )
@@ -184,8 +191,8 @@ def read_launches(report: NsightReport) -> pa.Table:
             "name": name,
             "api": map_texts(name, class_of),
             **split_threads(rows),
-            **_span(rows),
-            "correlation": _integers(rows, "correlationId", positive=True),
+            **_build_span(rows),
+            "correlation": _read_integers(rows, "correlationId", positive=True),
         }
         parts.append(build_process_table("launches", columns, len(rows)))
     return pa.concat_tables(parts).unify_dictionaries()
@@ -211,9 +218,9 @@ def read_syncs(report: NsightReport, devices: Devices) -> pa.Table:
             "name": decode_texts(name_of_row, names),
             "device": build_optional(device, device >= 0, INT32),
             "stream": build_optional(stream, (stream >= 0) & (stream < _NOWHERE)),
-            **_span(rows),
-            "correlation": _integers(rows, "correlationId", positive=True),
-            "wait_event_id": _integers(rows, "eventId", positive=True),
+            **_build_span(rows),
+            "correlation": _read_integers(rows, "correlationId", positive=True),
+            "wait_event_id": _read_integers(rows, "eventId", positive=True),
             **recorded,
         },
         len(rows),
@@ -253,8 +260,12 @@ def read_overheads(report: NsightReport) -> pa.Table:
         distinct, name_of_row = np.unique(
             read_numbers(rows.table["overheadType"], NONE), return_inverse=True
         )
-        names = pa.array([_overhead(labels.get(k, "")) for k in distinct.tolist()], STRING)
-        columns = {"name": decode_texts(name_of_row, names), **split_threads(rows), **_span(rows)}
+        names = pa.array([_name_overhead(labels.get(k, "")) for k in distinct.tolist()], STRING)
+        columns = {
+            "name": decode_texts(name_of_row, names),
+            **split_threads(rows),
+            **_build_span(rows),
+        }
         parts.append(build_process_table("overheads", columns, len(rows)))
     return pa.concat_tables(parts).unify_dictionaries()
 
@@ -272,11 +283,11 @@ def split_threads(rows: ReportRows) -> dict[str, pa.Array]:
     }
 
 
-def _span(rows: ReportRows) -> dict[str, pa.Array]:
+def _build_span(rows: ReportRows) -> dict[str, pa.Array]:
     return {"start_ns": build_numbers(rows.start, INT64), "end_ns": build_numbers(rows.end, INT64)}
 
 
-def _integers(rows: ReportRows, name: str, *, positive: bool = False) -> pa.Array:
+def _read_integers(rows: ReportRows, name: str, *, positive: bool = False) -> pa.Array:
     """Return a column of the export; `positive`: 0 says that there is none."""
     if name not in rows.table.column_names:
         return build_nulls(INT64, len(rows))
@@ -285,20 +296,20 @@ def _integers(rows: ReportRows, name: str, *, positive: bool = False) -> pa.Arra
     return build_optional(values, mark_valid(column) & ((values > 0) | ~np.bool_(positive)))
 
 
-def _known(labels: Mapping[int, str], to: Callable[[str], str | None]) -> dict[int, str]:
+def _name_labels(labels: Mapping[int, str], to: Callable[[str], str | None]) -> dict[int, str]:
     return {k: name for k, label in labels.items() if (name := to(label)) is not None}
 
 
-def _direction(label: str) -> str | None:
+def _parse_direction(label: str) -> str | None:
     """CUDA_MEMCPY_KIND_HTOD -> HtoD"""
     match = _DIRECTION.search(label)
     return f"{match[1]}to{match[2]}" if match else None
 
 
-def _spaces(report: NsightReport) -> dict[int, str]:
+def _read_spaces(report: NsightReport) -> dict[int, str]:
     """Return the kinds of memory by number. Of exports without enumerations the device's side of
     copies tells whose numbers they are: Nsight's own, or CUPTI's, which begin with `unknown`."""
-    if labelled := _known(report.labels["ENUM_CUDA_MEM_KIND"], _space):
+    if labelled := _name_labels(report.labels["ENUM_CUDA_MEM_KIND"], _parse_space):
         return labelled
     copies = report.spans["copies"].table
     way, *sides = (read_numbers(copies[name], NONE) for name in ("copyKind", "dstKind", "srcKind"))
@@ -308,12 +319,12 @@ def _spaces(report: NsightReport) -> dict[int, str]:
     return dict(enumerate(_SPACES.values(), first)) if is_told else {}
 
 
-def _space(label: str) -> str | None:
+def _parse_space(label: str) -> str | None:
     """CUDA_MEMOPR_MEMORY_KIND_PINNED -> Pinned"""
     return _SPACES.get(label.rpartition("_KIND_")[2])
 
 
-def _overhead(label: str) -> str:
+def _name_overhead(label: str) -> str:
     """OVERHEAD_CUPTI_BUFFER_FLUSH -> Buffer Flush"""
     words = label.removeprefix("OVERHEAD_").removeprefix("CUPTI_").replace("_", " ")
     return words.title() or "Unknown"

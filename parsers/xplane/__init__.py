@@ -83,11 +83,11 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     base = _base_ns(space)
     calls, operators = with_operators(space.calls, space.on_gpu, space.host)
     tables = {
-        "kernels": _kernels(space, base, issues),
-        "launches": _launches(calls, base),
-        "cpu_ops": _operators([*space.host, *operators], base),
+        "kernels": _build_kernels(space, base, issues),
+        "launches": _build_launches(calls, base),
+        "cpu_ops": _build_operators([*space.host, *operators], base),
         "annotations": pa.concat_tables(
-            [_steps(space, base), _device_ranges(space, base)]
+            [_build_steps(space, base), _device_ranges(space, base)]
         ).unify_dictionaries(),
         "python_calls": _python_calls(space, base),
     }
@@ -95,7 +95,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         others = ", ".join(sorted(space.unread_lines))
         words = f", only those of {others}, which htk does not read" if others else ""
         raise MalformedTrace(f"{source.name}: an XLA profile without device or host events{words}")
-    recorded = build_recording(tables, _facts(space, base), None, issues)
+    recorded = build_recording(tables, _collect_facts(space, base), None, issues)
     own = dict(recorded.tables)
     unknown = {c: pa.nulls(0, pa.uint64() if c == "comm" else INT64) for c in FACTS}
     nothing = own["cpu_ops"].slice(0, 0).select(["name", "process", "thread", "start_ns", "end_ns"])
@@ -106,12 +106,12 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         own["launches"],
         no_calls,
         own["annotations"],
-        _stated(space, own["kernels"]),
+        _list_stated(space, own["kernels"]),
     )
     return Parsed(own, None, None, recorded.facts)
 
 
-def _stated(space: Space, kernels: pa.Table) -> Iterator[Fields]:
+def _list_stated(space: Space, kernels: pa.Table) -> Iterator[Fields]:
     """Yield what the text of each collective says, kernel by kernel; nothing where another one was
     left out of those of its name and stream."""
     facts_of: dict[tuple[object, ...], deque[Fields]] = defaultdict(deque)
@@ -133,22 +133,22 @@ def _base_ns(space: Space) -> int:
     return space.began_ns if latest < _EPOCH_NS else 0
 
 
-def _kernels(space: Space, base: int, issues: Issues) -> pa.Table:
+def _build_kernels(space: Space, base: int, issues: Issues) -> pa.Table:
     """Return the work of GPU streams."""
     parts = []
     for activity in range(3):
         events = [e for e in space.on_gpu if e.activity == activity]
         if not events:
             continue
-        sizes = _ints(e.size for e in events)
+        sizes = _build_ints(e.size for e in events)
         parts.append(
             build_activities(
                 activity,
                 build_texts([e.name for e in events]),
-                *_times(events, base),
-                _ints(e.device for e in events),
-                _ints(e.stream for e in events),
-                _ints(e.correlation for e in events),
+                *_read_times(events, base),
+                _build_ints(e.device for e in events),
+                _build_ints(e.stream for e in events),
+                _build_ints(e.correlation for e in events),
                 size_bytes=build_optional(sizes, sizes >= 0),
                 grid=build_texts([e.grid for e in events]),
                 block=build_texts([e.block for e in events]),
@@ -170,23 +170,23 @@ def _of_tpus(space: Space, activity: int, base: int) -> pa.Table:
     events = [e for e in space.on_tpu if e.activity == activity]
     if not events:
         return build_empty_table("kernels")
-    sizes = _ints(e.size for e in events)
+    sizes = _build_ints(e.size for e in events)
     return build_activities(
         activity,
         build_texts([e.name for e in events]),
-        *_times(events, base),
-        _ints(e.device for e in events),
-        _ints(e.stream for e in events),
-        _ints(e.correlation for e in events),
+        *_read_times(events, base),
+        _build_ints(e.device for e in events),
+        _build_ints(e.stream for e in events),
+        _build_ints(e.correlation for e in events),
         size_bytes=build_optional(sizes, sizes >= 0),
         kind=build_texts([e.kind for e in events]),
         family=build_texts([e.family for e in events]),
     )
 
 
-def _launches(events: list[PlaneEvent], base: int) -> pa.Table:
-    correlation = _ints(e.correlation for e in events)
-    api = [_library(e.name) for e in events]
+def _build_launches(events: list[PlaneEvent], base: int) -> pa.Table:
+    correlation = _build_ints(e.correlation for e in events)
+    api = [_find_library(e.name) for e in events]
     return build_process_table(
         "launches",
         {
@@ -198,7 +198,7 @@ def _launches(events: list[PlaneEvent], base: int) -> pa.Table:
     )
 
 
-def _library(call: str) -> str:
+def _find_library(call: str) -> str:
     """Return the API that a call is of, as Kineto names it."""
     if call.startswith("hip"):
         return "hip_runtime"
@@ -207,12 +207,12 @@ def _library(call: str) -> str:
     return "cuda_driver" if call.startswith("cu") and call[2:3].isupper() else "cuda_runtime"
 
 
-def _operators(events: list[PlaneEvent], base: int) -> pa.Table:
+def _build_operators(events: list[PlaneEvent], base: int) -> pa.Table:
     return build_process_table("cpu_ops", _on_thread(events, base), len(events))
 
 
-def _steps(space: Space, base: int) -> pa.Table:
-    steps = _ints(e.step for e in space.steps)
+def _build_steps(space: Space, base: int) -> pa.Table:
+    steps = _build_ints(e.step for e in space.steps)
     return build_process_table(
         "annotations",
         {
@@ -227,14 +227,14 @@ def _steps(space: Space, base: int) -> pa.Table:
 def _device_ranges(space: Space, base: int) -> pa.Table:
     """Return programs, operators that run others, and steps, as devices tell them."""
     events = space.device_ranges
-    start, end = _times(events, base)
-    step = _ints(e.step for e in events)
-    stream = _ints(e.stream for e in events)
+    start, end = _read_times(events, base)
+    step = _build_ints(e.step for e in events)
+    stream = _build_ints(e.stream for e in events)
     columns = {
         "name": build_texts([e.name for e in events]),
         "on_gpu": pa.array(np.ones(len(events), bool)),
         "device": build_optional(
-            _ints(e.device for e in events), np.ones(len(events), bool), INT32
+            _build_ints(e.device for e in events), np.ones(len(events), bool), INT32
         ),
         "stream": build_optional(stream, stream >= 0),
         "start_ns": build_numbers(start, INT64),
@@ -249,7 +249,7 @@ def _python_calls(space: Space, base: int) -> pa.Table:
 
 
 def _on_thread(events: list[PlaneEvent], base: int) -> dict[str, pa.Array]:
-    start, end = _times(events, base)
+    start, end = _read_times(events, base)
     return {
         "name": build_texts([e.name for e in events]),
         "process": build_texts([_PROCESS] * len(events)),
@@ -259,15 +259,15 @@ def _on_thread(events: list[PlaneEvent], base: int) -> dict[str, pa.Array]:
     }
 
 
-def _times(events: list[PlaneEvent], base: int) -> tuple[Ints, Ints]:
-    return _ints(e.start + base for e in events), _ints(e.end + base for e in events)
+def _read_times(events: list[PlaneEvent], base: int) -> tuple[Ints, Ints]:
+    return _build_ints(e.start + base for e in events), _build_ints(e.end + base for e in events)
 
 
-def _ints(values: object) -> Ints:
+def _build_ints(values: object) -> Ints:
     return np.array(list(values), np.int64)  # type: ignore[call-overload]
 
 
-def _facts(space: Space, base: int) -> Mapping[str, object]:
+def _collect_facts(space: Space, base: int) -> Mapping[str, object]:
     listed = [{"id": d, **facts} for d, facts in sorted(space.devices.items())]
     kinds = {str(facts["device_type_string"]) for facts in listed if "device_type_string" in facts}
     return {

@@ -60,7 +60,7 @@ def read_operator(name: str, text: str, facts: Fields) -> HloOperator:
     ending = _HALF.search(code) or _HALF.search(stem)
     half = ending[1] if ending else ""
     code = _HALF.sub("", code)
-    arguments = _arguments(text, opcode.end()) if opcode else ""
+    arguments = _find_arguments(text, opcode.end()) if opcode else ""
     target = text[: opcode.start() + 1] if opcode else ""
     operands = _OPERAND.findall(arguments)
     instruction = _INSTRUCTION.match(text)
@@ -74,16 +74,16 @@ def read_operator(name: str, text: str, facts: Fields) -> HloOperator:
         collective = code
     if collective:
         output = "" if half else target  # a start makes what it took and more
-        stated = {"library": "xla", **_collective(collective, text, arguments, output)}
+        stated = {"library": "xla", **_describe_collective(collective, text, arguments, output)}
         return replace(operator, kind="comm", family="communication", collective=stated)
     if code in _WAYS or (half and (code in _COPIES or category == "async-copy")):
         moved = target if code == "infeed" else arguments
-        size = None if code == "recv" else _bytes(moved)
-        way = _WAYS.get(code) or _way(arguments, target)
+        size = None if code == "recv" else _count_bytes(moved)
+        way = _WAYS.get(code) or _find_direction(arguments, target)
         copy = replace(operator, kind="memory", family="copy", activity=1)
         copy = replace(copy, name=f"{name} ({way})") if way else copy
         return copy if size is None else replace(copy, size=size)
-    return replace(operator, family=_family(name, category, as_text(facts.get("tf_op"))))
+    return replace(operator, family=_find_family(name, category, as_text(facts.get("tf_op"))))
 
 
 def _collective_type(word: str) -> str | None:
@@ -91,7 +91,7 @@ def _collective_type(word: str) -> str | None:
     return rule.collective if rule is not None and rule.library == "xla" else None
 
 
-def _family(name: str, category: str, tf_op: str) -> str:
+def _find_family(name: str, category: str, tf_op: str) -> str:
     if category == "convolution":
         return "gemm" if _PRODUCT.search(tf_op) else "convolution"
     family = kind_of(name, "kernel").family
@@ -100,7 +100,7 @@ def _family(name: str, category: str, tf_op: str) -> str:
     return family
 
 
-def _arguments(text: str, begin: int) -> str:
+def _find_arguments(text: str, begin: int) -> str:
     """Return what stands between an operator's parentheses; layouts have parentheses too."""
     depth = 1
     for k in range(begin, len(text)):
@@ -110,7 +110,7 @@ def _arguments(text: str, begin: int) -> str:
     return text[begin:]
 
 
-def _way(arguments: str, target: str) -> str:
+def _find_direction(arguments: str, target: str) -> str:
     """Return from where to where a copy goes: its layouts say which memory each side is in."""
     shapes = [_SHAPE.search(side) for side in (arguments, target)]
     if not all(shapes):
@@ -118,7 +118,7 @@ def _way(arguments: str, target: str) -> str:
     return "to".join("H" if shape and _ON_HOST in (shape[4] or "") else "D" for shape in shapes)
 
 
-def _bytes(text: str) -> int | None:
+def _count_bytes(text: str) -> int | None:
     """Return the bytes of all shapes in a text; None: it has none, or their types are not known."""
     total = 0
     shapes = list(_SHAPE.finditer(text))
@@ -130,11 +130,11 @@ def _bytes(text: str) -> int | None:
     return total // 8 if shapes and total < _MOST_BYTES else None
 
 
-def _collective(kind: str, text: str, arguments: str, target: str) -> Fields:
+def _describe_collective(kind: str, text: str, arguments: str, target: str) -> Fields:
     """Return type, sizes and group of a collective, as far as its line tells."""
-    into = _bytes(arguments)
+    into = _count_bytes(arguments)
     if into is None and kind in _SAME_SIZE:
-        into = _bytes(target)
+        into = _count_bytes(target)
     tiled = _TILED.search(text)
     listed = _LISTED.search(text)
     ranks = int(tiled[1]) if tiled else len(listed[1].split(",")) if listed else None

@@ -22,10 +22,10 @@ def with_operators(
     """Return calls, each on the line of its thread's ranges, and operators that no range shows."""
     launched = {k.correlation: k.hlo for k in kernels if k.hlo and k.correlation > 0}
     named = [replace(c, hlo=c.hlo or launched.get(c.correlation, "")) for c in calls]
-    spans, holding = _spans(host, {c.hlo for c in named if c.hlo})
+    spans, holding = _find_spans(host, {c.hlo for c in named if c.hlo})
     lines = _same_lines(named, spans, holding)
     moved = [replace(c, thread=lines.get(c.thread, c.thread)) for c in named]
-    free = [c for c in moved if not _holds(spans.get((c.thread, c.hlo), ()), c.start, c.end)]
+    free = [c for c in moved if not _is_held(spans.get((c.thread, c.hlo), ()), c.start, c.end)]
     return moved, _put_together(free)
 
 
@@ -41,7 +41,7 @@ def _same_lines(
     for call in calls:
         asked[call.thread] += call.hlo in holding
         for line in holding.get(call.hlo, ()):
-            if _holds(spans[line, call.hlo], call.start, call.end):
+            if _is_held(spans[line, call.hlo], call.start, call.end):
                 votes[call.thread][line] += 1
     best: dict[str, str] = {}
     for thread, counted in votes.items():
@@ -52,7 +52,7 @@ def _same_lines(
     return {thread: line for thread, line in best.items() if wanted[line] == 1}
 
 
-def _spans(host: Sequence[PlaneEvent], names: set[str]) -> tuple[_Spans, dict[str, set[str]]]:
+def _find_spans(host: Sequence[PlaneEvent], names: set[str]) -> tuple[_Spans, dict[str, set[str]]]:
     """Return when each line ran each operator, and the lines that ever did."""
     spans: _Spans = defaultdict(list)
     holding: dict[str, set[str]] = defaultdict(set)
@@ -65,7 +65,7 @@ def _spans(host: Sequence[PlaneEvent], names: set[str]) -> tuple[_Spans, dict[st
     return spans, holding
 
 
-def _holds(spans: Sequence[tuple[int, int]], start: int, end: int) -> bool:
+def _is_held(spans: Sequence[tuple[int, int]], start: int, end: int) -> bool:
     position = bisect_right(spans, start, key=lambda span: span[0]) - 1
     return position >= 0 and end <= spans[position][1]
 

@@ -115,18 +115,18 @@ def open_plane(data: bytes, field: Field) -> Plane:
         elif part.number == 3:
             lines.append(part)
         elif part.number == 4:
-            key, described, events[key] = _entry(data, part)
+            key, described, events[key] = _read_entry(data, part)
             if described is not None:
                 descriptions[key] = described
         elif part.number == 5:
-            key, _, facts[key] = _entry(data, part)
+            key, _, facts[key] = _read_entry(data, part)
         elif part.number == 6:
             stats.append(part)
     pairs = [read_stat(data, part, facts) for part in stats]
     return Plane(name, lines, events, descriptions, facts, {k: v for k, v in pairs if k})
 
 
-def _entry(data: bytes, entry: Field) -> tuple[int, Field | None, str]:
+def _read_entry(data: bytes, entry: Field) -> tuple[int, Field | None, str]:
     """Return an entry of a table: its number, where it lies, and its name (the one to be shown, if
     there is one)."""
     key = 0
@@ -169,12 +169,12 @@ RawEvent = tuple[PlaneEvent, Fields]
 def read_events(data: bytes, line: PlaneLine, plane: Plane) -> Iterator[RawEvent]:
     """Yield the events of a line with the facts that are read of them."""
     for part in line.events:  # the wire format is read one field after the other
-        event = _event(data, part, plane, line.began)
+        event = _read_event(data, part, plane, line.began)
         if event is not None:
             yield event
 
 
-def _event(data: bytes, field: Field, plane: Plane, began: int) -> RawEvent | None:
+def _read_event(data: bytes, field: Field, plane: Plane, began: int) -> RawEvent | None:
     """Return an event; a mark (without a length) is none."""
     kind = 0
     offset = 0

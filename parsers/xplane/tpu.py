@@ -74,11 +74,11 @@ class TpuCore:
         """Add what counts to the space, once all lines are read."""
         runs = sorted(self._operators, key=lambda run: (run.event.start, -run.event.end))
         in_order, pairs = _pair_halves(runs, _Ends(self._beside))
-        ranges, counted = _outermost(in_order)
+        ranges, counted = _split_outermost(in_order)
         space.device_ranges += (self._placed(run.event, 0) for run in ranges)
         space.on_tpu += (self._counted(run, 0) for run in counted)
         beside = sorted([*self._beside, *pairs], key=lambda run: run.event.start)
-        for run, lane in zip(beside, _lanes(beside), strict=True):
+        for run, lane in zip(beside, _number_lanes(beside), strict=True):
             space.on_tpu.append(self._counted(run, 1 + lane))
 
     def _operator(self, data: bytes, event: PlaneEvent) -> HloOperator:
@@ -150,7 +150,7 @@ def _pair_halves(runs: list[_Run], ends: _Ends) -> tuple[list[_Run], list[_Run]]
     return [*rest.values()], pairs
 
 
-def _outermost(runs: list[_Run]) -> tuple[list[_Run], list[_Run]]:
+def _split_outermost(runs: list[_Run]) -> tuple[list[_Run], list[_Run]]:
     """Return those that run others, and those that count: the outermost of all others."""
     ranges = []
     counted = []
@@ -167,7 +167,7 @@ def _outermost(runs: list[_Run]) -> tuple[list[_Run], list[_Run]]:
     return ranges, counted
 
 
-def _lanes(runs: list[_Run]) -> Iterable[int]:
+def _number_lanes(runs: list[_Run]) -> Iterable[int]:
     """Yield a lane for each operator, so that those of one lane follow each other."""
     busy: list[tuple[int, int]] = []  # until when, and which lane
     for run in runs:
@@ -189,10 +189,10 @@ def launch_programs(space: Space) -> None:
     launching = [event for event in space.host if id(event) in calls]
     space.calls += (replace(event, correlation=calls[id(event)]) for event in launching)
     space.host = [event for event in space.host if id(event) not in calls]
-    space.on_tpu = [_launched(event, programs) for event in space.on_tpu]
+    space.on_tpu = [_find_launched(event, programs) for event in space.on_tpu]
 
 
-def _launched(
+def _find_launched(
     event: PlaneEvent, programs: dict[tuple[int, int], list[tuple[PlaneEvent, int]]]
 ) -> PlaneEvent:
     of_core = programs.get((event.device, event.stream // _STREAMS * _STREAMS), ())

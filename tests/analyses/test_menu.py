@@ -11,7 +11,9 @@ STUB = Path(htk.__file__).parent / "faces/notebook" / "questions.pyi"
 
 
 def test_the_types_of_a_session_are_those_of_the_analyses() -> None:
-    assert STUB.read_text() == menu.stub(), "python -m htk.analyses.menu writes it anew"
+    assert STUB.read_text() == menu.build_session_stub(), (
+        "python -m htk.analyses.menu writes it anew"
+    )
 
 
 def test_each_question_is_a_typed_method() -> None:

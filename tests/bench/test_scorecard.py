@@ -30,7 +30,7 @@ from bench.scorecard.simulated import (
     hastened,
 )
 from htk.recording.simulate.instructions import Do
-from htk.recording.simulate.program import program
+from htk.recording.simulate.program import build_program
 from htk.whatif.calibration import state_sigma
 
 # Percent of the step that a prediction of the small cluster below may be off: what it is off now,
@@ -126,7 +126,7 @@ def shares_layers() -> Job:
 
 def test_all_is_computed_and_sent_in_pieces() -> None:
     job = shares_layers()
-    whole, cut = program(job), in_pieces(job, 4)(program(job))
+    whole, cut = build_program(job), in_pieces(job, 4)(build_program(job))
     sent, in_parts = (
         [a.collective for do, what in zip(p.do, p.what, strict=True) if do is Do.LAUNCH
          for a in what[:1] if a.collective and a.collective.group == "tensor"]
@@ -156,7 +156,7 @@ def test_pieces_are_predicted_and_simulated() -> None:
 
 
 def test_hastened_compute_takes_less(tmp_path: Path) -> None:
-    plain = program(SMALL)
+    plain = build_program(SMALL)
     quick = hastened(plain)
     before = [w[0].ns for w in plain.what if isinstance(w, tuple) and hasattr(w[0], "kind")]
     after = [w[0].ns for w in quick.what if isinstance(w, tuple) and hasattr(w[0], "kind")]

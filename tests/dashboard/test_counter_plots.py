@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from htk.dashboard import plots
-from htk.dashboard.counter_plots import _strips
+from htk.dashboard.counter_plots import _build_counter_strips
 from htk.traces.trace.opening import OpenOptions, open_trace
 
 
 def test_strips_hold_the_recorded_samples(shared: Path) -> None:
     trace = open_trace(shared / "traces/torch215/env", OpenOptions(cache=False))
     visit: Any = SimpleNamespace(trace=trace)
-    strips = _strips(visit)
+    strips = _build_counter_strips(visit)
     assert [strip.title for strip in strips] == [
         "clock, MHz",
         "power, W",

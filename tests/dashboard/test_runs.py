@@ -110,7 +110,7 @@ def test_a_folder_of_such_files_is_served_as_a_list(
     folder = mixed(tmp_path / "mixed")
     served: list[Any] = []
     monkeypatch.setattr(
-        "htk.faces.cli.commands.dashboard._serve", lambda *asked: served.append(asked)
+        "htk.faces.cli.commands.dashboard._serve_app", lambda *asked: served.append(asked)
     )
     done = CliRunner().invoke(command, [str(folder), "--no-cache", "--no-browser"])
     assert done.exit_code == 0 and len(served) == 1, done.output

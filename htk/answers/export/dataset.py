@@ -30,12 +30,12 @@ def write_dataset(
         table = trace.tables[name]
         if table.num_rows:
             written[name] = table.num_rows
-            for where, piece in _pieces(table):
-                _write(piece, folder / name / f"{where}.{form}", form, raw=raw)
+            for where, piece in _split_by_rank(table):
+                _write_table(piece, folder / name / f"{where}.{form}", form, raw=raw)
     return written
 
 
-def _pieces(table: pa.Table) -> Iterable[tuple[str, pa.Table]]:
+def _split_by_rank(table: pa.Table) -> Iterable[tuple[str, pa.Table]]:
     """A piece for each rank and cycle; the rank is in the folder's name, not in the file."""
     if "rank" not in table.column_names:
         yield "part-0", table
@@ -43,14 +43,14 @@ def _pieces(table: pa.Table) -> Iterable[tuple[str, pa.Table]]:
     for rank in pc.unique(table["rank"]).to_pylist():
         of_rank = pc.is_null(table["rank"]) if rank is None else pc.equal(table["rank"], rank)
         rows = table.filter(of_rank)
-        yield f"{_place(rank)}/part-0", rows.drop_columns(["rank"])
+        yield f"{_name_partition(rank)}/part-0", rows.drop_columns(["rank"])
 
 
-def _place(rank: int | None) -> str:
+def _name_partition(rank: int | None) -> str:
     return f"rank={_NO_RANK if rank is None else rank}"
 
 
-def _write(table: pa.Table, path: Path, form: str, *, raw: bool) -> None:
+def _write_table(table: pa.Table, path: Path, form: str, *, raw: bool) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(temporary_name())
     try:
@@ -117,7 +117,7 @@ class _Stored(NamedTables):
         from pyarrow import parquet
 
         own = pa.schema([field for field in TABLES[name] if field.name != "rank"])
-        path = self._folder / name / _place(self._rank) / "part-0.parquet"
+        path = self._folder / name / _name_partition(self._rank) / "part-0.parquet"
         if not path.exists():
             return own.empty_table()
         table = parquet.ParquetFile(path).read()

@@ -60,7 +60,7 @@ def json_strings(text: bytes) -> JsonStrings:
 def json_strings_pure(text: bytes) -> JsonStrings:
     """Return the strings of a text as `json_strings` does, without the compiled core."""
     letters = np.frombuffer(text, np.uint8)
-    quotes = _quotes(letters)
+    quotes = _find_quotes(letters)
     cuts = np.empty(len(quotes) + 2, np.int32)
     cuts[0], cuts[-1] = 0, len(text)
     cuts[1:-1] = quotes
@@ -83,7 +83,7 @@ def json_strings_pure(text: bytes) -> JsonStrings:
     return JsonStrings(
         cuts,
         codes,
-        _keys(codes, is_key, closes),
+        _find_keys(codes, is_key, closes),
         np.unique(codes, return_index=True)[1].astype(np.int32),
         is_key,
         is_key & (np.append(0, depths)[np.searchsorted(positions, quotes[::2])] == 1),
@@ -115,7 +115,7 @@ def join_text_pieces(text: bytes, cuts: Codes, added: pa.BinaryArray, numbers: C
     return bytes(memoryview(chosen.buffers()[2])[: ends[-1]])
 
 
-def _keys(codes: Codes, is_key: Flags, closes: Flags) -> Codes:
+def _find_keys(codes: Codes, is_key: Flags, closes: Flags) -> Codes:
     numbers = np.arange(len(codes), dtype=np.int32)
     unkeyed = closes[:-1] & ~is_key  # in a list, behind an object of that list
     last = np.maximum.accumulate(np.where(is_key | unkeyed, numbers, 0))
@@ -149,7 +149,7 @@ def _number_follows(letters: _Letters, closing: _Positions) -> Flags:
     return np.ones(len(closing), bool)
 
 
-def _quotes(letters: _Letters) -> _Positions:
+def _find_quotes(letters: _Letters) -> _Positions:
     """Return where strings begin and end: quotes that no backslash takes the meaning of."""
     quotes = np.flatnonzero(letters == _QUOTE)
     suspects = quotes[(quotes > 0) & (letters[quotes - 1] == _BACKSLASH)]

@@ -59,13 +59,13 @@ class Merged:
 def write_merged(trace: Trace, sources: dict[str, Source], folder: Path) -> Merged:
     """Write folder/merged.json.gz."""
     parts = kineto_parts(trace.files)
-    clocks = _clocks(trace)
+    clocks = _read_clocks(trace)
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "merged.json.gz"
     count, without = 0, []
     ranks: list[_Rank] = []
     with part_of(target) as raw, quickly_packed(raw) as out:
-        write = _listing(out.write)
+        write = _build_list_writer(out.write)
         out.write(b'{"displayTimeUnit": "ms", "traceEvents": [')
         for number, part in enumerate(parts):
             bases = read_numbers(part.table("ranks")["base_time_ns"])
@@ -73,13 +73,15 @@ def write_merged(trace: Trace, sources: dict[str, Source], folder: Path) -> Merg
             clock = clocks.get(part.rank or 0, _AS_IS)
             rank = _Rank(number, _next_process(ranks), part, base, trace.origin_ns, clock)
             with sources[part.file].open() as file, open_stream(file) as stream:
-                copy_runs(stream, _nowhere, lambda *_: None, _passed(rank, write))
+                copy_runs(
+                    stream, _write_nowhere, lambda *_: None, _build_passing_writer(rank, write)
+                )
             for text in (*rank.counted(), *rank.described()):
                 write(text)
             count += rank.events
             ranks.append(rank)
         try:
-            for text in _path(trace):
+            for text in _draw_path(trace):
                 write(text)
         except HtkError as error:
             without.append(f"critical path: {error}")
@@ -88,29 +90,31 @@ def write_merged(trace: Trace, sources: dict[str, Source], folder: Path) -> Merg
     return Merged(target, count, aligned, tuple(without))
 
 
-def _listing(write: Callable[[bytes], object]) -> Callable[[bytes], None]:
+def _build_list_writer(write: Callable[[bytes], object]) -> Callable[[bytes], None]:
     """Return a function that writes items of a JSON list, one after the other."""
     first = True
 
-    def item(text: bytes) -> None:
+    def write_item(text: bytes) -> None:
         nonlocal first
         write(b"\n" if first else b",\n")
         write(text)
         first = False
 
-    return item
+    return write_item
 
 
-def _passed(rank: "_Rank", write: Callable[[bytes], None]) -> Callable[[bytes], bytes]:
-    def run(text: bytes) -> bytes:
+def _build_passing_writer(
+    rank: "_Rank", write: Callable[[bytes], None]
+) -> Callable[[bytes], bytes]:
+    def rewrite_piece(text: bytes) -> bytes:
         for moved in rank.run(text):
             write(moved)
         return b""
 
-    return run
+    return rewrite_piece
 
 
-def _nowhere(_: bytes) -> None:
+def _write_nowhere(_: bytes) -> None:
     """Write nothing: whoever changes the events writes them."""
 
 
@@ -118,7 +122,7 @@ _Clock = tuple[int, float, int]  # offset, drift in parts per million, and the t
 _AS_IS: _Clock = (0, 0.0, 0)
 
 
-def _clocks(trace: Trace) -> dict[int, _Clock]:
+def _read_clocks(trace: Trace) -> dict[int, _Clock]:
     """Return what to add to each rank's times; nothing where its clock could not be compared."""
     clocks: dict[int, _Clock] = {}
     for row in trace.tables["rank_clocks"].to_pylist():
@@ -157,8 +161,8 @@ class _Rank:
             describes[_metadata_of(pieces)] = True
             describing = describes[pieces.event_at(spans["ts"][0])]
             replaced = [
-                _each(recorded["pid"], lambda value: str(self._process(value)).encode()),
-                _each(recorded["id"], self._arrow),
+                _map_values(recorded["pid"], lambda value: str(self._process(value)).encode()),
+                _map_values(recorded["id"], self._arrow),
                 self._moments(recorded["ts"], starts_ns, describing),
                 self._durations(recorded["dur"], begun),
             ]
@@ -191,9 +195,9 @@ class _Rank:
         for recorded, process in self.processes.items():
             text = recorded.decode("utf8", "replace").strip('"')
             name = f"{who}: {self.names.get(recorded) or text or 'process'}"
-            yield _json(ph="M", name="process_name", pid=process, args={"name": name})
+            yield _encode_event(ph="M", name="process_name", pid=process, args={"name": name})
             order = {"sort_index": process}
-            yield _json(ph="M", name="process_sort_index", pid=process, args=order)
+            yield _encode_event(ph="M", name="process_sort_index", pid=process, args=order)
 
     def counted(self) -> Iterator[bytes]:
         """Yield the counters of this rank, as a process of their own."""
@@ -204,7 +208,7 @@ class _Rank:
             moments = as_microseconds(self.shifted(series.time) - self.origin_ns)
             distinct, codes = np.unique(series.value, return_inverse=True)
             numerals = pa.array([json.dumps(value) for value in distinct.tolist()], STRING)
-            counter = _json(ph="C", name=name, pid=process)[1:-1].decode()
+            counter = _encode_event(ph="C", name=name, pid=process)[1:-1].decode()
             middle = f', {counter}, "args": {{"value": '
             parts = ('{"ts": ', moments, middle, numerals.take(pa.array(codes)), "}}", "")
             yield ",\n".join(pc.binary_join_element_wise(*parts).to_pylist()).encode()
@@ -280,7 +284,7 @@ def _in_nanoseconds(recorded: pa.Array) -> NDArray[np.int64]:
         return np.array([scan.scale_decimal(literal, 3) or 0 for literal in literals], np.int64)
 
 
-def _each(values: pa.Array, to: Callable[[bytes], bytes]) -> pa.Array:
+def _map_values(values: pa.Array, to: Callable[[bytes], bytes]) -> pa.Array:
     """Return each value changed, equal ones once."""
     encoded = values.dictionary_encode()
     changed = [to(value) for value in encoded.dictionary.to_pylist()]
@@ -315,7 +319,7 @@ def describe_rank(part: TraceFile) -> Fields:
     }
 
 
-def _path(trace: Trace) -> Iterator[bytes]:
+def _draw_path(trace: Trace) -> Iterator[bytes]:
     """Yield the critical path of the steadiest step, on the common clock."""
     path = draw_path(trace.tables).pieces
     ranks = read_numbers(path["rank"])
@@ -325,8 +329,8 @@ def _path(trace: Trace) -> Iterator[bytes]:
         path = with_column(path, name, build_numbers(times, INT64))
     yield ",\n".join(draw_path_slices(path, trace, trace.origin_ns, _PATH_PROCESS)).encode()
     named = {"name": "critical path"}
-    yield _json(ph="M", name="process_name", pid=_PATH_PROCESS, args=named)
+    yield _encode_event(ph="M", name="process_name", pid=_PATH_PROCESS, args=named)
 
 
-def _json(**event: Any) -> bytes:
+def _encode_event(**event: Any) -> bytes:
     return json.dumps(event, ensure_ascii=False).encode()

@@ -90,7 +90,7 @@ def cut_operations(trace: Trace) -> pa.Table:
     launched = read_numbers(links["launch_start_ns"], _NEVER)
     cuts = np.unique(comm.kernel[np.isin(comm.type, comm.cutting) & reduction[comm.kernel]])
     copies = comm.by_unit & match_texts(kernels["name"], lambda n: bool(_OF_SHARDING.search(n)))
-    runs = _runs(rank, step, phase, launched, compute, cuts, copies, by_unit=comm.by_unit)
+    runs = _find_runs(rank, step, phase, launched, compute, cuts, copies, by_unit=comm.by_unit)
     single = comm.kernel[reduction[comm.kernel]]
     type_ = comm.type[reduction[comm.kernel]]
     columns = {
@@ -110,7 +110,7 @@ def cut_operations(trace: Trace) -> pa.Table:
     if (pipelines := comm.groups.pipelines) is not None:
         stages = pipelines.ranks.shape[1]
         columns = pipeline_rows(columns, stages, is_interleaved=pipelines.is_interleaved)
-    return _table(columns)
+    return _build_rows_table(columns)
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ class _Runs:
         return np.asarray(reduce.reduceat(values[self._order], self._starts))
 
 
-def _runs(
+def _find_runs(
     rank: Ints,
     step: Ints,
     phase: Ints,
@@ -249,7 +249,7 @@ def _runs(
     return _Runs(order, starts, type_, batch, piece)
 
 
-def _table(columns: dict[str, Ints]) -> pa.Table:
+def _build_rows_table(columns: dict[str, Ints]) -> pa.Table:
     length = len(columns["rank"])
     filled = {
         "rank": build_numbers(columns["rank"], INT32),

@@ -43,7 +43,7 @@ def write_overlays(trace: Trace, folder: Path, step: int | None = None) -> dict[
     written: dict[Path, int] = {}
     files = trace.tables["ranks"].select(["rank", "cycle", "file", "base_time_ns"]).to_pylist()
     for whose in files:
-        pieces = _of(path, whose["rank"], whose["cycle"])
+        pieces = _select_rank(path, whose["rank"], whose["cycle"])
         if pieces.num_rows:
             target = folder / f"critical_path_{Path(whose['file']).name}"
             added = draw_path_slices(pieces, trace, whose["base_time_ns"] or 0)
@@ -52,7 +52,7 @@ def write_overlays(trace: Trace, folder: Path, step: int | None = None) -> dict[
     return written
 
 
-def _of(path: pa.Table, rank: int | None, cycle: int) -> pa.Table:
+def _select_rank(path: pa.Table, rank: int | None, cycle: int) -> pa.Table:
     if rank is None:
         return path.filter(pc.is_null(path["rank"]))
     return path.filter(pc.and_(pc.equal(path["rank"], rank), pc.equal(path["cycle"], cycle)))
@@ -69,48 +69,53 @@ def draw_path_slices(
     lengths = lengths[pieces]
     starts = as_microseconds(read_numbers(path["start_ns"]) - base_ns)
     inside = path["inside"].combine_chunks()
-    track = pc.if_else(inside, _quoted(path["table"], _TRACKS), json.dumps(_BETWEEN))
-    where = _each(f', "pid": {json.dumps(process)}, "tid": ', track, "}")
-    kinds = _quoted(path["kind"])
-    slices = _each(
+    track = pc.if_else(inside, _quote_texts(path["table"], _TRACKS), json.dumps(_BETWEEN))
+    where = _join_texts(f', "pid": {json.dumps(process)}, "tid": ', track, "}")
+    kinds = _quote_texts(path["kind"])
+    slices = _join_texts(
         *('{"ts": ', starts, ', "dur": ', as_microseconds(lengths), _CATEGORY, '"X", "name": '),
-        *(pc.if_else(inside, _names(path, trace), kinds), ', "args": {"kind": ', kinds),
-        *(', "path_ns": ', _plain(path["path_ns"]), ', "observed": ', _plain(path["observed"])),
-        *(', "event": ', _plain(path["event"]), "}", where),
+        *(pc.if_else(inside, _name_pieces(path, trace), kinds), ', "args": {"kind": ', kinds),
+        *(
+            ', "path_ns": ',
+            _encode_plain(path["path_ns"]),
+            ', "observed": ',
+            _encode_plain(path["observed"]),
+        ),
+        *(', "event": ', _encode_plain(path["event"]), "}", where),
     )
     arrow = (f', "name": {json.dumps(PROCESS)}, "id": ', pa.array(pieces[1:]).cast(STRING))
-    begin = _each('{"ts": ', starts[:-1], _CATEGORY, '"s"', *arrow, where[:-1])
-    end = _each('{"ts": ', starts[1:], _CATEGORY, '"f", "bp": "e"', *arrow, where[1:])
+    begin = _join_texts('{"ts": ', starts[:-1], _CATEGORY, '"s"', *arrow, where[:-1])
+    end = _join_texts('{"ts": ', starts[1:], _CATEGORY, '"f", "bp": "e"', *arrow, where[1:])
     events = slices.to_pylist()
     arrows = zip(events[1:], begin.to_pylist(), end.to_pylist(), strict=True)
     return [json.dumps(order), *events[:1], *chain.from_iterable(arrows)]
 
 
-def _each(*parts: str | pa.Array) -> pa.Array:
+def _join_texts(*parts: str | pa.Array) -> pa.Array:
     """Return texts put together, row by row."""
     return pc.binary_join_element_wise(*parts, "")
 
 
-def _plain(column: pa.ChunkedArray) -> pa.Array:
+def _encode_plain(column: pa.ChunkedArray) -> pa.Array:
     """Return numbers or truth values as JSON."""
     return column.combine_chunks().cast(STRING).fill_null("null")
 
 
-def _quoted(column: pa.ChunkedArray, to: Mapping[str, str] | None = None) -> pa.Array:
+def _quote_texts(column: pa.ChunkedArray, to: Mapping[str, str] | None = None) -> pa.Array:
     """Return texts, or what they stand for, as JSON."""
     codes, dictionary = codes_of(column)
     texts = [json.dumps(text if to is None else to[text]) for text in dictionary.to_pylist()]
     return pa.array([*texts, "null"]).take(pa.array(codes % (len(texts) + 1)))
 
 
-def _names(path: pa.Table, trace: Trace) -> pa.Array:
+def _name_pieces(path: pa.Table, trace: Trace) -> pa.Array:
     """Return what the event of each piece is called, as JSON."""
     rows = read_numbers(path["row"])
     names = pa.array(["null"] * len(rows))
     for table in _TRACKS:
         of_table = match_texts(path["table"], table.__eq__)
         recorded = trace.tables[table]["name"].take(pa.array(rows[of_table]))
-        names = pc.replace_with_mask(names, pa.array(of_table), _quoted(recorded))
+        names = pc.replace_with_mask(names, pa.array(of_table), _quote_texts(recorded))
     return names
 
 
@@ -118,7 +123,7 @@ def copy_with(file: str, target: Path, added: list[str]) -> None:
     """The file's bytes, with these events first among its own; packed if its name says so."""
     (source,) = resolve_inputs(file)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with source.open() as stored, open_stream(stored) as stream, _create(target) as out:
+    with source.open() as stored, open_stream(stored) as stream, _create_file(target) as out:
         head = stream.read(_BLOCK)
         while not (opening := _EVENTS.search(head)):
             more = stream.read(_BLOCK)
@@ -135,7 +140,7 @@ def copy_with(file: str, target: Path, added: list[str]) -> None:
 
 
 @contextmanager
-def _create(target: Path) -> Iterator[BinaryIO | GzipFile]:
+def _create_file(target: Path) -> Iterator[BinaryIO | GzipFile]:
     with target.open("wb") as raw:
         if target.suffix == ".gz":
             with quickly_packed(raw) as packed:

@@ -55,7 +55,7 @@ def build_perfetto_app(ui: Path, trace: Path) -> Callable[[Fields, Start], Itera
     """A WSGI application that serves the UI and the trace, to this machine's browser alone."""
     root = ui.resolve()
 
-    def answer(environ: Fields, start: Start) -> Iterable[bytes]:
+    def answer_request(environ: Fields, start: Start) -> Iterable[bytes]:
         path = str(environ.get("PATH_INFO", "/"))
         host = str(environ.get("HTTP_HOST", "")).rsplit(":", 1)[0]
         if environ["REQUEST_METHOD"] != "GET" or host not in _LOCAL:
@@ -73,12 +73,12 @@ def build_perfetto_app(ui: Path, trace: Path) -> Callable[[Fields, Start], Itera
         kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
         size = ("Content-Length", str(file.stat().st_size))
         start("200 OK", [("Content-Type", kind), size, *_HEADERS])
-        return _blocks(file)
+        return _read_file_blocks(file)
 
-    return answer
+    return answer_request
 
 
-def _blocks(file: Path) -> Iterable[bytes]:
+def _read_file_blocks(file: Path) -> Iterable[bytes]:
     with file.open("rb") as opened:
         while block := opened.read(1 << 20):
             yield block

@@ -164,12 +164,22 @@ def gather_tracks(tables: NamedTables, moments: _Moments, flow: int) -> dict[Tra
         places = [Track(f"thread {tid}", str(tid)) for tid in table["thread"].to_pylist()]
         flows = arrows if name == "launches" else {}
         more = of_calls if name == "cpu_ops" else {}
-        _add(tracks, name, table, places, moments, flows, more)
-    _add(tracks, "kernels", tables["kernels"], _streams(tables["kernels"]), moments, ends, of_calls)
+        _add_slices(tracks, name, table, places, moments, flows, more)
+    _add_slices(
+        tracks,
+        "kernels",
+        tables["kernels"],
+        _list_stream_tracks(tables["kernels"]),
+        moments,
+        ends,
+        of_calls,
+    )
     ranges = annotations.filter(pa.array(on_gpu))
-    _add(tracks, "annotations", ranges, _streams(ranges, ", ranges"), moments, {}, {})
+    _add_slices(
+        tracks, "annotations", ranges, _list_stream_tracks(ranges, ", ranges"), moments, {}, {}
+    )
     waits = tables["syncs"]
-    _add(tracks, "syncs", waits, _streams(waits, ", waits"), moments, {}, {})
+    _add_slices(tracks, "syncs", waits, _list_stream_tracks(waits, ", waits"), moments, {}, {})
     return dict(sorted(tracks.items(), key=lambda entry: entry[0].name))
 
 
@@ -187,7 +197,7 @@ def gather_instants(tables: NamedTables, moments: _Moments) -> dict[Track, list[
     return dict(instants)
 
 
-def _streams(table: pa.Table, suffix: str = "") -> list[Track]:
+def _list_stream_tracks(table: pa.Table, suffix: str = "") -> list[Track]:
     devices = table["device"].to_pylist()
     streams = table["stream"].to_pylist()
     return [
@@ -196,7 +206,7 @@ def _streams(table: pa.Table, suffix: str = "") -> list[Track]:
     ]
 
 
-def _add(
+def _add_slices(
     tracks: dict[Track, Slices],
     table_name: str,
     table: pa.Table,

@@ -81,26 +81,26 @@ def _write_rank(
 ) -> None:
     (rank,) = trace.ranks
 
-    def moments(table: pa.Table, column: str) -> Ints:
+    def align_moments(table: pa.Table, column: str) -> Ints:
         times = read_numbers(table[column])
         return align(np.full(len(times), rank), times)
 
     flow = writer.reserve_flows(trace.tables["kernels"].num_rows)
-    for track, slices in gather_tracks(trace.tables, moments, flow).items():
+    for track, slices in gather_tracks(trace.tables, align_moments, flow).items():
         writer.track(slices, track.name, process, track.thread, rank)
-    for track, instants in gather_instants(trace.tables, moments).items():
+    for track, instants in gather_instants(trace.tables, align_moments).items():
         writer.instants(instants, track.name, process)
 
-    def draw(series: CounterSeries, name: str, owner: int) -> None:
+    def draw_counter(series: CounterSeries, name: str, owner: int) -> None:
         times = align(np.full(len(series.time), rank), series.time)
         writer.counter(series, name, owner, times)
 
     for series in recorded_series(trace.tables["counters"]):
-        draw(series, series.name, process)
+        draw_counter(series, series.name, process)
     tables = (trace.tables[name] for name in ("kernels", "kernel_links", "memory"))
     for series in counter_series(*tables):
         name = f"rank {rank}: {series.name}" + (f", {series.unit}" if series.unit else "")
-        draw(series, name, drawn)
+        draw_counter(series, name, drawn)
 
 
 def _write_path(
@@ -131,10 +131,10 @@ class _Writer:
         self._names: dict[str, int] = {}
         self._uuids = count(1)
         self._threads = count(1)
-        self._head = _number(_SEQUENCE_ID, _SEQUENCE) + _number(_FLAGS, _NEEDED)
+        self._head = _encode_number(_SEQUENCE_ID, _SEQUENCE) + _encode_number(_FLAGS, _NEEDED)
         self._flows = 1
         self.slices = 0
-        self._packet(_number(_SEQUENCE_ID, _SEQUENCE) + _number(_FLAGS, _CLEARED))
+        self._packet(_encode_number(_SEQUENCE_ID, _SEQUENCE) + _encode_number(_FLAGS, _CLEARED))
 
     def reserve_flows(self, activities: int) -> int:
         """Return the first of as many arrows' numbers, which no other rank uses."""
@@ -145,11 +145,13 @@ class _Writer:
     def process(self, pid: int, name: str, header: Fields | None = None) -> int:
         """Describe a process, and what its recording said of itself."""
         uuid = next(self._uuids)
-        described = _number(1, pid) + _bytes(6, name)
-        self._descriptor(_number(1, uuid) + _bytes(3, described))
+        described = _encode_number(1, pid) + _encode_bytes(6, name)
+        self._descriptor(_encode_number(1, uuid) + _encode_bytes(3, described))
         if header is not None:
             text = json.dumps(header, ensure_ascii=False)
-            self._event(0, _INSTANT, uuid, _bytes(23, HEADER) + _argument("header", text))
+            self._event(
+                0, _INSTANT, uuid, _encode_bytes(23, HEADER) + _encode_argument("header", text)
+            )
         return uuid
 
     def track(
@@ -157,58 +159,71 @@ class _Writer:
     ) -> None:
         """A thread (of a rank's process), or a line of its own below the process."""
         parent = process
-        for k, rows in enumerate(_lines(slices)):
+        for k, rows in enumerate(_split_into_lines(slices)):
             uuid = next(self._uuids)
-            described = _number(1, uuid) + _number(5, parent)
+            described = _encode_number(1, uuid) + _encode_number(5, parent)
             if thread is not None and k == 0:
                 numbered = thread.isdigit() and int(thread) < _MOST_IDENTITY
                 tid = int(thread) if numbered else next(self._threads)
-                identity = _number(1, rank + 1) + _number(2, tid) + _bytes(5, name)
-                described += _bytes(4, identity)
+                identity = (
+                    _encode_number(1, rank + 1) + _encode_number(2, tid) + _encode_bytes(5, name)
+                )
+                described += _encode_bytes(4, identity)
                 parent = uuid  # of what does not nest in it
             else:
-                described += _bytes(2, name if thread is None else f"{name}, not nested")
+                described += _encode_bytes(2, name if thread is None else f"{name}, not nested")
             self._descriptor(described)
             self._events(slices, rows, uuid, _FLOW if thread is not None else _FLOW_END)
 
     def instants(self, instants: list[Instant], name: str, process: int) -> None:
         uuid = next(self._uuids)
-        self._descriptor(_number(1, uuid) + _number(5, process) + _bytes(2, name))
+        self._descriptor(
+            _encode_number(1, uuid) + _encode_number(5, process) + _encode_bytes(2, name)
+        )
         for instant in instants:
-            content = _bytes(23, instant.name) + _bytes(_CATEGORY, instant.category)
-            self._event(instant.time, _INSTANT, uuid, content + _arguments(instant.arguments))
+            content = _encode_bytes(23, instant.name) + _encode_bytes(_CATEGORY, instant.category)
+            self._event(
+                instant.time, _INSTANT, uuid, content + _encode_arguments(instant.arguments)
+            )
 
     def counter(self, series: CounterSeries, name: str, process: int, times: Ints) -> None:
         uuid = next(self._uuids)
-        described = _number(1, uuid) + _number(5, process) + _bytes(2, name) + _bytes(8, b"")
+        described = (
+            _encode_number(1, uuid)
+            + _encode_number(5, process)
+            + _encode_bytes(2, name)
+            + _encode_bytes(8, b"")
+        )
         self._descriptor(described)
         for time, value in zip(times.tolist(), series.value.tolist(), strict=True):
-            self._event(time, _COUNTER, uuid, _double(_DOUBLE, float(value)))
+            self._event(time, _COUNTER, uuid, _encode_double(_DOUBLE, float(value)))
 
     def _event(self, time: int, kind: int, uuid: int, content: bytes) -> None:
-        event = _bytes(_EVENT, _number(9, kind) + _number(11, uuid) + content)
-        self._packet(_number(_TIME, time) + self._head + event)
+        event = _encode_bytes(_EVENT, _encode_number(9, kind) + _encode_number(11, uuid) + content)
+        self._packet(_encode_number(_TIME, time) + self._head + event)
 
     def _events(self, slices: Slices, rows: list[int], uuid: int, flow: int) -> None:
         """Begins and ends in the order in which they nest."""
-        begin = _number(9, _BEGIN) + _number(11, uuid)
-        end = _number(9, _END) + _number(11, uuid)
-        closing = _bytes(_EVENT, end)
+        begin = _encode_number(9, _BEGIN) + _encode_number(11, uuid)
+        end = _encode_number(9, _END) + _encode_number(11, uuid)
+        closing = _encode_bytes(_EVENT, end)
         still_open: list[int] = []
         for row in rows:
             start = slices.start[row]
             while still_open and slices.end[still_open[-1]] <= start:
                 closed = slices.end[still_open.pop()]
-                self._packet(_number(_TIME, closed) + self._head + closing)
+                self._packet(_encode_number(_TIME, closed) + self._head + closing)
             number, interned = self._name(slices.name[row])
-            arrows = b"".join(_fixed(flow, k) for k in slices.flows[row])
-            content = _bytes(_CATEGORY, slices.category[row]) + _arguments(slices.arguments[row])
-            event = _bytes(_EVENT, begin + _number(10, number) + content + arrows)
-            self._packet(_number(_TIME, start) + self._head + interned + event)
+            arrows = b"".join(_encode_fixed(flow, k) for k in slices.flows[row])
+            content = _encode_bytes(_CATEGORY, slices.category[row]) + _encode_arguments(
+                slices.arguments[row]
+            )
+            event = _encode_bytes(_EVENT, begin + _encode_number(10, number) + content + arrows)
+            self._packet(_encode_number(_TIME, start) + self._head + interned + event)
             still_open.append(row)
             self.slices += 1
         for row in reversed(still_open):
-            self._packet(_number(_TIME, slices.end[row]) + self._head + closing)
+            self._packet(_encode_number(_TIME, slices.end[row]) + self._head + closing)
 
     def _name(self, name: str) -> tuple[int, bytes]:
         """Return the number of a name, and what tells it where it is new."""
@@ -216,17 +231,17 @@ class _Writer:
         if interned is not None:
             return interned, b""
         number = self._names[name] = len(self._names) + 1
-        entry = _number(1, number) + _bytes(2, name)
-        return number, _bytes(_INTERNED, _bytes(2, entry))
+        entry = _encode_number(1, number) + _encode_bytes(2, name)
+        return number, _encode_bytes(_INTERNED, _encode_bytes(2, entry))
 
     def _descriptor(self, data: bytes) -> None:
-        self._packet(_number(_SEQUENCE_ID, _SEQUENCE) + _bytes(_DESCRIPTOR, data))
+        self._packet(_encode_number(_SEQUENCE_ID, _SEQUENCE) + _encode_bytes(_DESCRIPTOR, data))
 
     def _packet(self, data: bytes) -> None:
-        self._write(_bytes(_PACKET, data))
+        self._write(_encode_bytes(_PACKET, data))
 
 
-def _lines(slices: Slices) -> Iterator[list[int]]:
+def _split_into_lines(slices: Slices) -> Iterator[list[int]]:
     """Rows that nest in each other, line by line: each on the first line that it fits."""
     order = sorted(range(len(slices.start)), key=lambda k: (slices.start[k], -slices.end[k]))
     lines: list[list[int]] = []
@@ -234,7 +249,7 @@ def _lines(slices: Slices) -> Iterator[list[int]]:
     for row in order:  # what is open depends on all that came before
         start = slices.start[row]
         end = slices.end[row]
-        line = next((k for k, ends in enumerate(open_until) if _fits(ends, start, end)), None)
+        line = next((k for k, ends in enumerate(open_until) if _is_nested(ends, start, end)), None)
         if line is None:
             line = len(lines)
             lines.append([])
@@ -244,14 +259,14 @@ def _lines(slices: Slices) -> Iterator[list[int]]:
     yield from lines
 
 
-def _fits(open_until: list[int], start: int, end: int) -> bool:
+def _is_nested(open_until: list[int], start: int, end: int) -> bool:
     """Return whether a slice nests in what is still open when it begins; what ended is let go."""
     while open_until and open_until[-1] <= start:
         open_until.pop()
     return not open_until or end <= open_until[-1]
 
 
-def _varint(value: int) -> bytes:
+def _encode_varint(value: int) -> bytes:
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -260,38 +275,38 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _number(field_number: int, value: int) -> bytes:
-    return _varint(field_number << 3) + _varint(value)
+def _encode_number(field_number: int, value: int) -> bytes:
+    return _encode_varint(field_number << 3) + _encode_varint(value)
 
 
-def _bytes(field_number: int, data: bytes | str) -> bytes:
+def _encode_bytes(field_number: int, data: bytes | str) -> bytes:
     data = data.encode("utf8", "replace") if isinstance(data, str) else data
-    return _varint(field_number << 3 | 2) + _varint(len(data)) + data
+    return _encode_varint(field_number << 3 | 2) + _encode_varint(len(data)) + data
 
 
-def _fixed(field_number: int, value: int) -> bytes:
-    return _varint(field_number << 3 | 1) + struct.pack("<Q", value)
+def _encode_fixed(field_number: int, value: int) -> bytes:
+    return _encode_varint(field_number << 3 | 1) + struct.pack("<Q", value)
 
 
-def _double(field_number: int, value: float) -> bytes:
-    return _varint(field_number << 3 | 1) + struct.pack("<d", value)
+def _encode_double(field_number: int, value: float) -> bytes:
+    return _encode_varint(field_number << 3 | 1) + struct.pack("<d", value)
 
 
-def _arguments(values: Fields) -> bytes:
-    return b"".join(_argument(key, value) for key, value in values.items())
+def _encode_arguments(values: Fields) -> bytes:
+    return b"".join(_encode_argument(key, value) for key, value in values.items())
 
 
-def _argument(key: str, value: object) -> bytes:
+def _encode_argument(key: str, value: object) -> bytes:
     """Return an argument: a text, a number, or a list as JSON."""
-    encoded = _bytes(10, key)
+    encoded = _encode_bytes(10, key)
     if isinstance(value, bool):
-        encoded += _number(2, int(value))
+        encoded += _encode_number(2, int(value))
     elif isinstance(value, int):
-        encoded += _number(4, value & 0xFFFFFFFFFFFFFFFF)
+        encoded += _encode_number(4, value & 0xFFFFFFFFFFFFFFFF)
     elif isinstance(value, float):
-        encoded += _double(5, value)
+        encoded += _encode_double(5, value)
     elif isinstance(value, Json):
-        encoded += _bytes(9, value)
+        encoded += _encode_bytes(9, value)
     else:
-        encoded += _bytes(6, str(value))
-    return _bytes(_ARGUMENT, encoded)
+        encoded += _encode_bytes(6, str(value))
+    return _encode_bytes(_ARGUMENT, encoded)

@@ -67,8 +67,8 @@ class EventPieces:
         """Return where the values of keys begin and end, but for lists and objects."""
         closing = self._strings.cuts[2::2]
         numbers = np.flatnonzero(keys)
-        start = _passed(self._letters, closing[numbers].astype(np.int64) + 1, _BEFORE_VALUE)
-        end = _passed(self._letters, start, _WITHIN_SCALAR)
+        start = _skip_letters(self._letters, closing[numbers].astype(np.int64) + 1, _BEFORE_VALUE)
+        end = _skip_letters(self._letters, start, _WITHIN_SCALAR)
         text = self._letters[start] == _QUOTE
         end[text] = closing[numbers[text] + 1] + 1
         plain = ~np.isin(self._letters[start], np.frombuffer(b"[{", np.uint8))
@@ -156,7 +156,7 @@ def cut_pieces(text: bytes, starts: Positions, ends: Positions) -> pa.Array:
     return pieces.take(pa.array(np.arange(1, len(pieces), 2, dtype=np.int32)))
 
 
-def _passed(
+def _skip_letters(
     letters: NDArray[np.uint8], positions: Positions, skipped: NDArray[np.bool_]
 ) -> Positions:
     """Return where the first letter that is not skipped stands, from each position on."""

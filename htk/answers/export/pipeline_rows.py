@@ -37,29 +37,29 @@ def pipeline_rows(columns: Columns, stages: int, *, is_interleaved: bool) -> Col
     rows = {name: values[order] for name, values in columns.items()}
     steps = Groups.by_keys([rows["rank"], rows["step"]])
     _refuse_between_micro_batches(rows, steps)
-    chunks = _chunks(rows, steps, stages) if is_interleaved else 1
+    chunks = _count_chunks(rows, steps, stages) if is_interleaved else 1
     _number_chunks(rows, stages, chunks)
     _match_messages(rows, steps, stages, chunks)
     return _one_row_a_call(rows)
 
 
-def _of(rows: Columns, way: str, kind: str) -> Mask:
+def _mark_passes(rows: Columns, way: str, kind: str) -> Mask:
     return np.asarray(rows["type"] == CODES[f"{way}_{kind}"])
 
 
-def _chunks(rows: Columns, steps: Groups, stages: int) -> int:
+def _count_chunks(rows: Columns, steps: Groups, stages: int) -> int:
     """Return how many chunks each stage runs: the first one's forwards receive nothing on stage 0,
     and micro-batches come in groups of as many as there are stages."""
     first = rows["stage"] == 0
-    forwards = int((first & _of(rows, "forward", "compute")).sum())
-    batches = forwards - int((first & _of(rows, "forward", "recv")).sum())
+    forwards = int((first & _mark_passes(rows, "forward", "compute")).sum())
+    batches = forwards - int((first & _mark_passes(rows, "forward", "recv")).sum())
     chunks = forwards // max(batches, 1)
     if chunks < 2 or forwards != batches * chunks:
         raise MissingTable(
             f"the first stage has {forwards} forwards and receives {forwards - batches} of them, "
             f"which is no whole number of model chunks; {_EXPECTED}"
         )
-    passes = _counts(steps, _of(rows, "forward", "compute"))
+    passes = _count_rows(steps, _mark_passes(rows, "forward", "compute"))
     if (passes % (stages * chunks)).any():
         raise MissingTable(
             f"micro-batches of an interleaved step are no multiple of its {stages} stages; "
@@ -70,8 +70,8 @@ def _chunks(rows: Columns, steps: Groups, stages: int) -> int:
 
 def _number_chunks(rows: Columns, stages: int, chunks: int) -> None:
     """Number chunks and micro-batches: until here passes of a step and worker are counted."""
-    backward = _of(rows, "backward", "compute")
-    passes = backward | _of(rows, "forward", "compute")
+    backward = _mark_passes(rows, "backward", "compute")
+    passes = backward | _mark_passes(rows, "forward", "compute")
     group, within = np.divmod(rows["micro_batch"][passes], stages * chunks)
     chunk, batch = np.divmod(within, stages)
     rows["chunk"][passes] = np.where(backward[passes], chunks - 1 - chunk, chunk)
@@ -82,15 +82,19 @@ def _match_messages(rows: Columns, steps: Groups, stages: int, chunks: int) -> N
     """The n-th message is of the n-th pass that has one: it gets the chunk, unless it cannot be."""
     position = rows["chunk"] * stages + rows["stage"]
     last = chunks * stages - 1
-    passes = _counts(steps, _of(rows, "forward", "compute"))
-    _expect(rows, steps, _of(rows, "backward", "compute"), passes, "backwards", passes)
+    passes = _count_rows(steps, _mark_passes(rows, "forward", "compute"))
+    _expect_counts(
+        rows, steps, _mark_passes(rows, "backward", "compute"), passes, "backwards", passes
+    )
     for way in ("forward", "backward"):
-        compute = _of(rows, way, "compute")
+        compute = _mark_passes(rows, way, "compute")
         for side in ("recv", "send"):
             to_later = (way == "forward") == (side == "send")
             own = compute & (position < last if to_later else position > 0)
-            messages = _of(rows, way, side)
-            _expect(rows, steps, messages, _counts(steps, own), f"rows of {way}_{side}", passes)
+            messages = _mark_passes(rows, way, side)
+            _expect_counts(
+                rows, steps, messages, _count_rows(steps, own), f"rows of {way}_{side}", passes
+            )
             before, after = (messages, own) if side == "recv" else (own, messages)
             early = rows["start_ns"][after] + _SLACK_NS < rows["end_ns"][before]
             if early.any():
@@ -124,14 +128,14 @@ def _one_row_a_call(rows: Columns) -> Columns:
     return {name: values[kept] for name, values in rows.items()}
 
 
-def _counts(steps: Groups, chosen: Mask) -> Ints:
+def _count_rows(steps: Groups, chosen: Mask) -> Ints:
     return np.asarray(np.bincount(steps.group_ids[chosen], minlength=len(steps)), np.int64)
 
 
-def _expect(
+def _expect_counts(
     rows: Columns, steps: Groups, chosen: Mask, expected: Ints, noun: str, passes: Ints
 ) -> None:
-    counts = _counts(steps, chosen)
+    counts = _count_rows(steps, chosen)
     if (counts != expected).any():
         group = int(np.argmax(counts != expected))
         rank, step = steps.keys[group].tolist()
@@ -152,9 +156,9 @@ def _refuse_between_micro_batches(rows: Columns, steps: Groups) -> None:
     launched = rows["launched"]
     batch = rows["micro_batch"]
     never = np.iinfo(np.int64).max
-    backward = _of(rows, "backward", "compute")
+    backward = _mark_passes(rows, "backward", "compute")
     last = steps.max(np.where(backward, launched, np.iinfo(np.int64).min))[steps.group_ids]
-    second = _of(rows, "forward", "compute") & (batch == 1)
+    second = _mark_passes(rows, "forward", "compute") & (batch == 1)
     after = steps.min(np.where(second, launched, never))[steps.group_ids]
     amid = np.isin(rows["type"], _REDUCTIONS) & (launched < last)
     amid |= (rows["type"] == _GATHER) & (launched > after) & (launched < last)

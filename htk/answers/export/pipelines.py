@@ -118,12 +118,12 @@ class Pipelines:
 
     @classmethod
     def of(cls, messages: Messages, workers: Ints) -> "Pipelines":
-        following = _following(messages)
+        following = _find_following(messages)
         heads = sorted(set(workers.tolist()) - set(following.values()))
         is_interleaved = not heads or messages.in_both_ways
         if not heads:
             heads = _sending_first(messages, following)
-        lines = [_line(rank, following) for rank in heads]  # a loop over ranks
+        lines = [_follow_line(rank, following) for rank in heads]  # a loop over ranks
         if {rank for line in lines for rank in line} != set(workers.tolist()) or (
             len({len(line) for line in lines}) > 1 or sum(map(len, lines)) > len(workers)
         ):
@@ -210,7 +210,7 @@ def _refuse_unknown(
         )
 
 
-def _line(first: int, following: dict[int, int]) -> list[int]:
+def _follow_line(first: int, following: dict[int, int]) -> list[int]:
     line = [first]
     while following.get(line[-1], first) not in line:
         line.append(following[line[-1]])
@@ -236,7 +236,7 @@ def _sending_first(messages: Messages, following: dict[int, int]) -> list[int]:
     return sorted(sending - set(messages.rank[first[~messages.sends[first]]].tolist()))
 
 
-def _following(messages: Messages) -> dict[int, int]:
+def _find_following(messages: Messages) -> dict[int, int]:
     """Return the next stage's rank for each rank that has one, as both tell it in every step."""
     keys = np.stack([messages.rank, messages.peer, messages.step])
     order = np.lexsort((messages.end, *keys[::-1]))

@@ -35,7 +35,7 @@ def types_of_reductions(
     few = (elements >= 0) & (elements <= FEW_ELEMENTS)
     node = np.zeros(len(kernel), np.int64)
     launched = kernel != NONE
-    node[launched] = _nodes(trace, kernel[launched])
+    node[launched] = _find_nodes(trace, kernel[launched])
     reduces = type_ == CODES["grads_all_reduce"]
     accumulates = bool((reduces & (node == _ACCUMULATES)).any())
     computes = reduces & (node == _OTHER_NODE) & accumulates
@@ -43,7 +43,7 @@ def types_of_reductions(
     return np.where(computes | (reduces & in_forward), NONE, type_)
 
 
-def _nodes(trace: Trace, kernel: Ints) -> Ints:
+def _find_nodes(trace: Trace, kernel: Ints) -> Ints:
     """Return what sort of node of autograd each kernel was launched in; 0: in none."""
     codes, listed = codes_of(trace.tables["cpu_ops"]["name"])
     names = listed.to_pylist()

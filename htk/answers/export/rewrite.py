@@ -69,7 +69,7 @@ def write_for_hta(trace: Trace, sources: Mapping[str, Source], folder: Path) -> 
     for part in kineto_parts(trace.of_one_cycle.selected_files):
         rank = part.rank or 0
 
-        def entry(key: str, value: bytes, rank: int = rank) -> bytes:
+        def rewrite_rank(key: str, value: bytes, rank: int = rank) -> bytes:
             if key != "distributedInfo":
                 return value
             members = msgspec.json.decode(value)
@@ -79,7 +79,9 @@ def write_for_hta(trace: Trace, sources: Mapping[str, Source], folder: Path) -> 
 
         target = folder / f"rank-{rank}.json.gz"
         own = _of_rank(trace, part)
-        written.append(write_changed_copy(sources[part.file], target, entry, own.event, own.header))
+        written.append(
+            write_changed_copy(sources[part.file], target, rewrite_rank, own.event, own.header)
+        )
     return written
 
 

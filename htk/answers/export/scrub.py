@@ -197,7 +197,7 @@ class Replacements:
         if prefix := _PREFIX.match(text):
             rest = text[prefix.end() :]
             return prefix.group() + (self._rest(prefix.group(), rest) if rest else "")
-        return self._numbered(_stem(text, self._sorts.get(text, "text")))
+        return self._numbered(_choose_stem(text, self._sorts.get(text, "text")))
 
     def _rest(self, prefix: str, rest: str) -> str:
         if prefix.startswith("nn."):  # the number tells instances of a class apart
@@ -236,13 +236,13 @@ class Replacements:
         if len(rewritten) > _MOST_REWRITTEN:
             rewritten.clear()
 
-        def rewrite(piece: bytes) -> bytes:
+        def rewrite_piece(piece: bytes) -> bytes:
             new = rewritten.get(piece)
             if new is None:
-                new = rewritten[piece] = _quoted(to(unescape_json(piece)), piece)
+                new = rewritten[piece] = _quote_text(to(unescape_json(piece)), piece)
             return new
 
-        return rewrite
+        return rewrite_piece
 
     def _unquoted(self, holds: Holds) -> Callable[[bytes], bytes]:
         return lambda piece: self.outside(piece, holds)
@@ -305,7 +305,7 @@ class Replacements:
                 self._forget(key, item)
 
 
-def _stem(name: str, sort: str) -> str:
+def _choose_stem(name: str, sort: str) -> str:
     """Return what the replacement of a name begins with: the same state and phase are told."""
     meaning = (span_state(name), phase_of_range(name))
     stems = (
@@ -375,7 +375,7 @@ def unescape_json(piece: bytes) -> str:
     return piece.decode()
 
 
-def _quoted(text: str, piece: bytes) -> bytes:
+def _quote_text(text: str, piece: bytes) -> bytes:
     """Return the inside of a JSON string; as it stood where it says the same."""
     if text == piece.decode():
         return piece

@@ -36,9 +36,9 @@ def check_removed_texts(files: Iterable[Path], removed: Collection[str]) -> None
     strings = set[str]()
     numbers = set[str]()
     for file in files:
-        _collect(file, strings, numbers)
+        _collect_strings(file, strings, numbers)
     gone = {text for text in removed if text and not is_replacement(text)}
-    leaked = next((text for text in gone if text in strings), None) or _part(strings, gone)
+    leaked = next((text for text in gone if text in strings), None) or _find_part(strings, gone)
     if leaked is not None:
         raise Leak(
             f"scrub: {leaked!r} was replaced and is still in what was written, which is removed;"
@@ -46,10 +46,10 @@ def check_removed_texts(files: Iterable[Path], removed: Collection[str]) -> None
         )
 
 
-def _collect(file: Path, strings: set[str], numbers: set[str]) -> None:
+def _collect_strings(file: Path, strings: set[str], numbers: set[str]) -> None:
     """Gather each distinct string of a file: numbers behind keys that hold numbers apart."""
     with file.open("rb") as stored, open_stream(stored) as stream:
-        for text in _lines(stream):
+        for text in _read_lines(stream):
             pieces = EventPieces(text)
             behind_numeric = (find_value_keys(pieces) == Holds.NUMBERS) & ~pieces.is_key
             numbers.update(map(unescape_json, pieces.strings(behind_numeric)))
@@ -57,7 +57,7 @@ def _collect(file: Path, strings: set[str], numbers: set[str]) -> None:
     strings.update(number for number in numbers if not number_as_text(number))
 
 
-def _lines(stream: Stream) -> Iterator[bytes]:
+def _read_lines(stream: Stream) -> Iterator[bytes]:
     """Whole lines of a file, many at a time: no string of valid JSON goes over the end of one."""
     blocks = [b""]
     length = 0
@@ -73,11 +73,11 @@ def _lines(stream: Stream) -> Iterator[bytes]:
     yield b"".join(blocks)
 
 
-def _part(strings: Collection[str], gone: Collection[str]) -> str | None:
+def _find_part(strings: Collection[str], gone: Collection[str]) -> str | None:
     """Return a text of eight bytes or more that is a part of any string; None: there is none."""
     written = "\n".join(sorted(strings))
     blob = written.encode("utf-8", "surrogatepass")
-    windows = np.unique(_windows(blob))
+    windows = np.unique(_list_windows(blob))
     texts = [text for text in gone if len(text.encode("utf-8", "surrogatepass")) >= PART_LENGTH]
     texts = [text for text in texts if not number_as_text(text)]
     encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
@@ -91,7 +91,7 @@ def _part(strings: Collection[str], gone: Collection[str]) -> str | None:
     return None
 
 
-def _windows(blob: bytes) -> NDArray[np.uint64]:
+def _list_windows(blob: bytes) -> NDArray[np.uint64]:
     """Return every eight bytes in a row, as numbers."""
     if len(blob) < PART_LENGTH:
         return np.zeros(0, np.uint64)

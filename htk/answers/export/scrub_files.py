@@ -27,7 +27,7 @@ def scrub_files(
     trace: Trace, sources: Mapping[str, Source], folder: Path, keep: str | None = None
 ) -> Scrubbed:
     """Write a scrubbed copy of each file; none stays if a check finds what should be gone."""
-    replacements = _replacements(trace, keep)
+    replacements = _collect_replacements(trace, keep)
     written: list[Written] = []
     try:
         # Cycles and processes of one file are written together.
@@ -46,7 +46,7 @@ def scrub_files(
     return Scrubbed(written, len(replacements.removed), sorted(replacements.kept))
 
 
-def _replacements(trace: Trace, keep: str | None) -> Replacements:
+def _collect_replacements(trace: Trace, keep: str | None) -> Replacements:
     parse_pattern(keep or "", "--keep")
     kernels = trace.tables["kernels"]
     launched = kernels.filter(pc.equal(kernels["activity"], "kernel"))

@@ -50,11 +50,13 @@ def kernel_stem(name: str) -> str:
     if target.kind == "memory":
         stems[:0] = ["dma_copy", "__amd_rocclr_fill"]
     exact = (s for s in stems if kind_of(f"{s}_1", "kernel") == target)
-    near = (s for s in stems if _told(kind_of(f"{s}_1", "kernel")) == _told(target))
+    near = (
+        s for s in stems if _describe_kind(kind_of(f"{s}_1", "kernel")) == _describe_kind(target)
+    )
     return next(exact, None) or next(near, None) or stem
 
 
-def _told(kind: Any) -> tuple[Any, ...]:
+def _describe_kind(kind: Any) -> tuple[Any, ...]:
     return (kind.kind, kind.family, kind.tensor_core)
 
 

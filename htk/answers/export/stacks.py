@@ -61,11 +61,11 @@ def rank_stacks(trace: Trace) -> Iterator[RankStacks]:
 def write_folded(trace: Trace, folder: Path) -> list[tuple[Path, int]]:
     """Write folder/cpu.folded and folder/gpu.folded; how many stacks each holds."""
     ranks = list(rank_stacks(trace))
-    _check(ranks, trace)
+    _check_stacks(ranks, trace)
     written = []
     for unit in _UNITS:
         lines = [
-            f"{';'.join(map(_frame, (root, *stack.frames)))} {stack.time_ns}\n"
+            f"{';'.join(map(_spell_frame, (root, *stack.frames)))} {stack.time_ns}\n"
             for root, stacks in [
                 (f"rank {of_rank.rank}", getattr(of_rank, unit)) for of_rank in ranks
             ]
@@ -81,7 +81,7 @@ def write_folded(trace: Trace, folder: Path) -> list[tuple[Path, int]]:
 def write_speedscope(trace: Trace, folder: Path) -> list[tuple[Path, int]]:
     """Write folder/stacks.speedscope.json with a profile for each rank and kind of time."""
     ranks = list(rank_stacks(trace))
-    _check(ranks, trace)
+    _check_stacks(ranks, trace)
     frames: dict[str, int] = {}
     profiles = []
     for of_rank in ranks:
@@ -129,17 +129,23 @@ def _of_rank(trace: Trace, rank: int) -> RankStacks:
     )
     name, names = functions_of(calls["name"])
     paths = Paths.of(tree, name)
-    texts = _texts(paths, names)
-    return RankStacks(rank, _cpu(tree, paths, texts), _gpu(trace, paths, texts, len(python)))
+    texts = _list_frames(paths, names)
+    return RankStacks(
+        rank,
+        _list_cpu_stacks(tree, paths, texts),
+        _list_gpu_stacks(trace, paths, texts, len(python)),
+    )
 
 
-def _cpu(tree: CallTree, paths: Paths, texts: list[tuple[str, ...]]) -> list[Stack]:
+def _list_cpu_stacks(tree: CallTree, paths: Paths, texts: list[tuple[str, ...]]) -> list[Stack]:
     spent = np.zeros(len(texts), np.int64)
     np.add.at(spent, paths.of_row, tree.self_time)
     return [Stack(texts[k], int(spent[k])) for k in np.flatnonzero(spent > 0)]
 
 
-def _gpu(trace: Trace, paths: Paths, texts: list[tuple[str, ...]], before: int) -> list[Stack]:
+def _list_gpu_stacks(
+    trace: Trace, paths: Paths, texts: list[tuple[str, ...]], before: int
+) -> list[Stack]:
     """Kernels below the path of the operator that launched them; `before`: rows of other calls."""
     tables = trace.tables
     kernels = tables["kernels"]
@@ -162,7 +168,7 @@ def _gpu(trace: Trace, paths: Paths, texts: list[tuple[str, ...]], before: int) 
     ]
 
 
-def _texts(paths: Paths, names: list[str]) -> list[tuple[str, ...]]:
+def _list_frames(paths: Paths, names: list[str]) -> list[tuple[str, ...]]:
     """Return the frames of each path; callers come first."""
     texts: list[tuple[str, ...]] = []
     for above, name in zip(paths.above.tolist(), paths.name.tolist(), strict=True):
@@ -170,12 +176,12 @@ def _texts(paths: Paths, names: list[str]) -> list[tuple[str, ...]]:
     return texts
 
 
-def _check(ranks: list[RankStacks], trace: Trace) -> None:
+def _check_stacks(ranks: list[RankStacks], trace: Trace) -> None:
     if not ranks:
         trace.need("cpu_ops")
         raise MissingTable("no call or kernel takes any time")
 
 
-def _frame(name: str) -> str:
+def _spell_frame(name: str) -> str:
     """Return a name as one frame: a semicolon would end it."""
     return " ".join(name.replace(";", ",").split()) or "unnamed"

@@ -32,18 +32,18 @@ class Trimmed:
 
 def trimmed_file(trace: Trace, name: str) -> Trimmed:
     """Return what of a file the selection leaves, be it of several ranks and cycles."""
-    cuts = _cuts(trace, name)
+    cuts = _cut_recordings(trace, name)
     event = partial(_kept_event, _kept_events(cuts))
-    header = _told(cuts) if trace.selection.narrows else b""
+    header = _encode_cuts(cuts) if trace.selection.narrows else b""
     return Trimmed(event, header)
 
 
 def kept_events(trace: Trace, name: str) -> Mask:
     """Return which events of a file the selection leaves, by their number; all beyond them."""
-    return _kept_events(_cuts(trace, name))
+    return _kept_events(_cut_recordings(trace, name))
 
 
-def _cuts(trace: Trace, name: str) -> list[CutRecording]:
+def _cut_recordings(trace: Trace, name: str) -> list[CutRecording]:
     """Return what the selection leaves of each recording of a file, in their order there."""
     parts = [part for part in trace.files if part.file == name]
     _refuse_other_steps(trace, parts)
@@ -70,7 +70,7 @@ def _kept_event(kept: Mask, row: int, text: bytes) -> bytes | None:
     return text if row >= len(kept) or kept[row] else None
 
 
-def _told(cuts: Sequence[CutRecording]) -> bytes:
+def _encode_cuts(cuts: Sequence[CutRecording]) -> bytes:
     names = ("cut_windows", "passing")
     headers = [header_of({n: cut.table(n) for n in names}, cut.header_facts) for cut in cuts]
     return json.dumps(KEY).encode() + b": " + json.dumps(headers, separators=(",", ":")).encode()

@@ -102,14 +102,15 @@ def _refuse_other_parallelism(
     if (other & ~within).any():
         row = int(np.argmax(other & ~within))
         raise MissingTable(
-            f"this job has {rows.types[rows.type[row]]}{_among(int(rows.group_size[row]), workers)}"
+            "this job has "
+            f"{rows.types[rows.type[row]]}{_describe_members(int(rows.group_size[row]), workers)}"
             "; rows can be cut from profiles of data parallelism, sharded or not, tensor "
             "parallelism and pipelines. For experts and replicas of shards log them with "
             "htk.capture(operations=True)"
         )
 
 
-def _among(size: int, workers: int) -> str:
+def _describe_members(size: int, workers: int) -> str:
     return f" among {size} of {workers} workers" if size > 0 else ""
 
 

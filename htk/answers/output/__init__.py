@@ -10,31 +10,31 @@ from typing import Any
 from htk.answers.output.result import register_face
 
 
-def _text() -> Callable[..., Any]:
+def _load_text() -> Callable[..., Any]:
     from htk.answers.output.render import to_text
 
     return to_text
 
 
-def _html() -> Callable[..., Any]:
+def _load_html() -> Callable[..., Any]:
     from htk.answers.output.html import to_html
 
     return to_html
 
 
-def _figure() -> Callable[..., Any]:
+def _load_figure() -> Callable[..., Any]:
     from htk.answers.output.figures import draw_figure
 
     return draw_figure
 
 
-def _file() -> Callable[..., None]:
+def _load_save() -> Callable[..., None]:
     from htk.answers.output.saved import save_result
 
     return save_result
 
 
-register_face("file", _file)
-register_face("text", _text)
-register_face("html", _html)
-register_face("figure", _figure)
+register_face("file", _load_save)
+register_face("text", _load_text)
+register_face("html", _load_html)
+register_face("figure", _load_figure)

@@ -40,13 +40,13 @@ def coverage_lines(coverage: Facts) -> list[str]:
         parts.append(f"{coverage['carry_in_activities']:,} carried in ({carried})")
     if coverage.get("unlinked_activities"):
         parts.append(f"{coverage['unlinked_activities']:,} unlinked")
-    parts += _losses(coverage)
+    parts += _describe_losses(coverage)
     if changed := (coverage.get("issues") or {}).get("wrong_checksum"):
         parts.append(f"{pluralize_count(changed, 'file')} with a wrong checksum")
     for name in ("failed", "unread"):
         if coverage.get(f"files_{name}"):
             parts.append(f"{pluralize_count(coverage[f'files_{name}'], 'file')} {name}")
-    parts += _clocks(coverage)
+    parts += _describe_clocks(coverage)
     lines = ["coverage: " + ", ".join(parts)] if parts else []
     generic = _GENERIC | (_SAID_FIRST if "in_short" in coverage else set())
     own = {k: v for k, v in coverage.items() if k not in generic and v not in (None, "", [], {})}
@@ -57,7 +57,8 @@ def coverage_lines(coverage: Facts) -> list[str]:
         )
     if own:
         lines.append(
-            "          " + ", ".join(f"{_in_words(k)}: {_own(k, v)}" for k, v in own.items())
+            "          "
+            + ", ".join(f"{_in_words(k)}: {_format_fact(k, v)}" for k, v in own.items())
         )
     return lines
 
@@ -78,7 +79,7 @@ def _part_name(name: str) -> str:
     return _in_words(name) if unit_of(name) else make_visible(name)
 
 
-def _losses(coverage: Facts) -> list[str]:
+def _describe_losses(coverage: Facts) -> list[str]:
     """Return what files lost, and what of them was left out or is told apart."""
     issues = coverage.get("issues") or {}
     parts = _in_their_words(issues, _NAMED_LOSSES)
@@ -100,7 +101,7 @@ def _in_their_words(issues: Mapping[str, int], kinds: Iterable[str]) -> list[str
     return [f"{pluralize_count(count, what)} {fate}" for count, what, fate in losses]
 
 
-def _clocks(coverage: Facts) -> list[str]:
+def _describe_clocks(coverage: Facts) -> list[str]:
     """Return whether ranks were put on one clock, and what that leaves."""
     word = coverage.get("clock_alignment")
     if word is None or not (coverage.get("clock_offset_max_ns") or word == "off"):
@@ -183,18 +184,20 @@ _GENERIC = {
 _SAID_FIRST = {"in_short", "verdict", "next", "unlike"}  # stand above the table
 
 
-def _own(name: str, value: object, unit: str = "") -> str:
+def _format_fact(name: str, value: object, unit: str = "") -> str:
     """Return a fact's value; the parts of one have its unit, where their names tell none."""
     unit = unit_of(name) or unit
     if isinstance(value, dict):
         named = {str(key): part for key, part in value.items()}
-        return ", ".join(f"{_part_name(k)} {_own(k, part, unit)}" for k, part in named.items())
+        return ", ".join(
+            f"{_part_name(k)} {_format_fact(k, part, unit)}" for k, part in named.items()
+        )
     if isinstance(value, list):
-        return _few(value)
+        return _describe_few(value)
     return make_visible(format_value(value, unit)).removesuffix(".")  # other facts follow it
 
 
-def _few(values: list[Any]) -> str:
+def _describe_few(values: list[Any]) -> str:
     if values and isinstance(values[0], dict):  # a table of its own, which JSON has whole
         return pluralize_count(len(values), "row")
     text = make_visible(", ".join(map(str, values[:8])))

@@ -39,12 +39,12 @@ def series_of(
         return [(words_of(y), every, y)]
     values = table[color].to_pylist()
     return [
-        (_named(color, value), [k for k in every if values[k] == value], y)
+        (_name_series(color, value), [k for k in every if values[k] == value], y)
         for value in dict.fromkeys(values)
     ]
 
 
-def _named(column: str, value: Any) -> str:
+def _name_series(column: str, value: Any) -> str:
     """Return a series as the legend names it."""
     if isinstance(value, bool):
         return words_of(column) if value else f"not {words_of(column)}"

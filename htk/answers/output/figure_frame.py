@@ -20,24 +20,24 @@ def frame_figure(data: Sequence[Any], *, dark: bool, **layout: Any) -> Any:
     import plotly.graph_objects as go
 
     traces = list(data)
-    template = _template(dark, frozenset(trace.type for trace in traces))
-    return go.Figure(traces, {"template": template, **_layout(dark), **layout})
+    template = _build_template(dark, frozenset(trace.type for trace in traces))
+    return go.Figure(traces, {"template": template, **_build_layout(dark), **layout})
 
 
 @cache
-def _template(dark: bool, types: frozenset[str]) -> Fields:
+def _build_template(dark: bool, types: frozenset[str]) -> Fields:
     """Return plotly's template as far as traces of these types look at it, with our own axes."""
     import plotly.io as pio
 
     usual = pio.templates["plotly"].to_plotly_json()
     layout = {name: value for name, value in usual["layout"].items() if name not in _OTHER_SPACES}
-    for name, axis in _axes(dark).items():
+    for name, axis in _build_axes(dark).items():
         layout[name] = {**layout[name], **axis}
     data = {kind: like for kind, like in usual["data"].items() if kind in types}
     return {"layout": layout, "data": data}
 
 
-def _axes(dark: bool) -> Fields:
+def _build_axes(dark: bool) -> Fields:
     own = palette_of(dark)
     axis = {
         "gridcolor": own["line"],
@@ -52,7 +52,7 @@ def _axes(dark: bool) -> Fields:
     return {"xaxis": axis, "yaxis": {**axis, **apart}}
 
 
-def _layout(dark: bool) -> Fields:
+def _build_layout(dark: bool) -> Fields:
     own = palette_of(dark)
     return {
         "margin": {"l": 56, "r": 16, "t": 30, "b": 40},

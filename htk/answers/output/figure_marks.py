@@ -29,18 +29,18 @@ _DASHES = ("solid", "dot", "dash", "dashdot")
 def marks_of(table: pa.Table, chart: Chart, palette: dict[str, str]) -> list[Any]:
     match chart:
         case Bar():
-            return _bars(table, chart, palette)
+            return _draw_bars(table, chart, palette)
         case Line():
-            return _lines(table, chart, palette)
+            return _draw_lines(table, chart, palette)
         case Scatter():
-            return _points(table, chart, palette)
+            return _draw_points(table, chart, palette)
         case Heatmap():
-            return _heat(table, chart, palette)
+            return _draw_heat(table, chart, palette)
         case TimelineChart():
-            return _spans(table, chart, palette)
+            return _draw_spans(table, chart, palette)
 
 
-def _bars(table: pa.Table, chart: Bar, palette: dict[str, str]) -> list[Any]:
+def _draw_bars(table: pa.Table, chart: Bar, palette: dict[str, str]) -> list[Any]:
     import plotly.graph_objects as go
 
     traces = []
@@ -76,7 +76,7 @@ def _by_kind(table: pa.Table, chart: Bar, palette: dict[str, str]) -> list[str] 
     return [palette.get(kind or "", palette["gpu"]) for kind in table["kind"].to_pylist()]
 
 
-def _lines(table: pa.Table, chart: Line, palette: dict[str, str]) -> list[Any]:
+def _draw_lines(table: pa.Table, chart: Line, palette: dict[str, str]) -> list[Any]:
     import plotly.graph_objects as go
 
     if chart.steps and "rank" in table.column_names:
@@ -91,22 +91,22 @@ def _lines(table: pa.Table, chart: Line, palette: dict[str, str]) -> list[Any]:
         line for line in every if any(v is not None for v in scale_column(table, line.y, line.rows))
     ]
     if chart.x in WITH_NUMBER and len({line.owner for line in series}) > _MOST_LINES:
-        return _bands(table, chart, series, palette)
+        return _draw_bands(table, chart, series, palette)
     owners = list(dict.fromkeys(line.owner for line in series))
     names = list(dict.fromkeys(line.name for line in series))
     apart = not isinstance(chart.y, str) or any(owners)  # lines that may lie on each other
     traces = []
     cycle = table["cycle"].to_pylist() if "cycle" in table.column_names else None
     for number, line in enumerate(series):
-        pieces = _recordings(line.rows, cycle)
+        pieces = _split_recordings(line.rows, cycle)
         colour = colour_of(line.name, palette, number)
         if line.owner is not None:  # a colour for each, a dash for each series of it
             colour = colour_of(line.owner, palette, owners.index(line.owner))
         mode = "lines+markers" if min(map(len, pieces), default=0) < 3 else "lines"
         traces.append(
             go.Scatter(
-                x=_apart(pieces, partial(scale_column, table, chart.x)),
-                y=_apart(pieces, partial(scale_column, table, line.y)),
+                x=_separate_pieces(pieces, partial(scale_column, table, chart.x)),
+                y=_separate_pieces(pieces, partial(scale_column, table, line.y)),
                 mode=mode,
                 name=_line_name(line, len(names)),
                 line={
@@ -129,7 +129,7 @@ def _series_names(table: pa.Table, chart: Line) -> list[str]:
     return names
 
 
-def _recordings(rows: list[int], cycle: list[int | None] | None) -> list[list[int]]:
+def _split_recordings(rows: list[int], cycle: list[int | None] | None) -> list[list[int]]:
     """Return the rows of each recording on their own, in order."""
     if cycle is None:
         return [rows]
@@ -139,7 +139,9 @@ def _recordings(rows: list[int], cycle: list[int | None] | None) -> list[list[in
     return list(pieces.values())
 
 
-def _apart(pieces: list[list[int]], values_of: Callable[[list[int]], list[Any]]) -> list[Any]:
+def _separate_pieces(
+    pieces: list[list[int]], values_of: Callable[[list[int]], list[Any]]
+) -> list[Any]:
     """Return values with a hole between recordings: what lies between was not recorded."""
     holed: list[Any] = []
     for rows in pieces:
@@ -147,7 +149,7 @@ def _apart(pieces: list[list[int]], values_of: Callable[[list[int]], list[Any]])
     return holed
 
 
-def _bands(
+def _draw_bands(
     table: pa.Table, chart: Line, series: Sequence["_Drawn"], palette: dict[str, str]
 ) -> list[Any]:
     """Draw each series of many ranks as their median, in a band from the least to the most."""
@@ -214,7 +216,7 @@ class _Drawn(NamedTuple):
 def _split_by_owner(table: pa.Table, chart: Line) -> list[_Drawn]:
     """Return a line for each series and owner, so that none runs from one to the next."""
     series = series_of(table, chart.y, chart.color)
-    owners = _owners(table, chart)
+    owners = _list_owners(table, chart)
     if chart.color == "rank" and any(owners):
         series = [(words_of(str(chart.y)), list(range(table.num_rows)), str(chart.y))]
     every = list(dict.fromkeys(owners))
@@ -226,7 +228,7 @@ def _split_by_owner(table: pa.Table, chart: Line) -> list[_Drawn]:
     ]
 
 
-def _owners(table: pa.Table, chart: Line) -> Sequence[str | None]:
+def _list_owners(table: pa.Table, chart: Line) -> Sequence[str | None]:
     """Return whose each row is, where it is of several: as the chart's columns say, else ranks."""
     none = [None] * table.num_rows
     columns = chart.owner or (() if chart.x == "rank" else ("rank",))
@@ -241,7 +243,7 @@ def _owners(table: pa.Table, chart: Line) -> Sequence[str | None]:
     return [" ".join(row) for row in zip(*words, strict=True)]
 
 
-def _points(table: pa.Table, chart: Scatter, palette: dict[str, str]) -> list[Any]:
+def _draw_points(table: pa.Table, chart: Scatter, palette: dict[str, str]) -> list[Any]:
     import plotly.graph_objects as go
 
     names = label_categories(table, "name") if "name" in table.column_names else None
@@ -260,7 +262,7 @@ def _points(table: pa.Table, chart: Scatter, palette: dict[str, str]) -> list[An
     return traces
 
 
-def _heat(table: pa.Table, chart: Heatmap, palette: dict[str, str]) -> list[Any]:
+def _draw_heat(table: pa.Table, chart: Heatmap, palette: dict[str, str]) -> list[Any]:
     import plotly.graph_objects as go
 
     cells = scale_column(table, chart.value, range(table.num_rows))
@@ -279,11 +281,11 @@ def _heat(table: pa.Table, chart: Heatmap, palette: dict[str, str]) -> list[Any]
                 "thickness": 12,
             },
         ),
-        *_missing(x, y, cells, chart, palette),
+        *_mark_missing_cells(x, y, cells, chart, palette),
     ]
 
 
-def _missing(
+def _mark_missing_cells(
     x: list[str], y: list[str], cells: list[Any], chart: Heatmap, palette: dict[str, str]
 ) -> list[Any]:
     """Return the cells without a value, where the chart says what they are: they are not zero."""
@@ -307,7 +309,7 @@ def _missing(
     ]
 
 
-def _spans(table: pa.Table, chart: TimelineChart, palette: dict[str, str]) -> list[Any]:
+def _draw_spans(table: pa.Table, chart: TimelineChart, palette: dict[str, str]) -> list[Any]:
     import plotly.graph_objects as go
 
     start = table[chart.start].to_pylist()

@@ -27,12 +27,12 @@ def _set_plain(owner: Any, properties: tuple[str, ...]) -> None:
     for name in properties:
         if name not in owner:
             continue
-        plain = _plain(owner[name])
+        plain = _pass_through(owner[name])
         if plain is not owner[name]:
             owner[name] = plain
 
 
-def _plain(value: Any) -> Any:
+def _pass_through(value: Any) -> Any:
     """Return the value itself where there is nothing to change."""
     if isinstance(value, str):
         return _OPENS.sub("&lt;", value) if "<" in value else value
@@ -40,6 +40,6 @@ def _plain(value: Any) -> Any:
         value = value.tolist()
     elif not isinstance(value, list | tuple):
         return value
-    plain = [_plain(item) for item in value]
+    plain = [_pass_through(item) for item in value]
     same = all(new is old for new, old in zip(plain, value, strict=True))
     return value if same else plain

@@ -54,12 +54,12 @@ def draw_figure(table: pa.Table, chart: Chart, *, dark: bool = False) -> Any:
     mode = "relative" if isinstance(chart, Bar) and chart.stacked else "group"
     fig = frame_figure(drawn, dark=dark, barmode=mode)
     note = " (mean over ranks)" if mean else ""
-    _label(fig, shown, chart, note)
+    _label_axes(fig, shown, chart, note)
     if isinstance(chart, Line) and chart.x in WITH_NUMBER:
         marks = sorted(v for v in shown[chart.x].unique().to_pylist() if v is not None)
         fig.update_xaxes(tickmode="array", tickvals=keep_marks_apart(marks, _MOST_MARKS))
     if isinstance(chart, Bar):
-        _arrange(fig, shown, chart)
+        _arrange_bars(fig, shown, chart)
         fig.update_layout(showlegend=_has_legend(chart, drawn))
     if not any(len(trace.x) for trace in fig.data if trace.x is not None):
         fig.add_annotation(
@@ -144,7 +144,7 @@ def _over_ranks(table: pa.Table, chart: Chart) -> tuple[pa.Table, bool]:
     return pa.table(columns, names=[*by, *ys]), True
 
 
-def _arrange(fig: Any, table: pa.Table, chart: Bar) -> None:
+def _arrange_bars(fig: Any, table: pa.Table, chart: Bar) -> None:
     """Bars in the order of the table, whatever series they belong to."""
     order = list(dict.fromkeys(label_categories(table, chart.x)))
     axis = fig.update_yaxes if chart.horizontal else fig.update_xaxes
@@ -163,7 +163,7 @@ def _arrange(fig: Any, table: pa.Table, chart: Bar) -> None:
         axis(tickmode="array", tickvals=order)
 
 
-def _cells(table: pa.Table, column: str, most: int) -> Fields:
+def _describe_cells(table: pa.Table, column: str, most: int) -> Fields:
     """Return how cells stand along an axis: each value once, numbers in their order."""
     names = label_categories(table, column)
     if pa.types.is_integer(table.schema.field(column).type):
@@ -180,10 +180,14 @@ def _cells(table: pa.Table, column: str, most: int) -> Fields:
     }
 
 
-def _label(fig: Any, table: pa.Table, chart: Chart, note: str) -> None:
+def _label_axes(fig: Any, table: pa.Table, chart: Chart, note: str) -> None:
     if isinstance(chart, Heatmap):
-        fig.update_xaxes(title=title_of(table, chart.x), **_cells(table, chart.x, _MOST_ACROSS))
-        fig.update_yaxes(title=title_of(table, chart.y), **_cells(table, chart.y, MOST_ROWS))
+        fig.update_xaxes(
+            title=title_of(table, chart.x), **_describe_cells(table, chart.x, _MOST_ACROSS)
+        )
+        fig.update_yaxes(
+            title=title_of(table, chart.y), **_describe_cells(table, chart.y, MOST_ROWS)
+        )
         if "rank" in chart.y or chart.y == "stage":  # the first on top, as in lists of them
             fig.update_yaxes(autorange="reversed")
         return

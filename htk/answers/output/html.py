@@ -34,10 +34,11 @@ def render_table(result: Result, *, rows: int = ROWS, page: int = _PAGE) -> str:
     """The table and its notes; sorts and pages where its script and style are on the page."""
     columns = text_columns(result, rows)
     head = "".join(
-        f'<th{_class(c)} title="{escape(c.doc)}">{escape(_heading(c))}</th>' for c in columns
+        f'<th{_spell_class(c)} title="{escape(c.doc)}">{escape(_render_heading(c))}</th>'
+        for c in columns
     )
     lines = [
-        "<tr>" + "".join(_cell(column, k) for column in columns) + "</tr>"
+        "<tr>" + "".join(_render_cell(column, k) for column in columns) + "</tr>"
         for k in range(min(rows, len(result)))  # rows for people to read
     ]
     notes = left_out(result, rows, []) + coverage_lines(result.coverage)
@@ -49,7 +50,7 @@ def render_table(result: Result, *, rows: int = ROWS, page: int = _PAGE) -> str:
     )
 
 
-def look(name: str, number: int) -> str:
+def spell_look(name: str, number: int) -> str:
     """Return the style of a share of the time: colour by meaning, waiting striped, idle pale.
 
     Each has a plain colour in hexadecimal: notebooks that are not trusted lose gradients, variables
@@ -101,12 +102,13 @@ def share_bar(shares: Sequence[tuple[str, float]]) -> str:
     """Return the shares of the time as one bar and its legend, for a notebook."""
     seen = [(k, name, pct) for k, (name, pct) in enumerate(shares) if pct >= 0.05]
     bars = "".join(
-        f'<span style="flex:{pct:.3f};{look(name, k)}" title="{escape(name)} {pct:.1f} %"></span>'
+        f'<span style="flex:{pct:.3f};{spell_look(name, k)}"'
+        f' title="{escape(name)} {pct:.1f} %"></span>'
         for k, name, pct in seen
     )
     keys = "".join(
         f'<span style="margin-right:16px;white-space:nowrap"><i style="display:inline-block;'
-        f'width:11px;height:11px;border-radius:2px;{look(name, k)}"></i> '
+        f'width:11px;height:11px;border-radius:2px;{spell_look(name, k)}"></i> '
         f"{escape(name)} {pct:.1f} %</span>"
         for k, name, pct in seen
     )
@@ -127,18 +129,18 @@ def embed_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
 
 
-def _class(column: RenderedColumn) -> str:
+def _spell_class(column: RenderedColumn) -> str:
     if not column.is_text:
         return ""
     return ' class="text prose"' if column.heading in PROSE else ' class="text"'
 
 
-def _heading(column: RenderedColumn) -> str:
+def _render_heading(column: RenderedColumn) -> str:
     """Return a heading without a unit that each cell has."""
     return column.heading.removesuffix(" %") if column.shares else column.heading
 
 
-def _cell(column: RenderedColumn, k: int) -> str:
+def _render_cell(column: RenderedColumn, k: int) -> str:
     value = column.values[k]
     text = escape(column.cells[k])
     if column.shares:
@@ -150,4 +152,4 @@ def _cell(column: RenderedColumn, k: int) -> str:
         plain = "" if value is None else repr(int(value) if isinstance(value, bool) else value)
         return f'<td data-v="{escape(plain)}">{text}</td>'
     title = f' title="{escape(str(value))}"' if value is not None and str(value) != text else ""
-    return f"<td{_class(column)}{title}>{text}</td>"
+    return f"<td{_spell_class(column)}{title}>{text}</td>"

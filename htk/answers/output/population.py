@@ -43,14 +43,14 @@ def draw_population(table: pa.Table, chart: Bar, *, dark: bool) -> Any:
     ranks = np.unique(read_numbers(table["rank"]))
     ys = chart.y if isinstance(chart.y, str) else chart.y[0]
     series = figures_of_ranks(table, chart, ranks)
-    nodes = find_nodes(ranks.tolist(), _devices(table, ranks))
+    nodes = find_nodes(ranks.tolist(), _list_rank_devices(table, ranks))
     unit = scale_of(table, ys)[1]
     if chart.stacked and len(ranks) <= _MOST_STACKS:
         return _draw_stacks(series, ranks, nodes, unit, dark)
     return draw_rank_map(series, ranks, nodes, unit, dark)
 
 
-def _devices(table: pa.Table, ranks: Ints) -> list[int | None]:
+def _list_rank_devices(table: pa.Table, ranks: Ints) -> list[int | None]:
     if "device" not in table.column_names:
         return [None] * len(ranks)
     pairs = set(zip(table["rank"].to_pylist(), table["device"].to_pylist(), strict=True))
@@ -89,7 +89,7 @@ def _draw_stacks(
     position_of = {rank: position for position, rank in enumerate(ranks[order].tolist())}
     odd = [rank for group in groups[1:] for rank in group.ranks]
     outer = [int(ranks[order[-1]]), int(ranks[order[0]])]
-    marks = _apart([position_of[rank] for rank in (*odd, *outer)], len(ranks))
+    marks = _select_apart([position_of[rank] for rank in (*odd, *outer)], len(ranks))
     title = f"ranks in the order of {leading.name}"
     names = [f"rank {ranks[order[mark]]}" for mark in marks]
     ends = [-_ROOM * len(ranks), len(ranks) - 0.5]
@@ -110,7 +110,7 @@ def _draw_stacks(
     )
 
 
-def _apart(positions: Sequence[float], length: float) -> list[Any]:
+def _select_apart(positions: Sequence[float], length: float) -> list[Any]:
     """Return the positions, first come first kept, whose names do not lie over each other."""
     kept: list[float] = []
     for position in positions:

@@ -58,9 +58,9 @@ def draw_rank_map(
     map_from = 1 - map_height / height
     for part in maps:
         part.colorbar.update(len=1 - map_from, y=(1 + map_from) / 2)
-    updatemenus = _menu(series, shown, words, height) if len(series) > 1 else []
+    updatemenus = _build_menu(series, shown, words, height) if len(series) > 1 else []
     return frame_figure(
-        [*maps, *_spread(series, groups, unit, dark)],
+        [*maps, *_draw_spread(series, groups, unit, dark)],
         dark=dark,
         meta=META,
         showlegend=False,
@@ -152,7 +152,7 @@ def _map_of(
     )
 
 
-def _menu(
+def _build_menu(
     series: Sequence[RankFigure], shown: int, words: Sequence[str], height: int
 ) -> list[Fields]:
     """Return the choice of the figure that the map shows."""
@@ -168,7 +168,7 @@ def _menu(
     return [{"buttons": buttons, "active": shown, "direction": "down", **where}]
 
 
-def _spread(
+def _draw_spread(
     series: Sequence[RankFigure], groups: Sequence[list[AlikeRanks]], unit: str, dark: bool
 ) -> list[Any]:
     """Return a row for each series: from the least to the most thin, of 90 of 100 ranks thick, the
@@ -228,7 +228,7 @@ def _odd_ones(
         return []
     usual = float(np.nanmedian(part.values))
     farthest = max(groups, key=lambda group: abs(group.middle - usual))
-    names = [_short(group.ranks) if group is farthest else "" for group in groups]
+    names = [_shorten_ranks(group.ranks) if group is farthest else "" for group in groups]
     return [
         go.Scatter(
             x=[group.middle for group in groups],
@@ -240,7 +240,7 @@ def _odd_ones(
             ],
             textfont={"size": 11, "color": palette["mute"]},
             customdata=[group.ranks[0] for group in groups],
-            hovertext=[_short(group.ranks) for group in groups],
+            hovertext=[_shorten_ranks(group.ranks) for group in groups],
             hovertemplate=f"%{{hovertext}}: %{{x:.4g}} {unit}<extra>{part.name}</extra>",
             marker={"size": 8, "color": palette["alert"]},
             xaxis="x2",
@@ -249,5 +249,5 @@ def _odd_ones(
     ]
 
 
-def _short(ranks: Sequence[int]) -> str:
+def _shorten_ranks(ranks: Sequence[int]) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks)} ranks"

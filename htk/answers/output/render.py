@@ -79,11 +79,11 @@ def _for_screen(text: str) -> str:
 def to_text(result: Result, form: str, *, limit: int = 200) -> str:
     """Return the result as text of that form."""
     if form in ("json", "json-relative"):
-        return _json(result if form == "json" else result.since_start())
+        return _render_json(result if form == "json" else result.since_start())
     if form in ("csv", RAW_CSV):
-        return _csv(result, raw=form == RAW_CSV)
+        return _render_csv(result, raw=form == RAW_CSV)
     if form == "md":
-        return _markdown(result, limit)
+        return _render_markdown(result, limit)
     return "\n".join(_plain_lines(result, limit, text_columns(result, limit))) + "\n"
 
 
@@ -134,7 +134,7 @@ def _print_fitting(
     from rich.table import Table
 
     console = Console(file=target, highlight=False, force_jupyter=False)
-    shown = _fitting(columns, console.width, _main_columns(result))
+    shown = _fit_columns(columns, console.width, _main_columns(result))
     table = Table(header_style="bold", box=None, pad_edge=False)
     for column in shown:
         table.add_column(
@@ -198,7 +198,7 @@ class RenderedColumn:
         """Return the table with names cut to that width, no two alike; numbers stay whole."""
         if not self.is_text or self.is_prose or self.width <= width:
             return self
-        texts = [_cell(value, self.name) for value in self.values]
+        texts = [_format_cell(value, self.name) for value in self.values]
         cut = shorten_apart(texts, width)
         return replace(self, cells=[cut[text] for text in texts])
 
@@ -215,8 +215,8 @@ def text_columns(result: Result, limit: int) -> list[RenderedColumn]:
             continue
         share = name.removesuffix("_ns") + "_pct"
         both = name.endswith("_ns") and share in names
-        cells = [_cell(_since_origin(result, name, row[name]), name) for row in rows]
-        shares = [_share(row[share], share) for row in rows] if both else None
+        cells = [_format_cell(_since_origin(result, name, row[name]), name) for row in rows]
+        shares = [_format_share(row[share], share) for row in rows] if both else None
         if shares:
             cells = [f"{cell} {own:>5}" for cell, own in zip(cells, shares, strict=True)]
         heading = words[name] + (" %" if both else "")
@@ -235,14 +235,14 @@ def _since_origin(result: Result, name: str, value: Any) -> Any:
     return value - int(result.coverage.get("origin_ns") or 0) if is_moment else value
 
 
-def _share(value: float | None, name: str) -> str:
+def _format_share(value: float | None, name: str) -> str:
     if value is None:
         return "–"
     words = format_change(value) if name in CHANGES else f"{value:.1f}"
     return words.removesuffix(" %").removeprefix("+")
 
 
-def _fitting(
+def _fit_columns(
     columns: list[RenderedColumn], width: int, main: Collection[str]
 ) -> list[RenderedColumn]:
     """Columns for a narrow terminal: names are cut first; then words about the rows go, sentences
@@ -250,7 +250,7 @@ def _fitting(
     of `main`, or the first time."""
     for most in (_TEXT_WIDTH, 44, _NAME_LEAST):
         columns = [column.narrowed(most) for column in columns]
-        if _room(columns) <= width:
+        if _measure_width(columns) <= width:
             return columns
     called = next(
         (c for c in columns if c.name == "name"),
@@ -263,7 +263,7 @@ def _fitting(
     more = [c for c in reversed(columns) if c not in stay]
     shown = columns
     for column in sorted(more, key=lambda c: (not c.is_text, c.is_prose)):
-        if _room(shown) <= width or len(shown) <= 2:
+        if _measure_width(shown) <= width or len(shown) <= 2:
             break
         shown = [c for c in shown if c is not column]
     return shown
@@ -275,7 +275,7 @@ def _main_columns(result: Result) -> Collection[str]:
     return (drawn,) if isinstance(drawn, str) else drawn
 
 
-def _room(columns: list[RenderedColumn]) -> int:
+def _measure_width(columns: list[RenderedColumn]) -> int:
     return sum(column.least + 2 for column in columns) - 2
 
 
@@ -310,32 +310,34 @@ def _is_text(result: Result, name: str) -> bool:
     return str(result.table.schema.field(name).type).startswith(("string", "dictionary"))
 
 
-def _cell(value: object, name: str) -> str:
+def _format_cell(value: object, name: str) -> str:
     if isinstance(value, str):
         return command_name(value) if name == "analysis" else make_visible(value)
     return format_value(value, unit_of(name)).removesuffix(" %")  # the heading has it
 
 
-def _json(result: Result) -> str:
+def _render_json(result: Result) -> str:
     """JSON knows no infinite numbers, dates or bytes: null, and their text."""
     answer = result.to_json()
     try:
         text = json.dumps(answer, ensure_ascii=False, allow_nan=False, default=str)
     except ValueError:
-        text = json.dumps(_finite(answer), ensure_ascii=False, allow_nan=False, default=str)
+        text = json.dumps(
+            _replace_infinite(answer), ensure_ascii=False, allow_nan=False, default=str
+        )
     # Steering characters that JSON does not escape are spelled as it can: equal once it is read.
     return STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
 
-def _finite(value: Any) -> Any:
+def _replace_infinite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
+        return {k: _replace_infinite(v) for k, v in value.items()}
     if isinstance(value, list):
-        return [_finite(v) for v in value]
+        return [_replace_infinite(v) for v in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _csv(result: Result, *, raw: bool) -> str:
+def _render_csv(result: Result, *, raw: bool) -> str:
     import pyarrow as pa
 
     from htk.base.columns.csv_text import write_csv
@@ -345,7 +347,7 @@ def _csv(result: Result, *, raw: bool) -> str:
     return str(target.getvalue().to_pybytes().decode())
 
 
-def _markdown(result: Result, limit: int) -> str:
+def _render_markdown(result: Result, limit: int) -> str:
     columns = text_columns(result, limit)
     lines = [escape_markdown(line) for line in _in_short(result)]
     lines.append("| " + " | ".join(escape_markdown(c.heading) for c in columns) + " |")

@@ -33,7 +33,7 @@ def register_face(name: str, load: Callable[[], Callable[..., Any]]) -> None:
     _FACES[name] = load
 
 
-def face(name: str) -> Callable[..., Any]:
+def load_face(name: str) -> Callable[..., Any]:
     """Return what draws a result as `name`: text, html, figure or timeline."""
     if name not in _FACES:
         raise UsageError(f"no {name} of a result here: open the trace with htk.open")
@@ -173,11 +173,11 @@ class Result:
         """
         if self.analysis.chart is None:
             raise UsageError(f"{self.analysis.name} has no picture; its table is in .table")
-        return face("figure")(self.table, self.analysis.chart, dark=dark)
+        return load_face("figure")(self.table, self.analysis.chart, dark=dark)
 
     def timeline(self) -> Any:
         """Return the rows that have a start and an end on a timeline, a notebook widget."""
-        return face("timeline")(self)
+        return load_face("timeline")(self)
 
     def to_json(self) -> Fields:
         """Return one object of plain values: analysis, columns, rows and coverage.
@@ -192,7 +192,7 @@ class Result:
             "columns": [
                 {
                     "name": f.name,
-                    "type": _plain(f.type),
+                    "type": _spell_kind(f.type),
                     "unit": unit_of(f.name),
                     "doc": doc_of(f),
                 }
@@ -214,7 +214,7 @@ class Result:
         >>> htk.open("sample").kernel_top().save(f"{folder}/kernels.csv").name
         'kernels.csv'
         """
-        face("file")(self, str(path))
+        load_face("file")(self, str(path))
         return Path(path)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -224,13 +224,13 @@ class Result:
         return int(self.table.num_rows)
 
     def _repr_html_(self) -> str:
-        html: str = face("html")(self)
+        html: str = load_face("html")(self)
         return html
 
     def __repr__(self) -> str:
-        text: str = face("text")(self, "table", limit=20)
+        text: str = load_face("text")(self, "table", limit=20)
         return text
 
 
-def _plain(kind: pa.DataType) -> str:
+def _spell_kind(kind: pa.DataType) -> str:
     return "string" if pa.types.is_dictionary(kind) else str(kind)

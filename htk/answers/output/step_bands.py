@@ -82,19 +82,21 @@ def curves_of(
         if time is not None and value is not None:
             points.setdefault(key, []).append((time, value))
     return [
-        Curve(_named(key, list(points)), key[1] or 0, key[2] or 0, *_ordered(np.array(of)))
+        Curve(
+            _name_group(key, list(points)), key[1] or 0, key[2] or 0, *_order_points(np.array(of))
+        )
         for key, of in points.items()
     ]
 
 
-def _ordered(points: Floats) -> tuple[Floats, Floats]:
+def _order_points(points: Floats) -> tuple[Floats, Floats]:
     """Return times in order and their values; of one instant each stands a little later."""
     times, values = points[np.argsort(points[:, 0], kind="stable")].T
     again = np.arange(len(times)) - np.searchsorted(times, times, side="left")
     return times + again * _INSTANT, values
 
 
-def _named(key: tuple[Any, ...], keys: list[tuple[Any, ...]]) -> str:
+def _name_group(key: tuple[Any, ...], keys: list[tuple[Any, ...]]) -> str:
     """Return the name of a series: its category, and its device where a rank has several."""
     series, _, _, category, *where = key
     beside = {tuple(k[4:]) for k in keys if k[:4] == key[:4]}
@@ -112,7 +114,7 @@ def groups_of(curves: Sequence[Curve]) -> list[RankGroup]:
                 of_rank.setdefault(curve.rank, []).append(curve)
         alike: list[list[Curve]] = []
         for rank in sorted(of_rank):
-            twins = next((group for group in alike if _same(group, of_rank[rank])), None)
+            twins = next((group for group in alike if _is_same(group, of_rank[rank])), None)
             if twins is None:
                 alike.append(list(of_rank[rank]))
             else:
@@ -124,7 +126,7 @@ def groups_of(curves: Sequence[Curve]) -> list[RankGroup]:
     return groups
 
 
-def _same(group: list[Curve], curves: list[Curve]) -> bool:
+def _is_same(group: list[Curve], curves: list[Curve]) -> bool:
     """Return whether a rank does what the first rank of a group does."""
     first = [curve for curve in group if curve.rank == group[0].rank]
     if len(first) != len(curves):
@@ -150,13 +152,15 @@ def band_of(curves: Sequence[Curve]) -> list[Floats]:
         low, high = (
             np.array(rows) for rows in zip(*(c.within(edges) for c in together), strict=True)
         )
-        band = np.array([edges, np.fmin.reduce(low), _medians(high), np.fmax.reduce(high)])
+        band = np.array(
+            [edges, np.fmin.reduce(low), _compute_column_medians(high), np.fmax.reduce(high)]
+        )
         empty = np.flatnonzero(np.isnan(band[1]))
-        pieces += [_changes(piece) for piece in np.split(band, empty, axis=1)]
+        pieces += [_find_band_changes(piece) for piece in np.split(band, empty, axis=1)]
     return [piece for piece in pieces if piece.shape[1]]
 
 
-def _medians(rows: Floats) -> Floats:
+def _compute_column_medians(rows: Floats) -> Floats:
     """Return the median of each column, of what it has: nan where that is nothing."""
     ordered = np.sort(rows, axis=0)
     count = (~np.isnan(rows)).sum(axis=0)
@@ -165,7 +169,7 @@ def _medians(rows: Floats) -> Floats:
     return np.asarray((low + np.where(count > 0, high, np.nan)) / 2)
 
 
-def _changes(band: Floats) -> Floats:
+def _find_band_changes(band: Floats) -> Floats:
     """Return what differs from the column before, and the end."""
     band = band[:, ~np.isnan(band[1])]
     kept = np.r_[True, (np.diff(band[1:]) != 0).any(axis=0)][: band.shape[1]]
@@ -187,20 +191,20 @@ def step_bands(curves: Sequence[Curve], palette: dict[str, str], unit: str) -> l
         else:
             own = colour_of(group.series, palette, series_number)
         dash = "solid" if alone else _DASHES[again % len(_DASHES)]
-        traces += _drawn(group, group.name(alone=alone), own, dash, palette, unit)
+        traces += _draw_group(group, group.name(alone=alone), own, dash, palette, unit)
     return traces
 
 
-def _drawn(
+def _draw_group(
     group: RankGroup, name: str, colour: str, dash: str, palette: dict[str, str], unit: str
 ) -> list[Any]:
     import plotly.graph_objects as go
 
     pieces = band_of(group.curves)
-    times = _joined([piece[0] for piece in pieces])
-    lowest = _joined([piece[1] for piece in pieces])
-    middle = _joined([piece[2] for piece in pieces])
-    highest = _joined([piece[3] for piece in pieces])
+    times = _join_rows([piece[0] for piece in pieces])
+    lowest = _join_rows([piece[1] for piece in pieces])
+    middle = _join_rows([piece[2] for piece in pieces])
+    highest = _join_rows([piece[3] for piece in pieces])
     line = go.Scatter(
         x=times,
         y=middle,
@@ -230,7 +234,7 @@ def _drawn(
     return [*band, line]
 
 
-def _joined(rows: Sequence[Floats]) -> list[float | None]:
+def _join_rows(rows: Sequence[Floats]) -> list[float | None]:
     """Return the values of all pieces, with a hole between two."""
     joined: list[float | None] = []
     for row in rows:

@@ -41,9 +41,9 @@ def build_workbook(answers: Sequence[Result]) -> bytes:
         # Who reads the first sheet of a file wants its one answer.
         in_order = [*names, "contents"] if len(names) == 1 else ["contents", *names]
         sheets = {name: book.add_worksheet(name) for name in in_order}
-        _contents(sheets["contents"], answers, names, formats)
+        _write_contents(sheets["contents"], answers, names, formats)
         for answer, name in zip(answers, names, strict=True):
-            _sheet(sheets[name], answer, formats)
+            _write_sheet(sheets[name], answer, formats)
     return target.getvalue()
 
 
@@ -56,7 +56,7 @@ def _check_sizes(answers: Sequence[Result]) -> None:
             )
 
 
-def _contents(sheet: Any, answers: Sequence[Result], names: list[str], formats: Any) -> None:
+def _write_contents(sheet: Any, answers: Sequence[Result], names: list[str], formats: Any) -> None:
     """The sheets, what they rest on, and what each column means."""
     heads = ("sheet", "column", "unit", "meaning")
     rows: list[tuple[str, str, str, str]] = []
@@ -68,26 +68,26 @@ def _contents(sheet: Any, answers: Sequence[Result], names: list[str], formats: 
         sheet.write_string(0, column, head, formats["head"])
     for line, row in enumerate(rows, 1):
         for column, text in enumerate(row):
-            sheet.write_string(line, column, _text(text))
+            sheet.write_string(line, column, _bound_text(text))
     for column, width in enumerate((24, 28, 10, 100)):
         sheet.set_column(column, column, width)
     sheet.freeze_panes(1, 0)
 
 
-def _sheet(sheet: Any, answer: Result, formats: Any) -> None:
+def _write_sheet(sheet: Any, answer: Result, formats: Any) -> None:
     for column, field in enumerate(answer.table.schema):
         values = answer.table[field.name].to_pylist()
         width = len(field.name) + 3
         sheet.write_string(0, column, field.name, formats["head"])
         for line, value in enumerate(values, 1):  # rows that a person opens
-            width = max(width, _write(sheet, line, column, value, formats))
+            width = max(width, _write_cell(sheet, line, column, value, formats))
         sheet.set_column(column, column, min(width, _WIDEST))
     sheet.freeze_panes(1, 0)
     if len(answer):
         sheet.autofilter(0, 0, len(answer), len(answer.columns) - 1)
 
 
-def _write(sheet: Any, line: int, column: int, value: Any, formats: Any) -> int:
+def _write_cell(sheet: Any, line: int, column: int, value: Any, formats: Any) -> int:
     """Write a cell; return its width in characters. What is null stays empty."""
     if value is None or value != value:
         return 0
@@ -100,13 +100,13 @@ def _write(sheet: Any, line: int, column: int, value: Any, formats: Any) -> int:
         sheet.write_number(line, column, value, formats["float"])
         return len(f"{value:,.3f}") + 1
     else:
-        text = _text(str(value))
+        text = _bound_text(str(value))
         sheet.write_string(line, column, text)
         return len(text)
     return 0
 
 
-def _text(text: str) -> str:
+def _bound_text(text: str) -> str:
     return make_visible(text)[:_MOST_CHARACTERS]
 
 

@@ -51,13 +51,13 @@ def aligned_positions(
     if shift is not None:
         places = np.arange(length, dtype=np.int64) + shift
         return np.where((places >= 0) & (places < len(base[0])), places, NONE)
-    return _walk(base, other)
+    return _walk_calls(base, other)
 
 
 def fitting_shifts(base: Calls, other: Calls) -> list[int]:
     """Return every shift under which all of the other's calls lie on the base and agree with it."""
     slack = len(base[0]) - len(other[0])
-    return [s for s in range(min(slack, _MOST_SHIFTS) + 1) if _fits(base, other, s)]
+    return [s for s in range(min(slack, _MOST_SHIFTS) + 1) if _is_aligned(base, other, s)]
 
 
 def _shift_by_steps(base: Calls, other: Calls, steps: tuple[Ints, Ints]) -> int | None:
@@ -81,16 +81,16 @@ def _best_shift(base: Calls, other: Calls, *, one_clock: bool) -> int | None:
     one time on one clock, which proves it.
     """
     fitting = fitting_shifts(base, other)
-    best = min(fitting, key=lambda s: _distance(base, other, s), default=None)
-    apart = np.inf if best is None else _distance(base, other, best)
+    best = min(fitting, key=lambda s: _measure_distance(base, other, s), default=None)
+    apart = np.inf if best is None else _measure_distance(base, other, best)
     if best is not None and (not one_clock or apart <= _ONE_CLOCK_NS):
         return best
     guess = _near_in_time(base, other)
-    near = [s for s in range(guess - 2, guess + 3) if _fits(base, other, s)]
-    nearest = min(near, key=lambda s: _distance(base, other, s), default=None)
+    near = [s for s in range(guess - 2, guess + 3) if _is_aligned(base, other, s)]
+    nearest = min(near, key=lambda s: _measure_distance(base, other, s), default=None)
     if nearest is None or best is None:
         return best if nearest is None else nearest
-    of_nearest = _distance(base, other, nearest)
+    of_nearest = _measure_distance(base, other, nearest)
     proves = of_nearest <= _ONE_CLOCK_NS and _CLEARLY * of_nearest < apart
     return nearest if proves else best
 
@@ -105,36 +105,36 @@ def _near_in_time(base: Calls, other: Calls) -> int:
     return nearest - middle
 
 
-def _span(base: Calls, other: Calls, shift: int) -> tuple[int, int]:
+def _find_overlap(base: Calls, other: Calls, shift: int) -> tuple[int, int]:
     """Return the calls of the other that lie on the base under a shift."""
     return max(0, -shift), min(len(other[0]), len(base[0]) - shift)
 
 
-def _fits(base: Calls, other: Calls, shift: int) -> bool:
+def _is_aligned(base: Calls, other: Calls, shift: int) -> bool:
     """All overlapping calls agree, and most of the shorter sequence overlaps."""
-    first, last = _span(base, other, shift)
+    first, last = _find_overlap(base, other, shift)
     mostly = 2 * (last - first) >= min(len(base[0]), len(other[0]))
     return mostly and _agree_throughout(base, other, shift)
 
 
 def _agree_throughout(base: Calls, other: Calls, shift: int) -> bool:
     """Return whether all calls that overlap under a shift agree."""
-    first, last = _span(base, other, shift)
+    first, last = _find_overlap(base, other, shift)
     if first >= last:
         return False
     probes = np.linspace(first, last - 1, min(_PROBES, last - first)).astype(np.int64)
-    if not _same(base, other, probes + shift, probes).all():
+    if not _compare_calls(base, other, probes + shift, probes).all():
         return False
-    return bool(_agree(base, other, first + shift, first, last - first).all())
+    return bool(_compare_runs(base, other, first + shift, first, last - first).all())
 
 
-def _distance(base: Calls, other: Calls, shift: int) -> float:
-    first, last = _span(base, other, shift)
+def _measure_distance(base: Calls, other: Calls, shift: int) -> float:
+    first, last = _find_overlap(base, other, shift)
     probes = np.linspace(first, last - 1, min(64, last - first)).astype(np.int64)
     return float(np.median(np.abs(base[2][probes + shift] - other[2][probes])))
 
 
-def _same(base: Calls, other: Calls, i: Ints, j: Ints) -> NDArray[np.bool_]:
+def _compare_calls(base: Calls, other: Calls, i: Ints, j: Ints) -> NDArray[np.bool_]:
     kind = base[0][i]
     size = base[1][i]
     kinds = other[0][j]
@@ -144,11 +144,11 @@ def _same(base: Calls, other: Calls, i: Ints, j: Ints) -> NDArray[np.bool_]:
     return alike
 
 
-def _agree(base: Calls, other: Calls, i: int, j: int, count: int) -> NDArray[np.bool_]:
-    return _same(base, other, np.arange(i, i + count), np.arange(j, j + count))
+def _compare_runs(base: Calls, other: Calls, i: int, j: int, count: int) -> NDArray[np.bool_]:
+    return _compare_calls(base, other, np.arange(i, i + count), np.arange(j, j + count))
 
 
-def _walk(base: Calls, other: Calls) -> Ints:
+def _walk_calls(base: Calls, other: Calls) -> Ints:
     """Side by side from the start; what does not meet again within the look-ahead is skipped."""
     places = fill_none(len(other[0]))
     i = j = 0
@@ -157,7 +157,7 @@ def _walk(base: Calls, other: Calls) -> Ints:
         places[j : j + run] = np.arange(i, i + run)
         i = i + run
         j = j + run
-        skipped = _meeting(base, other, i, j)
+        skipped = _find_meeting(base, other, i, j)
         i = i + skipped[0]
         j = j + skipped[1]
     return places
@@ -170,7 +170,7 @@ def _agreeing_run(base: Calls, other: Calls, i: int, j: int) -> int:
     left = min(len(base[0]) - i, len(other[0]) - j)
     while run < left:
         count = min(step, left - run)
-        agree = _agree(base, other, i + run, j + run, count)
+        agree = _compare_runs(base, other, i + run, j + run, count)
         if not agree.all():
             return run + int(np.argmin(agree))
         run = run + count
@@ -178,13 +178,13 @@ def _agreeing_run(base: Calls, other: Calls, i: int, j: int) -> int:
     return run
 
 
-def _meeting(base: Calls, other: Calls, i: int, j: int) -> tuple[int, int]:
+def _find_meeting(base: Calls, other: Calls, i: int, j: int) -> tuple[int, int]:
     """Return how many calls of each to skip until they agree again; one of each if they do not."""
     for total in range(1, _LOOK_AHEAD):
         for skip in range(total + 1):
             a = i + skip
             b = j + total - skip
             count = min(_AGREEING, len(base[0]) - a, len(other[0]) - b)
-            if count > 0 and _agree(base, other, a, b, count).all():
+            if count > 0 and _compare_runs(base, other, a, b, count).all():
                 return skip, total - skip
     return 1, 1

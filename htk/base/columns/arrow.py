@@ -24,7 +24,7 @@ NUMPY_OF = {
 def build_numbers(values: NDArray[Any], kind: pa.DataType, valid: Mask | None = None) -> pa.Array:
     """Return a column of numbers; rows that are not valid are null."""
     data = np.ascontiguousarray(values, NUMPY_OF[kind])
-    return pa.Array.from_buffers(kind, len(data), [_bits(valid), pa.py_buffer(data)])
+    return pa.Array.from_buffers(kind, len(data), [_pack_bits(valid), pa.py_buffer(data)])
 
 
 def number_or_null(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
@@ -34,7 +34,7 @@ def number_or_null(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
 
 def build_booleans(values: Mask, valid: Mask | None = None) -> pa.Array:
     """Return a column of truth values."""
-    return pa.Array.from_buffers(BOOL, len(values), [_bits(valid), _bits(values)])
+    return pa.Array.from_buffers(BOOL, len(values), [_pack_bits(valid), _pack_bits(values)])
 
 
 def decode_texts(codes: NDArray[Any], dictionary: pa.Array, *, compact: bool = True) -> pa.Array:
@@ -95,7 +95,7 @@ def read_numbers(column: pa.Array | pa.ChunkedArray, null: int | float = 0) -> N
     if column.null_count == len(column):
         return np.full(len(column), null, dtype)
     values = np.frombuffer(array.buffers()[1], dtype)[array.offset : array.offset + len(array)]
-    return np.where(_flags(array), values, np.array(null, dtype))
+    return np.where(_read_flags(array), values, np.array(null, dtype))
 
 
 def read_keys(column: pa.Array | pa.ChunkedArray) -> Ints:
@@ -124,7 +124,7 @@ def mark_valid(column: pa.Array | pa.ChunkedArray) -> Mask:
         return np.ones(len(column), bool)
     array = _only_chunk(column)
     if array is not None:
-        return _flags(array)
+        return _read_flags(array)
     return np.asarray(column.is_valid().to_numpy(zero_copy_only=False))
 
 
@@ -181,7 +181,7 @@ def _only_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array | None:
     return column.chunk(0) if column.num_chunks == 1 else None
 
 
-def _flags(array: pa.Array) -> Mask:
+def _read_flags(array: pa.Array) -> Mask:
     """Return which rows of an array that has nulls hold a value."""
     marks = array.buffers()[0]
     if marks is None:  # of the type of nothing but nulls
@@ -198,7 +198,7 @@ def _to_numpy(column: pa.Array) -> NDArray[Any]:
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-def _bits(flags: Mask | None) -> pa.Buffer | None:
+def _pack_bits(flags: Mask | None) -> pa.Buffer | None:
     return None if flags is None else pa.py_buffer(np.packbits(flags, bitorder="little"))
 
 

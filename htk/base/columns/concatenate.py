@@ -53,19 +53,20 @@ def _by_numpy(
     for field in schema:
         parts = [table[field.name] for table in tables]
         if field.type == TEXT:
-            columns.append(_texts(parts))
+            columns.append(_concatenate_texts(parts))
         elif field.type == BOOL:
             columns.append(
                 build_booleans(
-                    _joined([read_booleans(part) for part in parts], bool), _valid(parts)
+                    _join_parts([read_booleans(part) for part in parts], bool),
+                    _mark_valid_rows(parts),
                 )
             )
         else:
-            columns.append(_numbers(parts, field.type, added.get(field.name)))
+            columns.append(_concatenate_numbers(parts, field.type, added.get(field.name)))
     return pa.table(columns, schema=schema)
 
 
-def _numbers(
+def _concatenate_numbers(
     parts: Sequence[pa.ChunkedArray], kind: pa.DataType, added: Sequence[int] | None
 ) -> pa.Array:
     values = np.empty(sum(map(len, parts)), NUMPY_OF[kind])
@@ -76,10 +77,10 @@ def _numbers(
         if added is not None and added[k]:
             piece += added[k]
         first += len(part)
-    return build_numbers(values, kind, _valid(parts))
+    return build_numbers(values, kind, _mark_valid_rows(parts))
 
 
-def _texts(parts: Sequence[pa.ChunkedArray]) -> pa.Array:
+def _concatenate_texts(parts: Sequence[pa.ChunkedArray]) -> pa.Array:
     coded = [codes_of(part) for part in parts]
     dictionary = _all_texts([texts for _, texts in coded])
     codes = np.empty(sum(map(len, parts)), np.int32)
@@ -94,7 +95,7 @@ def _texts(parts: Sequence[pa.ChunkedArray]) -> pa.Array:
             )
         np.take(code_in_all, own, out=codes[first : first + len(own)], mode="wrap")  # -1: the last
         first += len(own)
-    indices = build_numbers(codes, INT32, _valid(parts))
+    indices = build_numbers(codes, INT32, _mark_valid_rows(parts))
     return pa.DictionaryArray.from_arrays(indices, dictionary)
 
 
@@ -106,12 +107,12 @@ def _all_texts(dictionaries: Sequence[pa.Array]) -> pa.Array:
     return pc.unique(pa.chunked_array(dictionaries))
 
 
-def _valid(parts: Sequence[pa.ChunkedArray]) -> Mask | None:
+def _mark_valid_rows(parts: Sequence[pa.ChunkedArray]) -> Mask | None:
     """Return which rows hold a value; None: all."""
     if not any(part.null_count for part in parts):
         return None
-    return _joined([mark_valid(part) for part in parts], bool)
+    return _join_parts([mark_valid(part) for part in parts], bool)
 
 
-def _joined(parts: Sequence[NDArray[np.bool_]], kind: type) -> NDArray[np.bool_]:
+def _join_parts(parts: Sequence[NDArray[np.bool_]], kind: type) -> NDArray[np.bool_]:
     return np.concatenate([np.empty(0, kind), *parts])

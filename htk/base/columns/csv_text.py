@@ -23,25 +23,27 @@ def write_csv(table: pa.Table, target: Any, *, raw: bool = False) -> None:
     leaves both as they are."""
     from pyarrow import csv
 
-    table = _flat(plain_text(table))
-    csv.write_csv(table if raw else _inert(table), target)
+    table = _flatten_table(plain_text(table))
+    csv.write_csv(table if raw else _make_inert(table), target)
 
 
-def _flat(table: pa.Table) -> pa.Table:
+def _flatten_table(table: pa.Table) -> pa.Table:
     """Write out values that CSV does not know: a query may answer with lists and structs."""
     for index, field in enumerate(table.schema):
         if pa.types.is_nested(field.type) or pa.types.is_interval(field.type):
             cells = table.column(index).to_pylist()
-            words = pa.array([None if cell is None else _json(cell) for cell in cells], STRING)
+            words = pa.array(
+                [None if cell is None else _encode_json(cell) for cell in cells], STRING
+            )
             table = table.set_column(index, field.name, words)
     return table
 
 
-def _json(cell: Any) -> str:
+def _encode_json(cell: Any) -> str:
     return json.dumps(cell, ensure_ascii=False, default=str)
 
 
-def _inert(table: pa.Table) -> pa.Table:
+def _make_inert(table: pa.Table) -> pa.Table:
     columns = [
         _inert_texts(column) if _is_text(column.type) else column for column in table.columns
     ]

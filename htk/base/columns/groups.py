@@ -29,12 +29,12 @@ class Groups:
     @classmethod
     def by_keys(cls, keys: Keys) -> "Groups":
         """Group rows by their keys."""
-        columns = _columns(keys)
+        columns = _list_columns(keys)
         rows = len(keys if isinstance(keys, np.ndarray) else keys[0])
         if not rows:
             none = np.empty(0, np.int64)
             return cls(np.empty((0, len(columns)), np.int64), none, none)
-        flat, width = _flat(columns, rows)
+        flat, width = _flatten_keys(columns, rows)
         group_ids = _numbered_below(width, flat)[1]
         groups = int(group_ids.max()) + 1
         first = np.empty(groups, np.int64)
@@ -126,17 +126,17 @@ def rows_by_number(values: Ints) -> Callable[[int], Ints]:
     order = order_by(values)
     in_order = values[order]
 
-    def rows(value: int) -> Ints:
+    def find_rows(value: int) -> Ints:
         first = np.searchsorted(in_order, value, "left")
         last = np.searchsorted(in_order, value, "right")
         return order[first:last]
 
-    return rows
+    return find_rows
 
 
 def row_of(keys: Keys, wanted: Keys) -> Ints:
     """Return the row of `keys` that each wanted key is (-1: none); of several the first."""
-    columns = zip(_columns(keys), _columns(wanted), strict=True)
+    columns = zip(_list_columns(keys), _list_columns(wanted), strict=True)
     both = Groups.by_keys([np.concatenate(pair) for pair in columns])
     rows = len(keys if isinstance(keys, np.ndarray) else keys[0])
     first = np.append(both.first_row, -1)
@@ -189,13 +189,13 @@ def _sorted_apart(values: Ints) -> tuple[Ints, Ints]:
     return in_order[begins], group_ids
 
 
-def _columns(keys: Keys) -> list[Ints]:
+def _list_columns(keys: Keys) -> list[Ints]:
     parts = [keys] if isinstance(keys, np.ndarray) else keys
     columns = [column for part in parts for column in (part.T if part.ndim == 2 else (part,))]
     return [column.astype(np.int64, copy=False) for column in columns]
 
 
-def _flat(columns: Sequence[Ints], rows: int) -> tuple[Ints, int]:
+def _flatten_keys(columns: Sequence[Ints], rows: int) -> tuple[Ints, int]:
     """Return one number for each row that sorts as its columns do, the first before the others;
     and how many such numbers there may be, from 0."""
     flat = np.zeros(rows, np.int64)

@@ -88,7 +88,7 @@ def intersect_spans(these: Spans, those: Spans) -> Spans:
     return merge_spans(swept.start[both], swept.end[both])
 
 
-def gaps(spans: Spans, start: int, end: int) -> Spans:
+def find_gaps(spans: Spans, start: int, end: int) -> Spans:
     """Return what of [start, end) disjoint, ordered spans leave free."""
     window = Spans(np.array([start], np.int64), np.array([end], np.int64))
     return subtract_spans(window, spans)

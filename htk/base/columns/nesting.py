@@ -108,7 +108,7 @@ class Nested:
     @cached_property
     def _nest(self) -> tuple[Int32, Int32]:
         o = self.order
-        return nest_spans(_counted(self.thread[o]), self.start[o], self.end[o])
+        return nest_spans(_number_threads(self.thread[o]), self.start[o], self.end[o])
 
     @cached_property
     def parent(self) -> Rows:
@@ -149,7 +149,7 @@ class Nested:
         ends = np.append(2 * self.end, halves)
         began = np.append(self._began, np.zeros(len(start), np.int64))
         o = order_by(threads, starts, began, -ends)
-        parents = take_or(o, nest_spans(_counted(threads[o]), starts[o], ends[o])[0])
+        parents = take_or(o, nest_spans(_number_threads(threads[o]), starts[o], ends[o])[0])
         innermost = np.empty(len(o), np.int64)
         innermost[o] = parents
         return innermost[len(self.thread) :]
@@ -179,7 +179,7 @@ def _ids_in_time(ids: Rows, thread: NDArray[np.integer], start: Rows) -> Rows:
     return np.where(telling[thread], ids, 0)
 
 
-def _counted(thread: NDArray[np.integer]) -> Int32:
+def _number_threads(thread: NDArray[np.integer]) -> Int32:
     """Return threads, which are in order, numbered from 0."""
     return (np.cumsum(mark_heads(thread)) - 1).astype(np.int32)
 

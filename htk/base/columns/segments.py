@@ -69,7 +69,7 @@ class SegmentTimes:
         begin = self._starts[index]
         end = np.where(exists, np.append(self._starts, self._starts[-1])[index + 1], begin)
         if len(self._ids) > _FEW:
-            return begin, _bisect(self.time, begin, end, time)
+            return begin, _count_before(self.time, begin, end, time)
         after = begin.copy()
         rows = np.argsort(index.astype(np.uint16), kind="stable")
         cuts = np.searchsorted(index[rows], np.arange(len(self._ids) + 1))
@@ -96,7 +96,7 @@ class SegmentTimes:
         return np.where(exists & (after < end), np.append(self.time, never)[after], never)
 
 
-def _bisect(times: Ints, begin: Ints, end: Ints, wanted: Ints) -> Ints:
+def _count_before(times: Ints, begin: Ints, end: Ints, wanted: Ints) -> Ints:
     """Return, for each wanted time, how far times[begin:end] are at or before it."""
     low = begin.copy()
     high = end.copy()

@@ -88,7 +88,7 @@ class Analysis(Generic[P]):
     def options(self) -> dict[str, Option]:
         hints = typing.get_type_hints(self.function, include_extras=True)
         return {
-            p.name: _option(p.name, hints[p.name], p.default)
+            p.name: _build_option(p.name, hints[p.name], p.default)
             for p in self._parameters()
             if p.kind is p.KEYWORD_ONLY and p.name != _RECORDING
         }
@@ -110,7 +110,7 @@ class Analysis(Generic[P]):
         """Return the answer, its schema checked and its columns documented. Of what it reads later
         the table itself may be given, too."""
         tables: Iterator[Any] = iter(args)
-        arguments = [_argument(p, tables) for p in self._positional if p.name not in kwargs]
+        arguments = [_build_argument(p, tables) for p in self._positional if p.name not in kwargs]
         return self.checked(self.function(*arguments, **kwargs))  # type: ignore[arg-type]
 
     def checked(self, result: pa.Table) -> pa.Table:
@@ -142,16 +142,16 @@ def _is_later(parameter: inspect.Parameter) -> bool:
     return bool(parameter.annotation == Later or kind == TablesLater)
 
 
-def _argument(parameter: inspect.Parameter, tables: Iterator[Any]) -> object:
+def _build_argument(parameter: inspect.Parameter, tables: Iterator[Any]) -> object:
     """Return what a parameter is given of the tables that come next."""
     names = _names_by(parameter)
     read = [next(tables) for _ in names or (parameter.name,)]
     if _is_later(parameter):
-        read = [_later(table) for table in read]
+        read = [_wrap_later(table) for table in read]
     return dict(zip(names, read, strict=True)) if names else read[0]
 
 
-def _later(table: Any) -> Later:
+def _wrap_later(table: Any) -> Later:
     return (lambda: table) if isinstance(table, pa.Table) else table
 
 
@@ -185,7 +185,7 @@ def coverage_of(table: pa.Table) -> Facts:
     return facts
 
 
-def _option(name: str, hint: Any, default: Any) -> Option:
+def _build_option(name: str, hint: Any, default: Any) -> Option:
     if typing.get_origin(hint) is typing.Annotated:
         kind, doc = typing.get_args(hint)[:2]
         return Option(name, kind, default, doc)

@@ -37,9 +37,9 @@ def start_child(
 ) -> ChildProcess:
     """Start a process that runs `module:function`, with these changes to its environment."""
     return (
-        _forked(function)
+        _start_fork(function)
         if (may_fork() if fork is None else fork)
-        else _spawned(function, environment)
+        else _start_fresh(function, environment)
     )
 
 
@@ -53,10 +53,10 @@ def main(function: str) -> None:
     """Serve the process that started this one, over standard input and output."""
     requests = os.fdopen(os.dup(0), "rb")
     answers = os.fdopen(os.dup(1), "wb")
-    _run(function, requests, answers)
+    _serve_requests(function, requests, answers)
 
 
-def _run(function: str, requests: BinaryIO, answers: BinaryIO) -> None:
+def _serve_requests(function: str, requests: BinaryIO, answers: BinaryIO) -> None:
     module, _, name = function.partition(":")
     serve: Serve = getattr(import_module(module), name)
     nowhere = os.open(os.devnull, os.O_RDWR)
@@ -92,7 +92,7 @@ class _Spawned:
         self._process.wait()
 
 
-def _spawned(function: str, environment: Mapping[str, str]) -> ChildProcess:
+def _start_fresh(function: str, environment: Mapping[str, str]) -> ChildProcess:
     """Start a process that has imported nothing yet."""
     import multiprocessing.spawn
     import subprocess  # a cached trace is opened without
@@ -138,7 +138,7 @@ class _Forked:
             self._pid = None
 
 
-def _forked(function: str) -> ChildProcess:
+def _start_fork(function: str) -> ChildProcess:
     """Start a copy of this process, which has imported what it needs."""
     import_module(function.partition(":")[0])
     request_end, requests = os.pipe()
@@ -152,7 +152,7 @@ def _forked(function: str) -> ChildProcess:
             os.close(answers)
             os.setsid()
             gc.freeze()  # what was copied is not looked at, which would copy it in truth
-            _run(function, os.fdopen(request_end, "rb"), os.fdopen(answer_end, "wb"))
+            _serve_requests(function, os.fdopen(request_end, "rb"), os.fdopen(answer_end, "wb"))
         finally:
             os._exit(1)
     os.close(request_end)

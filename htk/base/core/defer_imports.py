@@ -39,26 +39,26 @@ def spare_data_classes() -> None:
 
 
 def _compiling_late(compile_now: Callable[..., Any]) -> Callable[..., Any]:
-    def create(name: str, *source: Any, **names: Any) -> Callable[..., Any]:
+    def create_function(name: str, *source: Any, **names: Any) -> Callable[..., Any]:
         if name == "__init__":
             method: Callable[..., Any] = compile_now(name, *source, **names)
             return method
 
         @cache
-        def compiled() -> Callable[..., Any]:
+        def compile_once() -> Callable[..., Any]:
             function: Callable[..., Any] = compile_now(name, *source, **names)
             return function
 
-        def late(*values: Any) -> Any:
+        def call_late(*values: Any) -> Any:
             for owner in type(values[0]).__mro__:
-                if vars(owner).get(name) is late:
-                    setattr(owner, name, compiled())
-            return compiled()(*values)
+                if vars(owner).get(name) is call_late:
+                    setattr(owner, name, compile_once())
+            return compile_once()(*values)
 
-        late.__name__ = name
-        return late
+        call_late.__name__ = name
+        return call_late
 
-    return create
+    return create_function
 
 
 def spare_pandas() -> None:
@@ -232,7 +232,7 @@ class _LateWrappers:
             core.function_registry = registry  # type: ignore[attr-defined]
         module.function_registry = registry  # type: ignore[attr-defined]
 
-        def wrapped(name: str) -> Any:
+        def find_wrapped(name: str) -> Any:
             if name.startswith("__"):
                 raise AttributeError(name)
             try:
@@ -243,4 +243,4 @@ class _LateWrappers:
             setattr(module, name, wrapper)
             return wrapper
 
-        module.__getattr__ = wrapped  # type: ignore[method-assign]
+        module.__getattr__ = find_wrapped  # type: ignore[method-assign]

@@ -31,12 +31,12 @@ _MESSAGE = 200  # letters of what another program said, that are told
 
 def format_duration(ns: int | float) -> str:
     """12345 -> 12.3 µs."""
-    return _scaled(ns, _TIME)
+    return _format_scaled(ns, _TIME)
 
 
 def format_bytes(count: int | float) -> str:
     """1536 -> 1.50 KiB."""
-    return _scaled(count, _BYTES)
+    return _format_scaled(count, _BYTES)
 
 
 def format_microseconds(ns: int) -> str:
@@ -159,10 +159,10 @@ def make_visible(text: str) -> str:
     in a file may hold escape sequences and marks that reverse what follows."""
     if text.isprintable():  # also without bidirectional marks, which are format characters
         return text
-    return STEERING.sub(_spelled, text)
+    return STEERING.sub(_spell_character, text)
 
 
-def _spelled(match: re.Match[str]) -> str:
+def _spell_character(match: re.Match[str]) -> str:
     code = ord(match[0])
     if match[0] in "\t\n\r":
         return " "
@@ -181,11 +181,11 @@ def shorten_text(text: str, width: int = 60) -> str:
         return text
     for between in (_THEN, _AND):
         if between in text:
-            return _sequence(text.split(between), width, between)
+            return _join_first(text.split(between), width, between)
     if again := _AGAIN.search(text):
         return shorten_text(text[: again.start()], width - len(again[0])) + again[0]
     if ".py(" not in text and text[0] != "<":  # Python's calls have no templates
-        text = _signature(text)
+        text = _shorten_signature(text)
     if len(text) <= width:
         return text
     name, bracket, _ = text.partition("<")
@@ -201,7 +201,7 @@ def shorten_apart(names: Iterable[str], width: int = 60) -> dict[str, str]:
     """Return each name cut to a width so that no two of them look the same."""
     cut = {name: shorten_text(name, width) for name in names}
     count = Counter(cut.values())
-    bare = {name: _signature(name) for name, short in cut.items() if count[short] > 1}
+    bare = {name: _shorten_signature(name) for name, short in cut.items() if count[short] > 1}
     if len(set(bare.values())) < len(bare):  # they differ in what that leaves out
         bare = {name: name for name in bare}
     apart = _by_their_parts([*bare.values()], width)
@@ -281,7 +281,7 @@ def join_in_order(names: Sequence[str], most: int = 40) -> str:
     return " → ".join(parts) + (" → …" if len(names) > most else "")
 
 
-def _sequence(names: list[str], width: int, between: str) -> str:
+def _join_first(names: list[str], width: int, between: str) -> str:
     """Return the first names, and how many more there are; two have room."""
     room = (width - len(f"{between}{between}… 9")) // 2
     text = shorten_text(names[0], room)
@@ -294,7 +294,7 @@ def _sequence(names: list[str], width: int, between: str) -> str:
     return text
 
 
-def _signature(name: str) -> str:
+def _shorten_signature(name: str) -> str:
     """void a::f<int, b::g<4>>(int) -> f<int, g<4>>; _ZN1a1fINS_1gELi4EEEvi -> a::f<g>."""
     if name.startswith("_ZN"):
         return _words_of_mangled(name)
@@ -332,7 +332,7 @@ def _words_of_mangled(name: str) -> str:
     return "::".join(own) + (f"<{', '.join(others)}>" if others else "")
 
 
-def _scaled(value: int | float, units: tuple[tuple[int, str], ...]) -> str:
+def _format_scaled(value: int | float, units: tuple[tuple[int, str], ...]) -> str:
     """Return three digits and a unit; what rounds up to one of the next unit is told in that."""
     last = units[-1][1]
     if value == 0:

@@ -14,10 +14,10 @@ def escape_markdown(text: str) -> str:
     >>> print(escape_markdown("<b> [x](https://y)"))
     \<b\> \[x\](https\://y)
     """
-    return _MARKUP.sub(_escape, make_visible(text))
+    return _MARKUP.sub(_escape_character, make_visible(text))
 
 
-def _escape(match: re.Match[str]) -> str:
+def _escape_character(match: re.Match[str]) -> str:
     return "&#64;" if match[0] == "@" else f"\\{match[0]}"  # a mention survives a backslash
 
 

@@ -49,12 +49,12 @@ def take_exact_value(value: ValueRange, flag: str, text: str) -> float:
 
 def parse_seconds(text: str) -> ValueRange:
     """Return a duration or a range of them, in seconds; a unit is needed."""
-    return _range(text, _SECONDS, "a duration such as 90s, 5min or 3min..10min was expected")
+    return _parse_range(text, _SECONDS, "a duration such as 90s, 5min or 3min..10min was expected")
 
 
 def parse_value(text: str) -> ValueRange:
     """Return a number or a range of them; k, M, B and T stand for 1e3 to 1e12."""
-    return _range(text, _SCALES, "a number such as 400, 15T or 350..420 was expected")
+    return _parse_range(text, _SCALES, "a number such as 400, 15T or 350..420 was expected")
 
 
 def parse_count_over_time(text: str) -> tuple[int, float]:
@@ -68,17 +68,17 @@ def parse_count_over_time(text: str) -> tuple[int, float]:
     return int(count), seconds.low
 
 
-def _range(text: str, scales: dict[str, float], expected: str) -> ValueRange:
+def _parse_range(text: str, scales: dict[str, float], expected: str) -> ValueRange:
     low, dots, high = text.partition("..")
     if dots and (last := _AMOUNT.fullmatch(high)) and (first := _AMOUNT.fullmatch(low)):
         low = low if first[2] else f"{first[1]}{last[2]}"  # 3..10min
-    ends = [_amount(end, scales, text, expected) for end in ((low, high) if dots else (low,))]
+    ends = [_parse_amount(end, scales, text, expected) for end in ((low, high) if dots else (low,))]
     if ends[-1] < ends[0]:
         raise UsageError(f"{text!r} runs backwards; write the smaller end first")
     return ValueRange(ends[0], ends[-1])
 
 
-def _amount(text: str, scales: dict[str, float], written: str, expected: str) -> float:
+def _parse_amount(text: str, scales: dict[str, float], written: str, expected: str) -> float:
     match = _AMOUNT.fullmatch(text)
     if match is None or match[2] not in scales:
         raise UsageError(f"{written!r}: {expected}")

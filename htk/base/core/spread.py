@@ -53,7 +53,7 @@ class ByRank(SpreadLabel):
         for name in names:
             values = [facts[name] for facts in parts]
             if name in self.totals:
-                merged[name] = _added(values)
+                merged[name] = _add_values(values)
             elif name in self.shares:
                 merged[name] = None  # keeps its position
             elif all(value == values[0] for value in values):
@@ -98,7 +98,7 @@ def share_pct(part: int, total: int) -> float | None:
     return round(100 * part / total, 2) if total else None
 
 
-def _added(values: list[Any]) -> Any:
+def _add_values(values: list[Any]) -> Any:
     """Return the sum of numbers; of mappings the sum of each entry, in the order of the first."""
     if not isinstance(values[0], dict):
         return sum(values)

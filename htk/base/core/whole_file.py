@@ -16,12 +16,12 @@ def write_whole(target: str | Path, content: str | bytes) -> None:
     and no half is left, since half an answer looks like one; the error names the file."""
     data = content.encode() if isinstance(content, str) else content
     try:
-        _write(Path(target), data)
+        _write_file(Path(target), data)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(target)) from error
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write_file(path: Path, data: bytes) -> None:
     if path.exists() and not path.is_file():  # a device or a pipe
         path.write_bytes(data)
         return

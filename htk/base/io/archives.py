@@ -43,14 +43,14 @@ def list_members(source: Source) -> list[Source]:
     try:
         with source.open() as file:
             zipped = file.read(2) == _ZIP
-        return _zipped(source) if zipped else _tarred(source)
+        return _list_zip_members(source) if zipped else _list_tar_members(source)
     except TraceError as error:
         return [build_broken_source(source.name, str(error).removeprefix(f"{source.name}: "))]
     except Exception as error:  # zipfile and tarfile raise many kinds on damage
         return [build_broken_source(source.name, f"damaged archive: {spell_reason(error)}")]
 
 
-def _zipped(source: Source) -> list[Source]:
+def _list_zip_members(source: Source) -> list[Source]:
     import zipfile
 
     with source.open() as file, zipfile.ZipFile(file) as archive:
@@ -71,7 +71,9 @@ def _zip_member(source: Source, entry: "zipfile.ZipInfo") -> Source:
             _refuse_bomb(entry.filename, entry.file_size)
         except TraceError as error:
             return build_broken_source(source.name, str(error))
-    return _member(source, entry.filename, entry.file_size, partial(_open_zipped, source, entry))
+    return _build_member(
+        source, entry.filename, entry.file_size, partial(_open_zipped, source, entry)
+    )
 
 
 def _is_file(entry: "zipfile.ZipInfo") -> bool:
@@ -94,11 +96,11 @@ def _open_zipped(source: Source, entry: "zipfile.ZipInfo") -> BinaryIO:
     return cast(BinaryIO, zipfile.ZipExtFile(packed, "r", entry, close_fileobj=True))
 
 
-def _tarred(source: Source) -> list[Source]:
+def _list_tar_members(source: Source) -> list[Source]:
     """Members in order; of a cut or damaged tar those before the damage, then the damage."""
     import tarfile
 
-    open_tar, damage = _plain(source)
+    open_tar, damage = _find_plain_tar(source)
     members: dict[str, Source] = {}
     count = 0
     unpacked_bytes = 0
@@ -119,7 +121,7 @@ def _tarred(source: Source) -> list[Source]:
     return list(members.values())
 
 
-def _plain(source: Source) -> tuple[Callable[[], BinaryIO], str | None]:
+def _find_plain_tar(source: Source) -> tuple[Callable[[], BinaryIO], str | None]:
     """Return how to open the tar's own bytes, and what is wrong with how they were packed."""
     with source.open() as file, open_stream(file) as stream:
         if type(stream) is Stream:
@@ -138,14 +140,14 @@ def _tar_member(
             f"{source.name}!{entry.name}", "a sparse file; unpack the archive first"
         )
     open_ = partial(_open_tarred, open_tar, entry.offset_data, entry.size)
-    return _member(source, entry.name, entry.size, open_)
+    return _build_member(source, entry.name, entry.size, open_)
 
 
 def _open_tarred(open_tar: Callable[[], BinaryIO], offset: int, size: int) -> BinaryIO:
     return cast(BinaryIO, Part(open_tar(), offset, size))
 
 
-def _member(source: Source, name: str, size: int, open_: Callable[[], BinaryIO]) -> Source:
+def _build_member(source: Source, name: str, size: int, open_: Callable[[], BinaryIO]) -> Source:
     identity = None if source.identity is None else f"{source.identity}!{name}"
     return Source(f"{source.name}!{name}", open_, size, identity)
 

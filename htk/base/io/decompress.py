@@ -38,7 +38,7 @@ def open_stream(file: BinaryIO | str | os.PathLike[str]) -> "Stream":
         if isinstance(stored, str | os.PathLike):
             stored = opened.enter_context(open(stored, "rb", buffering=0))
         source = _Source(stored)
-        kind = _kind(source.peek(4))
+        kind = _find_packing(source.peek(4))
         stream = {"gzip": _Gzip, "zstd": _Zstd, "plain": Stream}[kind](source)
         stream.owned = opened.pop_all()
         return stream
@@ -223,7 +223,7 @@ class _Gzip(Stream):
         else:
             self.damage = f"gzip data is damaged near stored byte {offset:,} ({why})"
         if self.source.again():
-            self._saved = _after(_careful(self.source), self.offset)
+            self._saved = _skip_bytes(_read_until_damage(self.source), self.offset)
 
 
 class _Zstd(Stream):
@@ -252,7 +252,7 @@ class _Zstd(Stream):
             return b""
 
 
-def _kind(start: bytes) -> str:
+def _find_packing(start: bytes) -> str:
     if start.startswith(_GZIP):
         return "gzip"
     number = int.from_bytes(start, "little")
@@ -260,7 +260,7 @@ def _kind(start: bytes) -> str:
     return "zstd" if zstd else "plain"
 
 
-def _careful(source: _Source) -> Iterator[bytes]:
+def _read_until_damage(source: _Source) -> Iterator[bytes]:
     """Everything that gzip data yields before its damage, to the last byte."""
     decoder = zlib.decompressobj(31)
     while stored := decoder.unconsumed_tail or source.read(_STORED_BLOCK):
@@ -282,7 +282,7 @@ def _byte_by_byte(decoder: "zlib._Decompress", stored: bytes) -> Iterator[bytes]
             yield decoder.decompress(stored[i : i + 1])
 
 
-def _after(parts: Iterator[bytes], skipped: int) -> Iterator[bytes]:
+def _skip_bytes(parts: Iterator[bytes], skipped: int) -> Iterator[bytes]:
     """The parts without their first bytes."""
     for part in parts:
         if skipped < len(part):

@@ -24,22 +24,22 @@ def with_nulls(table: pa.Table, schema: pa.Schema) -> pa.Table:
     held = dict(zip(table.column_names, table.columns, strict=True))
     columns = [held.get(field.name) for field in schema]
     filled = [
-        nulls(kind, rows) if column is None else column
+        share_nulls(kind, rows) if column is None else column
         for kind, column in zip(schema.types, columns, strict=True)
     ]
     return pa.Table.from_arrays(filled, schema=schema)
 
 
-def nulls(kind: pa.DataType, rows: int) -> pa.Array:
+def share_nulls(kind: pa.DataType, rows: int) -> pa.Array:
     """Return a column of nulls that shares its memory with all others: zeros that the system gives
     out once."""
     if pa.types.is_dictionary(kind):
         texts = pa.array([], kind.value_type)
         return pa.DictionaryArray.from_arrays(
-            nulls(kind.index_type, rows), texts, ordered=kind.ordered, safe=False
+            share_nulls(kind.index_type, rows), texts, ordered=kind.ordered, safe=False
         )
     width = 32 if pa.types.is_string(kind) else kind.bit_width  # of a text: where it begins
-    zeros = _zeros((rows + 1) * width // 8 + 8)
+    zeros = _share_zeros((rows + 1) * width // 8 + 8)
     buffers = [zeros, zeros, zeros.slice(0, 0)] if pa.types.is_string(kind) else [zeros, zeros]
     return pa.Array.from_buffers(kind, rows, buffers, null_count=rows)
 
@@ -60,7 +60,7 @@ def _is_code(kind: pa.DataType) -> bool:
 _held: list[pa.Buffer] = []  # the largest so far; those before live as long as their columns
 
 
-def _zeros(size: int) -> pa.Buffer:
+def _share_zeros(size: int) -> pa.Buffer:
     """Return zeros that were never written to: the system has one page of them for all."""
     if not _held or _held[-1].size < size:
         _held[:] = [pa.py_buffer(memoryview(mmap.mmap(-1, 1 << size.bit_length())).toreadonly())]

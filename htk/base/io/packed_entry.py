@@ -73,7 +73,7 @@ def unpack_entry(packed: Path, key: str, target: Path) -> list[Path]:
             with archive.open(member) as content, (folder / match[3]).open("xb") as file:
                 shutil.copyfileobj(content, file)
     for folder in folders:
-        _check(folder)
+        _check_entry(folder)
     return sorted(folders, key=lambda folder: (len(folder.name), folder.name))
 
 
@@ -91,17 +91,19 @@ def parsed_entry(packed: Path, key: str, target: Path) -> tuple[str, Parsed]:
     was derived of that is left out."""
     folders = unpack_entry(packed, key, target)
     metas = [meta_of((folder / META).read_bytes(), folder.name) for folder in folders]
-    first, *others = [_parsed(folder, meta) for folder, meta in zip(folders, metas, strict=True)]
+    first, *others = [
+        _read_parsed(folder, meta) for folder, meta in zip(folders, metas, strict=True)
+    ]
     return str(metas[0]["source"]), replace(first, others=tuple(others))
 
 
-def _parsed(folder: Path, meta: Facts) -> Parsed:
+def _read_parsed(folder: Path, meta: Facts) -> Parsed:
     stored = read_tables(folder / f"{PARSED}{ENDING}", folder.name, PARSED + ENDING, thorough=False)
     tables = {name: stored[name] for name in stored.index}
     return Parsed(tables, meta["rank"], meta["world_size"], meta["facts"], parser=meta["parser"])
 
 
-def _check(folder: Path) -> None:
+def _check_entry(folder: Path) -> None:
     """Refuse an entry whose tables are not those that were written, or could not have been."""
     meta_of((folder / META).read_bytes(), folder.name)
     for file in {folder / f"{PARSED}{ENDING}", *folder.glob(f"*{ENDING}")}:

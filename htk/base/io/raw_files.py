@@ -16,10 +16,10 @@ _BLOCK = 1 << 20
 
 def build_broken_source(name: str, why: str) -> Source:
     """A file that cannot be used: it says why when it is opened, so that others can be read."""
-    return Source(name, partial(_refuse, f"{name}: {why}"))
+    return Source(name, partial(_refuse_reading, f"{name}: {why}"))
 
 
-def _refuse(why: str) -> NoReturn:
+def _refuse_reading(why: str) -> NoReturn:
     raise TraceError(why)
 
 

@@ -38,12 +38,12 @@ def list_remote_sources(url: str, may_be_trace: Callable[[str], bool]) -> list[S
     url = f"{url}/" if is_web and not urlsplit(url).path else url  # what is linked there
     system, path = find_filesystem(url)
     try:
-        files = _files(system, path, url)
+        files = _list_files(system, path, url)
     except Exception as error:  # each file system has errors of its own
-        raise TraceError(f"{_shown(url)}: {_why(error)}") from error
+        raise TraceError(f"{_hide_secrets(url)}: {_explain_error(error)}") from error
     if list(files) != [path]:
         files = {p: f for p, f in files.items() if may_be_trace(p) and not _is_action(p, is_web)}
-    return [_source(system, p, facts) for p, facts in sorted(files.items())]
+    return [_build_source(system, p, facts) for p, facts in sorted(files.items())]
 
 
 def _is_action(path: str, is_web: bool) -> bool:
@@ -60,16 +60,16 @@ def find_filesystem(url: str) -> tuple[Any, str]:
         system, path = fsspec.core.url_to_fs(url)
         system.invalidate_cache()  # listings are kept by the process; files change
     except ImportError as error:
-        missing = f"{_shown(url)}: no driver for {scheme}://"
+        missing = f"{_hide_secrets(url)}: no driver for {scheme}://"
         if extra := _EXTRAS.get(scheme):
             raise MissingPackage(f"{missing}: {spell_install(extra)}") from error
         raise TraceError(f"{missing}; {spell_reason(error)}") from error
     except Exception as error:  # each file system has errors of its own
-        raise TraceError(f"{_shown(url)}: {spell_reason(error)}") from error
+        raise TraceError(f"{_hide_secrets(url)}: {spell_reason(error)}") from error
     return system, path
 
 
-def _files(system: Any, path: str, url: str) -> dict[str, Facts]:
+def _list_files(system: Any, path: str, url: str) -> dict[str, Facts]:
     web = url.lower().startswith("http")  # where every page is a file, and "?" starts the query
     magic = any(c in path for c in ("*" if web else "*?["))
     if not (magic or url.endswith("/")) if web else system.isfile(path):
@@ -80,7 +80,7 @@ def _files(system: Any, path: str, url: str) -> dict[str, Facts]:
     return {p: facts for p, facts in listed.items() if facts.get("type") == "file"}
 
 
-def _why(error: BaseException) -> str:
+def _explain_error(error: BaseException) -> str:
     cause = error.__cause__ or error  # over HTTP whatever fails is first of all not found
     status = getattr(cause, "status", None)
     if status == 404 or isinstance(cause, FileNotFoundError):
@@ -90,9 +90,9 @@ def _why(error: BaseException) -> str:
     return f"{type(cause).__name__}: {spell_reason(cause)}"
 
 
-def _source(system: Any, path: str, facts: Facts) -> Source:
+def _build_source(system: Any, path: str, facts: Facts) -> Source:
     address = str(system.unstrip_protocol(path))
-    name = _shown(address)
+    name = _hide_secrets(address)
     size = facts.get("size")
     if isinstance(size, int) and not STORED_BYTES.believes(size):
         most = format_bytes(STORED_BYTES.most)
@@ -100,11 +100,11 @@ def _source(system: Any, path: str, facts: Facts) -> Source:
             name, f"{size:,} bytes are declared; a file of up to {most} is read"
         )
     identity = None
-    if mark := _first(facts, _MARKS):
+    if mark := _find_first_fact(facts, _MARKS):
         identity = f"{name}|{_asked_for(address)}{size}|{mark}"
-    elif time := _first(facts, _TIMES):
+    elif time := _find_first_fact(facts, _TIMES):
         identity = f"{address}|{size}|{time}"
-    return Source(name, partial(_open, system, path), size, identity)
+    return Source(name, partial(_open_file, system, path), size, identity)
 
 
 def _asked_for(address: str) -> str:
@@ -115,11 +115,11 @@ def _asked_for(address: str) -> str:
     return f"{sha256(repr(named).encode()).hexdigest()}|" if is_web and named else ""
 
 
-def _first(facts: Facts, names: tuple[str, ...]) -> str:
+def _find_first_fact(facts: Facts, names: tuple[str, ...]) -> str:
     return next((str(facts[name]) for name in names if facts.get(name)), "")
 
 
-def _shown(url: str) -> str:
+def _hide_secrets(url: str) -> str:
     """Return the address without what may be secret: a signature in the query, a password."""
     if not url.lower().startswith("http"):
         return url
@@ -127,5 +127,5 @@ def _shown(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
-def _open(system: Any, path: str) -> BinaryIO:
+def _open_file(system: Any, path: str) -> BinaryIO:
     return cast(BinaryIO, system.open(path, "rb"))

@@ -56,7 +56,7 @@ class SharedStore:
 
     def mark(self) -> None:
         """Say that this is a store."""
-        self._folder.make_folder(_code())
+        self._folder.make_folder(_name_code_folder())
         if not self._folder.exists(MARK):
             key = key_of_new_store(self._folder.location)
             content = {"kind": "parsed traces of htk", "store": key.store}
@@ -74,30 +74,32 @@ class SharedStore:
 
     def sizes(self) -> dict[str, int]:
         """Return the keys of the files whose entries this code made, and the entries' bytes."""
-        listed = self._folder.listed(_code())
+        listed = self._folder.listed(_name_code_folder())
         return {m[1]: size for name, size in listed.items() if (m := _OBJECT.fullmatch(name))}
 
     def has_others(self) -> bool:
         """Return whether it holds entries that other code made."""
-        return bool(set(self._folder.listed()) - {MARK, _code()})
+        return bool(set(self._folder.listed()) - {MARK, _name_code_folder()})
 
     def note(self, name: str, content: bytes) -> None:
         """Keep what a share says that it will store, in place of what it said before."""
-        self._folder.put_bytes(content, _code(), name)
+        self._folder.put_bytes(content, _name_code_folder(), name)
 
     def notes(self) -> list[bytes | Exception]:
         """Return what shares say that they store."""
-        names = [name for name in self._folder.listed(_code()) if _SHARE.fullmatch(name)]
-        return [*self._folder.read(_code(), sorted(names)).values()]
+        names = [
+            name for name in self._folder.listed(_name_code_folder()) if _SHARE.fullmatch(name)
+        ]
+        return [*self._folder.read(_name_code_folder(), sorted(names)).values()]
 
     def put(self, folders: Sequence[Path]) -> None:
         """Keep the cache's folders of one file, that of its first process first."""
-        name = _object(folders[0].name)
+        name = _name_object(folders[0].name)
         packed = temporary_folder(folders[0].parent)
         try:
             pack_entry(folders, packed / name)
-            self._written_with().append_seal(packed / name, f"{_code()}/{name}")
-            self._folder.put_file(packed / name, _code(), name)
+            self._written_with().append_seal(packed / name, f"{_name_code_folder()}/{name}")
+            self._folder.put_file(packed / name, _name_code_folder(), name)
         finally:
             shutil.rmtree(packed, ignore_errors=True)
 
@@ -124,12 +126,12 @@ class SharedStore:
         if it is not what was written, also where that is found out later."""
         store.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = temporary_folder(store.root)
-        packed = folder / _object(key)
+        packed = folder / _name_object(key)
         try:
             with naming_damage(self.name_of(key)):
-                self._folder.get_file(packed, _code(), packed.name)
+                self._folder.get_file(packed, _name_code_folder(), packed.name)
                 if sealed_by is not None:
-                    sealed_by.take_seal(packed, f"{_code()}/{packed.name}")
+                    sealed_by.take_seal(packed, f"{_name_code_folder()}/{packed.name}")
                 yield packed
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -168,10 +170,10 @@ class SharedStore:
         return ""
 
 
-def _object(key: str) -> str:
+def _name_object(key: str) -> str:
     return f"{key}.zip"
 
 
-def _code() -> str:
+def _name_code_folder() -> str:
     """Return the folder of entries that the code which runs here made."""
     return table_code()[:16]

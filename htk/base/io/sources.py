@@ -68,7 +68,7 @@ def resolve_inputs(
     names = list(dict.fromkeys(map(str, listed)))
     sources: dict[str, Source] = {}
     for name in names:
-        for source in _named(name, tuple(within)):
+        for source in _list_named_sources(name, tuple(within)):
             sources.setdefault(source.identity or f"{name}|{source.name}", source)
     if not sources:
         raise TraceError(f"{', '.join(names) or 'no path'}: no file that may be a trace")
@@ -124,11 +124,11 @@ def content_identity(source: Source) -> str:
     return digest.hexdigest()
 
 
-def _named(name: str, within: tuple[Path, ...]) -> list[Source]:
+def _list_named_sources(name: str, within: tuple[Path, ...]) -> list[Source]:
     if not name:  # what a variable that is not set leaves of "$RUN", not the current folder
         raise TraceError("a path is empty; `.` names the current folder")
     if name == "-":
-        return _spooled("-", sys.stdin.buffer)
+        return _spool_pipe("-", sys.stdin.buffer)
     if name.startswith("file://"):
         name = unquote(urlsplit(name).path)
     if remote.is_url(name):
@@ -138,29 +138,33 @@ def _named(name: str, within: tuple[Path, ...]) -> list[Source]:
             for s in _with_members(source)
         ]
     try:
-        return _local(name, Path(name).expanduser(), within)
+        return _list_local_sources(name, Path(name).expanduser(), within)
     except OSError as error:
         raise TraceError(f"{name}: {spell_reason(error)}") from error
     except RuntimeError:  # ~somebody without a home, or links in a circle
         raise TraceError(f"{name}: no such file or folder") from None
 
 
-def _local(name: str, path: Path, within: tuple[Path, ...]) -> list[Source]:
+def _list_local_sources(name: str, path: Path, within: tuple[Path, ...]) -> list[Source]:
     if path.is_dir():
-        return list(_folder(path, within))
+        return list(_list_folder_sources(path, within))
     if path.is_file():
-        return _with_members(_file(path, within))
+        return _with_members(_build_file_source(path, within))
     if path.is_fifo() and not within:  # <(gunzip -c x) of a shell
         with path.open("rb") as pipe:
-            return _spooled(name, pipe)
+            return _spool_pipe(name, pipe)
     if path.exists():
         raise TraceError(f"{name}: neither a file nor a folder")
     if any(c in name for c in "*?["):
-        return [s for match in _glob(str(path)) for s in _local(match, Path(match), within)]
+        return [
+            s
+            for match in _match_pattern(str(path))
+            for s in _list_local_sources(match, Path(match), within)
+        ]
     raise TraceError(f"{name}: no such file or folder")
 
 
-def _glob(pattern: str) -> list[str]:
+def _match_pattern(pattern: str) -> list[str]:
     import glob
 
     matches = sorted(glob.glob(pattern, recursive=True))
@@ -169,14 +173,14 @@ def _glob(pattern: str) -> list[str]:
     return matches
 
 
-def _folder(folder: Path, within: tuple[Path, ...]) -> Iterator[Source]:
+def _list_folder_sources(folder: Path, within: tuple[Path, ...]) -> Iterator[Source]:
     """Files below a folder that may be traces; links to folders are not followed."""
     for directory, folders, files in os.walk(folder):
         folders[:] = sorted(f for f in folders if not f.startswith(".") and f != "__pycache__")
         for file in sorted(files):
             path = Path(directory) / file
             if _may_be_trace(file) and path.is_file() and not _is_exported(path):
-                yield from _with_members(_file(path, within))
+                yield from _with_members(_build_file_source(path, within))
 
 
 def _is_exported(path: Path) -> bool:
@@ -209,35 +213,43 @@ def _with_members(source: Source) -> list[Source]:
     """Return the source, or what it holds if it is an archive."""
     if source.name.endswith(_REPORTS):
         return [build_broken_source(source.name, _NSIGHT.format(name=source.file_name))]
-    return _members(source) if archives.is_archive(source.name) else [source]
+    return _list_archive_members(source) if archives.is_archive(source.name) else [source]
 
 
-def _members(source: Source) -> list[Source]:
+def _list_archive_members(source: Source) -> list[Source]:
     within = [m for m in archives.list_members(source) if _may_be_trace(m.name)]
     return within or [build_broken_source(source.name, "no file in it that may be a trace")]
 
 
-def _file(path: Path, within: tuple[Path, ...]) -> Source:
+def _build_file_source(path: Path, within: tuple[Path, ...]) -> Source:
     resolved = locate_within(path, within) if within else path.resolve()
     if resolved is None:
-        return build_broken_source(printable(path), "leads out of the folders that may be read")
+        return build_broken_source(
+            make_printable(path), "leads out of the folders that may be read"
+        )
     facts = resolved.stat()
     changed = f"{facts.st_mtime_ns}|{facts.st_ctime_ns}"  # the second cannot be set back
-    identity = f"{printable(resolved)}|{facts.st_size}|{changed}|{facts.st_ino}"
-    return Source(printable(path), partial(_open, resolved), facts.st_size, identity, resolved)
+    identity = f"{make_printable(resolved)}|{facts.st_size}|{changed}|{facts.st_ino}"
+    return Source(
+        make_printable(path), partial(_open_file, resolved), facts.st_size, identity, resolved
+    )
 
 
-def printable(path: Path) -> str:
+def make_printable(path: Path) -> str:
     """Return a path as valid text: names on disk are bytes of any kind."""
     return os.fsencode(path).decode("utf8", "backslashreplace")
 
 
-def _open(path: Path) -> BinaryIO:
+def _open_file(path: Path) -> BinaryIO:
     return path.open("rb", buffering=0)
 
 
-def _spooled(name: str, pipe: BinaryIO) -> list[Source]:
+def _spool_pipe(name: str, pipe: BinaryIO) -> list[Source]:
     """Return a pipe, kept in a file: it has to be looked at before it is read."""
     kept = Spool.of(name, pipe.read, STDIN_LIMIT)
     source = Source(name, kept.open, kept.size)
-    return _members(source) if archives.starts_archive(read_head(source).data) else [source]
+    return (
+        _list_archive_members(source)
+        if archives.starts_archive(read_head(source).data)
+        else [source]
+    )

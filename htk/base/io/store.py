@@ -71,7 +71,7 @@ class Store:
 
     def __init__(self, root: Path | None = None, limit_bytes: int | None = None) -> None:
         self.root = root or cache_root()
-        self.limit_bytes = limit_bytes if limit_bytes is not None else _limit()
+        self.limit_bytes = limit_bytes if limit_bytes is not None else _read_limit()
         self.unknown = UnknownFiles(self.root)
         self._kept = KeptBytes(self.root)
         self._counting = threading.Lock()
@@ -101,7 +101,7 @@ class Store:
         """Return the entry, unless there is none or it is damaged (then it is dropped)."""
         folder = self.root / key
         try:
-            entry = StoredEntry(folder, _meta(folder))
+            entry = StoredEntry(folder, _read_meta(folder))
         except (FileNotFoundError, pa.ArrowException, ValueError, KeyError, TypeError):
             if folder.is_dir():
                 self._remove(folder)
@@ -181,14 +181,14 @@ class Store:
         damaged = []
         for folder in list(self._folders()):
             try:
-                _meta(folder)
+                _read_meta(folder)
                 for path in {folder / f"{PARSED}{ENDING}", *folder.glob(f"*{ENDING}")}:
                     read_tables(path, folder.name, path.name, thorough=True)
                 intact += 1
             except (OSError, pa.ArrowException, ValueError, KeyError, TypeError):
                 if not (folder / META).is_file():
                     continue  # removed by another process
-                damaged.append(_source(folder))
+                damaged.append(_read_source_name(folder))
                 self._remove(folder)
         return intact, damaged
 
@@ -293,7 +293,7 @@ def _of_process(key: str, k: int) -> str:
     return f"{key}-{k}"
 
 
-def _limit() -> int:
+def _read_limit() -> int:
     setting = os.environ.get("HTK_CACHE_LIMIT")
     if not setting:
         return DEFAULT_LIMIT_BYTES
@@ -302,7 +302,7 @@ def _limit() -> int:
     return int(setting)
 
 
-def _meta(folder: Path) -> Fields:
+def _read_meta(folder: Path) -> Fields:
     return meta_of((folder / META).read_bytes(), folder.name)
 
 
@@ -329,7 +329,7 @@ def _write_meta(folder: Path, meta: Facts) -> None:
     (folder / META).write_text(json.dumps(sealed))
 
 
-def _source(folder: Path) -> str:
+def _read_source_name(folder: Path) -> str:
     """Return the name of the file an entry was made of, if that can be read still."""
     try:
         return str(json.loads((folder / META).read_text())["source"])

@@ -76,18 +76,18 @@ def key_of_new_store(address: str) -> StoreKey:
         raise UsageError(f"{VARIABLE}={UNSIGNED} is for reading; a store is written with a key")
     if os.environ.get(VARIABLE):
         return _given_key()
-    file = _folder() / f"{hashlib.sha256(address.encode()).hexdigest()[:32]}.key"
+    file = _find_folder() / f"{hashlib.sha256(address.encode()).hexdigest()[:32]}.key"
     try:
         if not file.exists():
-            _make(file)
-        return _read(file)
+            _make_secret(file)
+        return _read_secret(file)
     except OSError as error:
         raise TraceError(
             f"{file}: {error.strerror}: no key can be kept for the store; name one with --store-key"
         ) from error
 
 
-def _make(file: Path) -> None:
+def _make_secret(file: Path) -> None:
     """Write a new secret; who comes first has made it."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     own = file.with_name(temporary_name())
@@ -104,20 +104,20 @@ def _make(file: Path) -> None:
 def _known_keys() -> Iterator[StoreKey]:
     if os.environ.get(VARIABLE):
         yield _given_key()
-    for file in sorted(_folder().glob("*.key")):
+    for file in sorted(_find_folder().glob("*.key")):
         with suppress(OSError, UsageError):
-            yield _read(file)
+            yield _read_secret(file)
 
 
 def _given_key() -> StoreKey:
     file = Path(os.environ[VARIABLE]).expanduser()
     try:
-        return _read(file)
+        return _read_secret(file)
     except OSError as error:
         raise UsageError(f"key of a store: {file}: {error.strerror}") from error
 
 
-def _read(file: Path) -> StoreKey:
+def _read_secret(file: Path) -> StoreKey:
     with file.open("rb") as content:
         text = content.read(_PIECE).strip()
     try:
@@ -131,7 +131,7 @@ def _read(file: Path) -> StoreKey:
     return StoreKey(secret)
 
 
-def _folder() -> Path:
+def _find_folder() -> Path:
     import platformdirs
 
     return Path(platformdirs.user_config_dir("htk", appauthor=False)) / "store-keys"

@@ -49,27 +49,29 @@ def package_code(name: str) -> str:
 def plugin_code(file: str) -> str:
     """Return the hash of a parser of another package: its module, or the folder it is."""
     folder, name = os.path.split(file)
-    files = _files(folder) if name.startswith("__init__.") else [file]
-    return _digest(files, folder)
+    files = _list_files(folder) if name.startswith("__init__.") else [file]
+    return _hash_files(files, folder)
 
 
 def _digest_packages(root: Path, names: tuple[str, ...]) -> str:
-    return _digest([file for name in names for file in _files(str(root / name))], str(root))
+    return _hash_files(
+        [file for name in names for file in _list_files(str(root / name))], str(root)
+    )
 
 
-def _files(folder: str) -> Iterator[str]:
+def _list_files(folder: str) -> Iterator[str]:
     """Every file below a folder except what Python compiles from it and editors leave."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith(".") or entry.name == "__pycache__":
                 continue
             if entry.is_dir():
-                yield from _files(entry.path)
+                yield from _list_files(entry.path)
             else:
                 yield entry.path
 
 
-def _digest(files: Iterator[str] | list[str], base: str) -> str:
+def _hash_files(files: Iterator[str] | list[str], base: str) -> str:
     """Hash names and contents; each has its length before it, so that no two sets look alike."""
     digest = hashlib.sha256()
     for path in sorted(files):

@@ -80,7 +80,7 @@ class _Summed:
     def write(self, content: bytes | pa.Buffer) -> int:
         """Write at once; small pieces before it must be in the file."""
         self._file.write(content)
-        self.checksum = checksum(content, self.checksum)
+        self.checksum = compute_checksum(content, self.checksum)
         size = len(content)
         self._written += size
         self._unwritten += size
@@ -141,7 +141,7 @@ def write_tables(path: Path, tables: NamedTables, key: str, file_name: str) -> N
         listed = json.dumps(index).encode()
         content.add_bytes(listed)
         content.pour()
-        owner = _owner(key, file_name)
+        owner = _hash_owner(key, file_name)
         file.write(_SEAL.pack(_MAGIC, owner, content.length, len(listed), content.checksum))
 
 
@@ -154,10 +154,10 @@ def read_tables(path: Path, key: str, file_name: str, *, thorough: bool) -> Stor
     if length < 0:
         raise DamagedTable(f"{path}: {stored.size} bytes, expected tables and their seal")
     magic, owner, sealed_length, index_length, sealed_checksum = _SEAL.unpack(stored[length:])
-    if (magic, owner, sealed_length) != (_MAGIC, _owner(key, file_name), length):
+    if (magic, owner, sealed_length) != (_MAGIC, _hash_owner(key, file_name), length):
         raise DamagedTable(f"{path}: not the tables that were written")
     content = stored[:length]
-    if thorough and checksum(content) != sealed_checksum:
+    if thorough and compute_checksum(content) != sealed_checksum:
         raise DamagedTable(f"{path}: its checksum differs from the one written")
     listed = json.loads(content[max(length - index_length, 0) :].to_pybytes())
     if not isinstance(listed, dict):
@@ -169,10 +169,10 @@ def give_tables(path: Path, key: str) -> None:
     """Make a file of tables one of another entry's."""
     with path.open("r+b") as file:
         file.seek(len(_MAGIC) - _SEAL.size, os.SEEK_END)
-        file.write(_owner(key, path.name))
+        file.write(_hash_owner(key, path.name))
 
 
-def checksum(content: bytes | pa.Buffer, before: int = 0) -> int:
+def compute_checksum(content: bytes | pa.Buffer, before: int = 0) -> int:
     """Return the CRC-32 of bytes, at the speed of memory; `before`: that of what comes first."""
     from isal import isal_zlib  # not imported where every table was checked before
 
@@ -189,7 +189,7 @@ class TableFolder:
     def __init__(self, folder: Path, key: str) -> None:
         self.folder = folder
         self._key = key
-        self._checked = _noted(folder / _CHECKED)
+        self._checked = _read_notes(folder / _CHECKED)
 
     def holds(self, file: str) -> bool:
         return (self.folder / f"{file}{ENDING}").exists()
@@ -230,7 +230,7 @@ class TableFolder:
             notes.write(line.encode())
 
 
-def _noted(path: Path) -> dict[str, list[str]]:
+def _read_notes(path: Path) -> dict[str, list[str]]:
     """Return what was noted since the machine started, a line for each file; nothing where that
     cannot be read."""
     try:
@@ -247,7 +247,7 @@ def _last_change(path: Path) -> list[str]:
     return [str(n) for n in (facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)]
 
 
-def _owner(key: str, name: str) -> bytes:
+def _hash_owner(key: str, name: str) -> bytes:
     return hashlib.sha256(f"{key}/{name}".encode()).digest()[:16]
 
 

@@ -20,7 +20,7 @@ STALE_S = 24 * 3600  # what nobody can be asked about is given up after that
 
 def temporary_name(what: str = "") -> str:
     """Return a name that no other process takes, nor this one again."""
-    return f"{TEMPORARY}{_namespace()}-{os.getpid()}-{uuid.uuid4().hex}{what}"
+    return f"{TEMPORARY}{_name_namespace()}-{os.getpid()}-{uuid.uuid4().hex}{what}"
 
 
 def temporary_folder(within: Path) -> Path:
@@ -36,7 +36,12 @@ def is_given_up(path: Path, older_than_s: float = STALE_S) -> bool:
         return False
     namespace, _, rest = path.name.removeprefix(TEMPORARY).partition("-")
     number = rest.partition("-")[0]
-    if namespace and namespace == _namespace() and number.isdecimal() and not _runs(int(number)):
+    if (
+        namespace
+        and namespace == _name_namespace()
+        and number.isdecimal()
+        and not _is_running(int(number))
+    ):
         return True
     try:
         return time.time() - path.stat().st_mtime >= older_than_s
@@ -63,7 +68,7 @@ def boot_id() -> str:
 
 
 @cache
-def _namespace() -> str:
+def _name_namespace() -> str:
     """Return what tells where a process' number means that process; "": not known."""
     try:
         namespace = f"{boot_id()} {os.stat('/proc/self/ns/pid').st_ino}"
@@ -72,9 +77,9 @@ def _namespace() -> str:
     return hashlib.sha256(namespace.encode()).hexdigest()[:8] if boot_id() else ""
 
 
-def _runs(number: int) -> bool:
-    """Return whether there is a process of that number here. Linux is asked, as `_namespace` makes
-    sure: elsewhere the question may end the process."""
+def _is_running(number: int) -> bool:
+    """Return whether there is a process of that number here. Linux is asked, as
+    `_name_namespace` makes sure: elsewhere the question may end the process."""
     try:
         os.kill(number, 0)
     except (ProcessLookupError, OverflowError):

@@ -85,7 +85,7 @@ def kind_of(name: str, activity: str) -> Kind:
     if _WHOLE_GRAPH.match(name):
         return Kind("other", "graph", "", None)
     bare = bare_name(name)
-    family = _family(bare, name)
+    family = _find_family(bare, name)
     library = (not _ANY_TEMPLATE.search(bare) and LIBRARIES.first(bare)) or LIBRARIES.first(name)
     return Kind("compute", family, library or "", _tensor_core(bare, name, family))
 
@@ -111,7 +111,7 @@ def read_number_format(text: str, formats: Sequence[str]) -> str | None:
     return next((name for name in formats if _NUMBER_FORMATS[name].search(text)), None)
 
 
-def _family(bare: str, name: str) -> str:
+def _find_family(bare: str, name: str) -> str:
     if of_inductor := INDUCTOR.first(bare):
         return of_inductor
     if _ANY_TEMPLATE.search(bare):

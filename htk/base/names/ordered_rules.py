@@ -36,10 +36,10 @@ class OrderedRules(Generic[Value]):
 
     @cached_property
     def _rows(self) -> list[_Row[Value]]:
-        return [_row(value, patterns.split()) for value, patterns in self._table]
+        return [_build_row(value, patterns.split()) for value, patterns in self._table]
 
 
-def _row(value: Value, patterns: list[str]) -> _Row[Value]:
+def _build_row(value: Value, patterns: list[str]) -> _Row[Value]:
     expressions = [pattern for pattern in patterns if _IS_EXPRESSION.search(pattern)]
     words = tuple(pattern for pattern in patterns if pattern not in expressions)
     expression = re.compile("|".join(expressions)) if expressions else None

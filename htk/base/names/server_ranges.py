@@ -77,15 +77,15 @@ class ServerRange:
         return tuple(
             word
             for word, is_so in (
-                ("chunked", _exceeds(prompts.keys, prompts.tokens)),
-                ("speculative", _exceeds(answers.tokens, answers.requests)),
+                ("chunked", _is_above(prompts.keys, prompts.tokens)),
+                ("speculative", _is_above(answers.tokens, answers.requests)),
                 ("padded", bool(self.padding)),
             )
             if is_so
         )
 
 
-def _exceeds(count: int | None, other: int | None) -> bool:
+def _is_above(count: int | None, other: int | None) -> bool:
     return count is not None and other is not None and count > other
 
 

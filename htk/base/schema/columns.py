@@ -77,10 +77,10 @@ def table(**columns: Column) -> pa.Schema:
 
     A third item names the table whose rows the column numbers.
     """
-    return pa.schema([_field(name, *column) for name, column in columns.items()])
+    return pa.schema([_build_field(name, *column) for name, column in columns.items()])
 
 
-def _field(name: str, kind: pa.DataType, doc: str, index: str = "") -> pa.Field:
+def _build_field(name: str, kind: pa.DataType, doc: str, index: str = "") -> pa.Field:
     metadata = {"doc": doc, "unit": unit_of(name)}
     return pa.field(name, kind, metadata=metadata | ({"index": index} if index else {}))
 
@@ -95,5 +95,5 @@ def index_of(field: pa.Field) -> str:
     return str((field.metadata or {}).get(b"index", b"").decode())
 
 
-def empty(schema: pa.Schema) -> pa.Table:
+def build_empty(schema: pa.Schema) -> pa.Table:
     return schema.empty_table()

@@ -30,7 +30,7 @@ def parse_bytes(text: str) -> int:
 
 def free_bytes(cgroup: Path = _CGROUP, proc: Path = _PROC) -> int:
     """Return how much more memory this process may take."""
-    bounds = [_available(proc), *_left_in_group(cgroup, proc)]
+    bounds = [_read_available(proc), *_left_in_group(cgroup, proc)]
     return min((bound for bound in bounds if bound is not None), default=_UNKNOWN)
 
 
@@ -43,7 +43,7 @@ def release_free_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _available(proc: Path) -> int | None:
+def _read_available(proc: Path) -> int | None:
     with suppress(OSError):
         match = re.search(r"^MemAvailable:\s+(\d+) kB", (proc / "meminfo").read_text(), re.M)
         return int(match[1]) << 10 if match else None
@@ -53,7 +53,7 @@ def _available(proc: Path) -> int | None:
 def _left_in_group(cgroup: Path, proc: Path) -> list[int]:
     """Return what each control group that the process is in has left."""
     left = []
-    for folder in _groups(cgroup, proc):
+    for folder in _list_control_groups(cgroup, proc):
         for limit, used, prefix in (
             ("memory.max", "memory.current", ""),
             ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
@@ -75,7 +75,7 @@ def _pages_of_files(group: Path, prefix: str) -> int:
     return 0
 
 
-def _groups(cgroup: Path, proc: Path) -> list[Path]:
+def _list_control_groups(cgroup: Path, proc: Path) -> list[Path]:
     """Return the folders of the process' control groups, and of those round them."""
     names = []
     with suppress(OSError):

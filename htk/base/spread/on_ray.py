@@ -28,7 +28,7 @@ class RayMapper:
         self._started = not ray.is_initialized()
         if self._started:
             try:
-                ray.init(**_cluster(workers))
+                ray.init(**_describe_cluster(workers))
             except Exception as error:  # of many kinds, and of none in particular
                 raise AnalysisError(
                     f"no Ray cluster could be reached or started: {error}; RAY_ADDRESS names "
@@ -45,20 +45,20 @@ class RayMapper:
         shared = ray.put(function)
         size = _items_per_task(len(items), self.workers)
 
-        def start(chunk: Sequence[Item]) -> Callable[[], list[Answer | Lost]]:
-            return partial(finish, chunk, together.remote(shared, chunk))
+        def start_chunk(chunk: Sequence[Item]) -> Callable[[], list[Answer | Lost]]:
+            return partial(finish_chunk, chunk, together.remote(shared, chunk))
 
-        def finish(chunk: Sequence[Item], reference: Any) -> list[Answer | Lost]:
+        def finish_chunk(chunk: Sequence[Item], reference: Any) -> list[Answer | Lost]:
             results = self._results(reference)
             if isinstance(results, list):
                 return results
             tries = [alone.remote(shared, [item]) for item in chunk]  # any of them may be why
-            return [answer for item in tries for answer in _listed(self._results(item))]
+            return [answer for item in tries for answer in _list_results(self._results(item))]
 
         chunks = [items[k : k + size] for k in range(0, len(items), size)]
         # After an error the few tasks under way end by themselves, or with this process: Ray aborts
         # the process that cancels a task which completes at that moment.
-        for results in in_order(start, chunks, self.workers):
+        for results in in_order(start_chunk, chunks, self.workers):
             yield from results
 
     def _results(self, reference: Any) -> Any:
@@ -87,11 +87,11 @@ def _items_per_task(items: int, workers: int) -> int:
     return max(1, min(_ITEMS_PER_TASK, items // (workers * _TASKS_PER_WORKER)))
 
 
-def _listed(results: list[Answer] | Lost) -> list[Answer | Lost]:
+def _list_results(results: list[Answer] | Lost) -> list[Answer | Lost]:
     return [results] if isinstance(results, Lost) else [*results]
 
 
-def _cluster(workers: int | None) -> Fields:
+def _describe_cluster(workers: int | None) -> Fields:
     """Return how to reach a cluster, or how to start one here."""
     address = os.environ.get("RAY_ADDRESS")
     if address:

@@ -19,7 +19,7 @@ _READING_BYTES = 24
 _SMALL_BYTES = 1 << 20
 
 
-def mapper(on: str | None, workers: int | None = None) -> Mapper:
+def choose_mapper(on: str | None, workers: int | None = None) -> Mapper:
     """Return who does the work: `threads` (or None), `processes` or `ray`."""
     if on in (None, "threads"):
         return ThreadMapper(workers)
@@ -43,7 +43,7 @@ class Workplace:
 
     @cached_property
     def mapper(self) -> Mapper:
-        return mapper(self.on)
+        return choose_mapper(self.on)
 
     @cached_property
     def limit_bytes(self) -> int:

@@ -32,16 +32,16 @@ _Stamp = tuple[str, int, int, int, int]  # path, size, times, inode
 def answer_or_run(argv: Sequence[str], run: Callable[[Sequence[str]], int]) -> int:
     """Print the answer kept for a command, else `run` it and keep what it prints."""
     stamps: list[list[_Stamp]] = []
-    name = key(argv, stamps)
+    name = name_answer(argv, stamps)
     if name is None:
         return run(argv)
-    text = find(name)
+    text = find_kept_answer(name)
     if text is not None:
         with suppress(OSError):  # a full disk: who answers anew says so
             sys.stdout.write(text)
             sys.stdout.flush()
             return 0
-    if not _answers(argv[0]):
+    if not _is_keepable(argv[0]):
         return run(argv)
     output = _Copied(sys.stdout)
     errors = _Copied(sys.stderr)
@@ -53,8 +53,8 @@ def answer_or_run(argv: Sequence[str], run: Callable[[Sequence[str]], int]) -> i
     finally:
         sys.stdout = output.stream
         sys.stderr = errors.stream
-    if complete and key(argv, stamps) == name:
-        keep(name, "".join(output.parts))
+    if complete and name_answer(argv, stamps) == name:
+        keep_answer(name, "".join(output.parts))
     return code
 
 
@@ -74,7 +74,7 @@ class _Copied:
         return getattr(self.stream, name)
 
 
-def _answers(command: str) -> bool:
+def _is_keepable(command: str) -> bool:
     """Return whether a command answers a question from files alone, with htk's own code alone."""
     from htk.analyses import ANALYSES
     from htk.base import plugins
@@ -84,7 +84,7 @@ def _answers(command: str) -> bool:
     return own and (name in ANALYSES or name == "summary")
 
 
-def key(argv: Sequence[str], code: list[list[_Stamp]] | None = None) -> str | None:
+def name_answer(argv: Sequence[str], code: list[list[_Stamp]] | None = None) -> str | None:
     """Return the name of the answer to a command, or None where it may not be kept.
 
     `code`: where stamps of the code are kept for a second key of the same run.
@@ -97,9 +97,9 @@ def key(argv: Sequence[str], code: list[list[_Stamp]] | None = None) -> str | No
     if any(form in word for word in argv for form in _BINARY):
         return None
     try:
-        files = [_stamp(path) for path in _inputs(argv)]
-        code += [] if code else _code()
-        facts = [list(argv), os.getcwd(), sys.version, _environment(), files, *code]
+        files = [_stamp_file(path) for path in _list_inputs(argv)]
+        code += [] if code else _list_code_stamps()
+        facts = [list(argv), os.getcwd(), sys.version, _list_environment(), files, *code]
     except (OSError, ValueError, _TooMany):
         return None
     if not files:
@@ -107,12 +107,12 @@ def key(argv: Sequence[str], code: list[list[_Stamp]] | None = None) -> str | No
     return hashlib.sha256(json.dumps(facts).encode(errors="surrogateescape")).hexdigest()[:40]
 
 
-def find(name: str) -> str | None:
+def find_kept_answer(name: str) -> str | None:
     """Return the answer kept under a key; None if there is none or it is not as it was written."""
     path = cache_root() / FOLDER / name
     try:
         seal, _, text = path.read_bytes().partition(b"\n")
-        if seal.decode() != _seal(text):
+        if seal.decode() != _hash_content(text):
             path.unlink()
             return None
         os.utime(path)
@@ -121,7 +121,7 @@ def find(name: str) -> str | None:
         return None
 
 
-def keep(name: str, text: str) -> None:
+def keep_answer(name: str, text: str) -> None:
     """Keep an answer; a disk that will not costs nothing."""
     if len(text) > _MOST_CHARACTERS:
         return
@@ -131,11 +131,11 @@ def keep(name: str, text: str) -> None:
     with suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            temporary.write_bytes(_seal(content).encode() + b"\n" + content)
+            temporary.write_bytes(_hash_content(content).encode() + b"\n" + content)
             temporary.rename(folder / name)
         finally:
             temporary.unlink(missing_ok=True)
-        _sweep(folder)
+        _drop_old_answers(folder)
 
 
 def clear_kept_answers() -> None:
@@ -149,14 +149,14 @@ class _TooMany(Exception):
     """More files than it pays to look at."""
 
 
-def _seal(content: bytes) -> str:
+def _hash_content(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _inputs(argv: Sequence[str]) -> Iterator[str]:
+def _list_inputs(argv: Sequence[str]) -> Iterator[str]:
     """Yield every file that a command's words name, and those below the folders they name."""
     count = 0
-    for path in (path for word in argv[1:] for path in _named(word)):
+    for path in (path for word in argv[1:] for path in _list_named_files(word)):
         yield path
         count += 1
         if not os.path.isdir(path):
@@ -169,7 +169,7 @@ def _inputs(argv: Sequence[str]) -> Iterator[str]:
             yield from (os.path.join(folder, file) for file in files)
 
 
-def _named(word: str) -> Iterator[str]:
+def _list_named_files(word: str) -> Iterator[str]:
     """Yield the files and folders that a word names, as what opens them understands it."""
     path = word.partition("=")[2] if word.startswith("--") and "=" in word else word
     if path == "sample" and not os.path.exists(path):
@@ -183,36 +183,36 @@ def _named(word: str) -> Iterator[str]:
         yield from iglob(path, recursive=True)
 
 
-def _stamp(path: str) -> _Stamp:
+def _stamp_file(path: str) -> _Stamp:
     """Return what changes whenever a file does."""
     facts = os.stat(path)
     return path, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino
 
 
-def _environment() -> list[tuple[str, str, list[_Stamp]]]:
+def _list_environment() -> list[tuple[str, str, list[_Stamp]]]:
     """Return what htk reads of the environment, with the files that it names."""
     names = sorted(n for n in os.environ if n.startswith("HTK_") or n in ("TZ", "COLUMNS"))
     values = [(name, os.environ[name]) for name in names]
-    return [(n, v, [_stamp(v)] if os.path.isfile(v) else []) for n, v in values]
+    return [(n, v, [_stamp_file(v)] if os.path.isfile(v) else []) for n, v in values]
 
 
-def _code() -> Iterator[list[_Stamp]]:
+def _list_code_stamps() -> Iterator[list[_Stamp]]:
     """Yield the stamps of htk's own files, and of the folders in which packages are installed."""
-    yield [_stamp(path) for path in sorted(_files(str(_CODE)))]
-    yield [_stamp(path) for path in sys.path if os.path.isdir(path)]
+    yield [_stamp_file(path) for path in sorted(_list_files(str(_CODE)))]
+    yield [_stamp_file(path) for path in sys.path if os.path.isdir(path)]
 
 
-def _files(folder: str) -> Iterator[str]:
+def _list_files(folder: str) -> Iterator[str]:
     with os.scandir(folder) as entries:  # in half the time that os.walk takes
         for entry in entries:
             if entry.is_dir():
                 if entry.name not in ("__pycache__", "assets"):
-                    yield from _files(entry.path)
+                    yield from _list_files(entry.path)
             elif not entry.name.endswith(".pyc"):
                 yield entry.path
 
 
-def _sweep(folder: Path) -> None:
+def _drop_old_answers(folder: Path) -> None:
     """Drop the answers used least lately, and what killed processes left, once there are many."""
     entries = [(entry.stat().st_mtime, entry.path) for entry in os.scandir(folder)]
     if len(entries) > MOST_KEPT:

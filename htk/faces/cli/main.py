@@ -157,12 +157,12 @@ def analysis_command(name: str) -> click.Command:
     from htk.traces.trace.cut import OF_ACTIVITIES
 
     analysis = find_analysis(name)
-    own = [_flag(option) for option in analysis.options.values()]
+    own = [_build_flag(option) for option in analysis.options.values()]
 
-    def answer(paths: tuple[str, ...], **arguments: Any) -> None:
+    def answer_command(paths: tuple[str, ...], **arguments: Any) -> None:
         common.run_analysis(analysis, paths, arguments)
 
-    function = common.working_options(answer)
+    function = common.working_options(answer_command)
     at_once = [read for read in analysis.reads if read not in analysis.later]
     if at_once and OF_ACTIVITIES.issuperset(at_once):
         function = common.activity_options(function)
@@ -180,7 +180,7 @@ def analysis_command(name: str) -> click.Command:
 _AGAINST = "Another recording: first name what became slower since, as htk diff does."
 
 
-def _flag(option: Any) -> click.Option:
+def _build_flag(option: Any) -> click.Option:
     kind, multiple, nullable = _click_type(option.type)
     flag = f"--{option.name.replace('_', '-')}"
     if kind is bool:
@@ -189,7 +189,7 @@ def _flag(option: Any) -> click.Option:
         )
     return click.Option(
         [flag, f"--{option.name}"] if "_" in option.name else [flag],
-        type=_natural(kind, option.default),
+        type=_build_natural_type(kind, option.default),
         default=option.default,
         multiple=multiple,
         help=option.doc,
@@ -197,7 +197,7 @@ def _flag(option: Any) -> click.Option:
     )
 
 
-def _natural(kind: Any, default: Any) -> Any:
+def _build_natural_type(kind: Any, default: Any) -> Any:
     """Counts are not negative: none of an analysis's whole numbers is, unless its default is."""
     return click.IntRange(min=0) if kind is int and (default or 0) >= 0 else kind
 

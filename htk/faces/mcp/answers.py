@@ -18,21 +18,24 @@ def bound_answer(result: Result, rows: int, offset: int = 0) -> str:
     offset = min(max(offset, 0), len(result))
     page = Result(result.analysis, result.table.slice(offset), result.coverage).head(rows)
     document = page.since_start().to_json()
-    document["rows"] = [{k: _short(v) for k, v in row.items()} for row in document["rows"]]
+    document["rows"] = [{k: _shorten_value(v) for k, v in row.items()} for row in document["rows"]]
     document["columns"] = [
         {k: column[k] for k in ("name", "unit", "doc") if column[k]}
         for column in document["columns"]
     ]
-    while len(text := _text(document, result, offset)) > MOST_CHARACTERS and document["rows"]:
+    while (
+        len(text := _spell_document(document, result, offset)) > MOST_CHARACTERS
+        and document["rows"]
+    ):
         del document["rows"][len(document["rows"]) // 2 :]
     if len(text) > MOST_CHARACTERS:  # many columns, or a long coverage
         document["columns"] = [{"name": column["name"]} for column in document["columns"]]
-        document["coverage"] = {k: _short(str(v)) for k, v in result.coverage.items()}
-        text = _text(document, result, offset)
+        document["coverage"] = {k: _shorten_value(str(v)) for k, v in result.coverage.items()}
+        text = _spell_document(document, result, offset)
     return text
 
 
-def _text(document: Fields, result: Result, offset: int) -> str:
+def _spell_document(document: Fields, result: Result, offset: int) -> str:
     end = offset + len(document["rows"])
     left_out = len(result) - len(document["rows"])
     facts: Fields = {"rows_left_out": left_out} if left_out else {}
@@ -41,7 +44,7 @@ def _text(document: Fields, result: Result, offset: int) -> str:
     return json.dumps(document | facts, separators=(",", ":"), default=str, ensure_ascii=False)
 
 
-def _short(value: Any) -> Any:
+def _shorten_value(value: Any) -> Any:
     if not isinstance(value, str) or len(value) <= _MOST_TEXT:
         return value
     return f"{value[:_MOST_TEXT]}… ({len(value) - _MOST_TEXT:,} more characters)"

@@ -30,7 +30,7 @@ class CheckedTool(Tool):
         tool = cls.from_function(
             answer, name, description=description, structured_output=False, **more
         )
-        tool.parameters = {**_shortened(tool.parameters), "additionalProperties": False}
+        tool.parameters = {**_shorten_schema(tool.parameters), "additionalProperties": False}
         return tool
 
     async def run(self, arguments: Fields, *more: Any, **options: Any) -> Any:
@@ -44,7 +44,7 @@ class CheckedTool(Tool):
             raise
 
 
-def _shortened(schema: Fields) -> Fields:
+def _shorten_schema(schema: Fields) -> Fields:
     """Return a schema without what a host's model learns nothing from: titles, and that an argument
     may be null instead of left out. Of the list of all tools that is a fifth."""
     arguments = {}
@@ -71,7 +71,7 @@ def _told_in_words(error: ValidationError) -> str:
     return "; ".join(f"{name}: {message}" for name, message in wrong.items())
 
 
-def _told(answer: str) -> CallToolResult:
+def _build_tool_result(answer: str) -> CallToolResult:
     """Return an answer as text, and beside it as an object for hosts that take one."""
     document = json.loads(answer) if answer.startswith("{") else None
     text = TextContent(type="text", text=answer)
@@ -85,12 +85,12 @@ def _answer_in_words(
     waits for nothing."""
 
     @functools.wraps(function)
-    async def answer(**arguments: object) -> CallToolResult:
+    async def answer_call(**arguments: object) -> CallToolResult:
         ended = threading.Event()
         cancelled.set(ended)
         try:
             asked = functools.partial(function, **arguments)
-            return _told(await anyio.to_thread.run_sync(asked, abandon_on_cancel=True))
+            return _build_tool_result(await anyio.to_thread.run_sync(asked, abandon_on_cancel=True))
         except HtkError as error:
             raise ToolError(str(error)) from None
         except Exception as error:  # no one question ends the conversation
@@ -100,9 +100,9 @@ def _answer_in_words(
 
     signature = inspect.signature(function)
     described = [p.replace(annotation=_described_type(p)) for p in signature.parameters.values()]
-    answer.__signature__ = signature.replace(parameters=described)  # type: ignore[attr-defined]
-    answer.__annotations__ = {p.name: p.annotation for p in described}
-    return answer
+    answer_call.__signature__ = signature.replace(parameters=described)  # type: ignore[attr-defined]
+    answer_call.__annotations__ = {p.name: p.annotation for p in described}
+    return answer_call
 
 
 def _described_type(parameter: inspect.Parameter) -> Any:

@@ -25,17 +25,17 @@ def serve(served: "MCPServer[None]", port: int, announce: Callable[[str], None])
 
     token = secrets.token_urlsafe(24)
     announce(f"http://{_HOST}:{port}/mcp?token={token}")
-    app = guarded(served.streamable_http_app(host=_HOST), token)
-    protocol = make_protocol(partial(_holds, token=token))
+    app = guard_app(served.streamable_http_app(host=_HOST), token)
+    protocol = make_protocol(partial(_has_token, token=token))
     uvicorn.run(app, host=_HOST, port=port, log_level="error", http=protocol, ws="none")
 
 
-def guarded(app: _App, token: str) -> _App:
+def guard_app(app: _App, token: str) -> _App:
     """Return the application, which answers 401 to a request without the token: other users of this
     machine reach the port too."""
 
-    async def checked(scope: _Scope, receive: Any, send: Any) -> None:
-        if scope["type"] != "http" or _holds(scope, token):
+    async def check_request(scope: _Scope, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or _has_token(scope, token):
             await app(scope, receive, send)
             return
         text = [(b"content-type", b"text/plain")]
@@ -43,10 +43,10 @@ def guarded(app: _App, token: str) -> _App:
         body = b"htk: the address that `htk mcp` printed holds a token, which is missing here\n"
         await send({"type": "http.response.body", "body": body})
 
-    return checked
+    return check_request
 
 
-def _holds(scope: _Scope, token: str) -> bool:
+def _has_token(scope: _Scope, token: str) -> bool:
     """Return whether the query or the header of a request holds the token."""
     query = parse_qs(scope.get("query_string", b"").decode("latin-1")).get("token", [""])[0]
     header = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")

@@ -32,7 +32,7 @@ _CHOOSING: Fields = {"ranks": Ranks, "steps": Steps, "cycles": Cycles, "job": Jo
 
 def list_tools(traces: Traces) -> Iterator[tuple[str, str, Tool]]:
     """Yield name, description and function of each tool."""
-    for tool in _commands(traces):
+    for tool in _list_command_tools(traces):
         yield tool.__name__, inspect.getdoc(tool) or "", tool
     for name, analysis in load_analyses():
         yield name, analysis.question, _of_analysis(name, analysis, traces)
@@ -57,7 +57,7 @@ def _of_analysis(name: str, analysis: Analysis[...], traces: Traces) -> Tool:
         "limit": (Limit, LIMIT),
         "offset": (Offset, 0),
     }
-    parameters = [_parameter(n, kind, default) for n, (kind, default) in common.items()]
+    parameters = [_build_parameter(n, kind, default) for n, (kind, default) in common.items()]
     parameters += [_of_option(o) for o in analysis.options.values() if o.name not in common]
     tool.__name__ = name
     tool.__doc__ = analysis.doc
@@ -66,16 +66,16 @@ def _of_analysis(name: str, analysis: Analysis[...], traces: Traces) -> Tool:
     return tool
 
 
-def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:
+def _build_parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:
     keyword = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, keyword, default=default, annotation=kind)
 
 
 def _of_option(option: Option) -> inspect.Parameter:
-    return _parameter(option.name, Annotated[option.type, option.doc], option.default)
+    return _build_parameter(option.name, Annotated[option.type, option.doc], option.default)
 
 
-def _commands(traces: Traces) -> list[Tool]:
+def _list_command_tools(traces: Traces) -> list[Tool]:
     """Return the tools of commands, by reading alone."""
 
     def list_files() -> str:

@@ -9,10 +9,10 @@ from typing import Any
 from htk.answers.output.result import register_face
 
 
-def _timeline() -> Callable[..., Any]:
+def _load_timeline() -> Callable[..., Any]:
     from htk.faces.notebook.widget import timeline_of_rows
 
     return timeline_of_rows
 
 
-register_face("timeline", _timeline)
+register_face("timeline", _load_timeline)

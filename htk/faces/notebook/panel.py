@@ -58,13 +58,13 @@ def build_panel(trace: Trace) -> Any:
             continue
         controls.append((edit, widgets.Checkbox(description=label, indent=False), value))
 
-    def predict(_: Any = None) -> None:
+    def predict_step(_: Any = None) -> None:
         edits = {edit: on or widget.value for edit, widget, on in controls if _is_set(widget.value)}
-        answer.value = prediction(start, [*join_settings(edits).items()])
+        answer.value = render_prediction(start, [*join_settings(edits).items()])
 
     for _, control, _ in controls:
-        control.observe(predict, names="value")
-    predict()
+        control.observe(predict_step, names="value")
+    predict_step()
     left = widgets.VBox([control for _, control, _ in controls])
     return widgets.HBox([left, answer])
 
@@ -73,7 +73,7 @@ def _is_set(value: object) -> bool:
     return value is True or (isinstance(value, str) and value != _AS_IS)
 
 
-def prediction(start: WhatIf, edits: list[tuple[str, str]]) -> str:
+def render_prediction(start: WhatIf, edits: list[tuple[str, str]]) -> str:
     """Return what these edits predict, as HTML; what goes wrong is said in its place."""
     try:
         asked = start
@@ -83,18 +83,18 @@ def prediction(start: WhatIf, edits: list[tuple[str, str]]) -> str:
         if not edits:
             head = f"<b>{format_duration(start.stage.step_ns)}</b>"
             best = _best_cases(start.run().to_pylist())
-            return _box(head, f"recorded; {judged.verdict}", best)
+            return _draw_box(head, f"recorded; {judged.verdict}", best)
         row = asked.run().to_pylist()[0]
     except HtkError as error:
-        return _box("<b>–</b>", str(error))
+        return _draw_box("<b>–</b>", str(error))
     if row["step_time_ns"] is None:
-        return _box("<b>–</b>", str(row["verdict"]))
+        return _draw_box("<b>–</b>", str(row["verdict"]))
     held = row["intervals_held"]
     notes = [row["verdict"], *([f"90 % intervals so far: {held}"] if held else [])]
-    return _box(_step(row), "; ".join(notes), _waterfall(row))
+    return _draw_box(_describe_step(row), "; ".join(notes), _draw_waterfall(row))
 
 
-def _step(row: Fields) -> str:
+def _describe_step(row: Fields) -> str:
     change = row["change_pct"]
     lines = [f"<b>{format_duration(row['step_time_ns'])}</b>, {change:+.1f} %"]
     low = row["step_time_ns_lo90"]
@@ -110,7 +110,7 @@ def _step(row: Fields) -> str:
     return "<br>".join(lines)
 
 
-def _waterfall(row: Fields) -> str:
+def _draw_waterfall(row: Fields) -> str:
     """Return the change by cause: bars to the left win, to the right lose."""
     causes = {k: v for k, v in json.loads(row["waterfall"]).items() if isinstance(v, int | float)}
     most = max((abs(v) for v in causes.values()), default=0)
@@ -139,15 +139,16 @@ def _best_cases(rows: list[Fields]) -> str:
     if not span:
         return ""
 
-    def percent(ns: float) -> float:
+    def compute_percent(ns: float) -> float:
         return 100 * (ns - low) / span
 
     lines = []
     for edit, (best, least, most) in saved:
-        zero = percent(min(best, 0))
-        length = abs(percent(best) - percent(0))
+        zero = compute_percent(min(best, 0))
+        length = abs(compute_percent(best) - compute_percent(0))
         bar = f"left:{zero:.1f}%;width:{length:.1f}%;top:3px;height:10px;border-radius:3px"
-        whisker = f"left:{percent(least):.1f}%;width:{percent(most) - percent(least):.1f}%;top:7px"
+        first = compute_percent(least)
+        whisker = f"left:{first:.1f}%;width:{compute_percent(most) - first:.1f}%;top:7px"
         lines.append(
             f"<tr><td>{escape(in_words(edit))}</td>"
             "<td style='text-align:right;padding:0 10px;white-space:nowrap'>"
@@ -165,7 +166,7 @@ def _best_cases(rows: list[Fields]) -> str:
     return f"{hint}<table>{''.join(lines)}</table>"
 
 
-def _box(head: str, verdict: str, more: str = "") -> str:
+def _draw_box(head: str, verdict: str, more: str = "") -> str:
     return (
         "<div style='padding:4px 18px;font:14px/1.5 system-ui,sans-serif;max-width:560px'>"
         f"<div style='font-size:16px'>{head}</div>{more}"

@@ -227,14 +227,14 @@ class Session(Questions, Trace):
             hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(_KEYS)}"
             raise UsageError(f"sel() has no {key!r}; {hint}")
         return super().sel(
-            ranks=_listed(ranks),
+            ranks=_list_numbers(ranks),
             steps=[steps] if isinstance(steps, int) else steps,
             from_ns=from_ns,
             to_ns=to_ns,
             annotation=annotation,
-            cycles=_listed(cycles),
+            cycles=_list_numbers(cycles),
             name=name,
-            streams=_listed(streams),
+            streams=_list_numbers(streams),
         )
 
     if not TYPE_CHECKING:  # a type checker knows the methods by name, and finds misspelt ones
@@ -262,7 +262,7 @@ class Session(Questions, Trace):
         return render_session_card(self)
 
 
-def _listed(chosen: int | str | Sequence[int] | None) -> Sequence[int] | None:
+def _list_numbers(chosen: int | str | Sequence[int] | None) -> Sequence[int] | None:
     if isinstance(chosen, int):
         return [chosen]
     return parse_int_ranges(chosen) if isinstance(chosen, str) else chosen
@@ -296,21 +296,21 @@ def bind_analysis(trace: Session, name: str) -> Callable[..., Result]:
     """Return an analysis as a function of its options; `help` of it tells these and its columns."""
     analysis = find_analysis(name)
 
-    def answer(**options: Any) -> Result:
+    def answer_question(**options: Any) -> Result:
         return trace.ask(name, **options)
 
     every = inspect.signature(analysis.function).parameters.values()
     options = [p for p in every if p.name in analysis.options]
-    answer.__name__ = answer.__qualname__ = name
-    answer.__doc__ = f"{analysis.doc}\n\n{_describe(analysis)}"
-    answer.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    answer_question.__name__ = answer_question.__qualname__ = name
+    answer_question.__doc__ = f"{analysis.doc}\n\n{_describe_analysis(analysis)}"
+    answer_question.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [p.replace(annotation=analysis.options[p.name].type) for p in options],
         return_annotation=Result,
     )
-    return answer
+    return answer_question
 
 
-def _describe(analysis: "Analysis[...]") -> str:
+def _describe_analysis(analysis: "Analysis[...]") -> str:
     """Return what the options and the columns of an analysis mean."""
     lines = ["Options:"] if analysis.options else []
     lines += [f"    {o.name}: {o.doc} ({o.default!r})" for o in analysis.options.values()]

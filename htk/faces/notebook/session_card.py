@@ -22,12 +22,12 @@ def render_session_card(trace: Trace) -> str:
     """HTML that stands alone."""
     ranks = trace.tables["ranks"]
     events = int(read_numbers(ranks["events"]).sum())
-    verdict = _verdict(trace) if events <= MOST_EVENTS else None
+    verdict = _find_verdict(trace) if events <= MOST_EVENTS else None
     facts = [
-        ("ranks", _ranks(trace)),
-        *(() if verdict is not None and verdict.served else [("steps", _steps(trace))]),
+        ("ranks", _describe_ranks(trace)),
+        *(() if verdict is not None and verdict.served else [("steps", _describe_steps(trace))]),
         ("devices", ", ".join(sorted({d for d in ranks["device_name"].to_pylist() if d})) or "–"),
-        ("recorded", _span(trace)),
+        ("recorded", _describe_span(trace)),
         ("events", f"{events:,}"),
     ]
     cells = "".join(
@@ -40,18 +40,19 @@ def render_session_card(trace: Trace) -> str:
         f'<div style="{_QUIET};font-size:12px">{escape(n.strip())}</div>' for n in notes
     )
     return html.wrap_in_card(
-        f"<b>htk trace</b>{_told(verdict)}<table><tr>{cells}</tr></table>{footer}{_files(trace)}"
+        "<b>htk "
+        f"trace</b>{_render_verdict(verdict)}<table><tr>{cells}</tr></table>{footer}{_render_files(trace)}"
     )
 
 
-def _verdict(trace: Trace) -> Verdict | None:
+def _find_verdict(trace: Trace) -> Verdict | None:
     try:
         return reach_verdict(trace)
     except HtkError:
         return None
 
 
-def _told(verdict: Verdict | None) -> str:
+def _render_verdict(verdict: Verdict | None) -> str:
     if verdict is None:
         return f' <span style="{_QUIET}">trace.summary() says where the time goes</span>'
     causes = "".join(
@@ -65,7 +66,7 @@ def _told(verdict: Verdict | None) -> str:
     )
 
 
-def _ranks(trace: Trace) -> str:
+def _describe_ranks(trace: Trace) -> str:
     """`0..7 of 8`."""
     logged = trace.tables["job_operations"]["rank"]
     if not trace.ranks and mark_valid(logged).any():
@@ -76,7 +77,7 @@ def _ranks(trace: Trace) -> str:
     return format_int_ranges(trace.ranks) + (f" of {max(sizes)}" if sizes else "")
 
 
-def _steps(trace: Trace) -> str:
+def _describe_steps(trace: Trace) -> str:
     for name in ("step_windows", "annotations", "job_operations"):
         steps = trace.tables[name]["step"]
         numbered = np.unique(read_numbers(steps)[mark_valid(steps)])
@@ -85,7 +86,7 @@ def _steps(trace: Trace) -> str:
     return "none"
 
 
-def _span(trace: Trace) -> str:
+def _describe_span(trace: Trace) -> str:
     rows = trace.tables["ranks"]
     start = rows["start_ns"]
     end = rows["end_ns"]
@@ -95,7 +96,7 @@ def _span(trace: Trace) -> str:
     return format_duration(int(read_numbers(end)[mark_valid(end)].max()) - low)
 
 
-def _files(trace: Trace) -> str:
+def _render_files(trace: Trace) -> str:
     rows = []
     for row in trace.tables["ranks"].to_pylist()[:_MOST_FILES]:  # a row for each file
         span = (row["end_ns"] or 0) - (row["start_ns"] or 0)

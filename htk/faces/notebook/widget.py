@@ -27,11 +27,11 @@ def build_timeline_widget(make: Callable[[bool], TraceTimeline]) -> Any:
     widget = type("TimelineWidget", (anywidget.AnyWidget,), kinds)()
     asked = WidgetServer(make)
 
-    def answer(_: Any, message: Fields, _buffers: Any) -> None:
+    def answer_message(_: Any, message: Fields, _buffers: Any) -> None:
         head, buffers = asked.answer(message)
         widget.send(head, buffers)
 
-    widget.on_msg(answer)
+    widget.on_msg(answer_message)
     return widget
 
 

@@ -109,7 +109,7 @@ def gather_report(
     ranks = trace.tables["ranks"]
     asked = (*SECTIONS, _JOB) if trace.tables["job_operations"].num_rows else SECTIONS
     sections = tuple(
-        Section(key, name, tuple(_asked(trace, analysis, by) for analysis in questions))
+        Section(key, name, tuple(_ask_question(trace, analysis, by) for analysis in questions))
         for key, name, questions in asked
     )
     spans = [(r["start_ns"], r["end_ns"]) for r in ranks.to_pylist() if r["start_ns"] is not None]
@@ -117,23 +117,23 @@ def gather_report(
         title,
         command,
         datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        versions(),
+        list_versions(),
         reach_verdict(trace),
-        _devices(ranks.select(["rank", "device_name"]).to_pylist()),
+        _describe_devices(ranks.select(["rank", "device_name"]).to_pylist()),
         max((e or s for s, e in spans), default=0) - min((s for s, _ in spans), default=0),
         select_lanes(trace),
-        _whatifs(trace) if whatif else WhatIfs(None, None, "left out, as asked"),
+        _predict_whatifs(trace) if whatif else WhatIfs(None, None, "left out, as asked"),
         sections,
     )
 
 
-def versions() -> dict[str, str]:
+def list_versions() -> dict[str, str]:
     own = {"htk": VERSION, "python": platform.python_version()}
     packages = ("pyarrow", "numpy", "plotly")
     return own | {name: version(name) for name in packages if find_spec(name)}
 
 
-def _asked(trace: Trace, name: str, by: str) -> Answered:
+def _ask_question(trace: Trace, name: str, by: str) -> Answered:
     options = {"by": by} if name == "kernel_top" else {}
     try:
         result = ask_trace(trace, name, **options)
@@ -144,7 +144,7 @@ def _asked(trace: Trace, name: str, by: str) -> Answered:
     return Answered(name, result)
 
 
-def _whatifs(trace: Trace) -> WhatIfs:
+def _predict_whatifs(trace: Trace) -> WhatIfs:
     try:
         start = WhatIf(trace)
         bounds = start.run()
@@ -165,7 +165,7 @@ def _whatifs(trace: Trace) -> WhatIfs:
     return WhatIfs(bounds, outcome)
 
 
-def _devices(files: Sequence[Facts]) -> str:
+def _describe_devices(files: Sequence[Facts]) -> str:
     """Return the GPUs of the ranks, which may have several files each, and how many of a kind."""
     of_ranks = {(file["rank"], file["device_name"]) for file in files if file["device_name"]}
     kinds = Counter(kind for _, kind in of_ranks)

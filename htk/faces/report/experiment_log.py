@@ -15,22 +15,25 @@ from htk.verdicts.overview.summary import Verdict, reach_verdict
 _PREFIX = "htk/"
 
 
-def figures(summary: Verdict) -> dict[str, float]:
+def list_figures(summary: Verdict) -> dict[str, float]:
     """Return the summary as numbers by name: times of a step in ms, shares of it in percent.
 
     What was not recorded has no entry.
     """
     values: dict[str, float | None] = {
-        "step_ms": _ms(summary.step_ns),
-        "step_spread_ms": _ms(summary.step_spread_ns),
-        "host_step_ms": _ms(summary.cpu_step_ns),
-        "recorded_ms": _ms(summary.window_ns) if not summary.records else None,
+        "step_ms": _convert_to_ms(summary.step_ns),
+        "step_spread_ms": _convert_to_ms(summary.step_spread_ns),
+        "host_step_ms": _convert_to_ms(summary.cpu_step_ns),
+        "recorded_ms": _convert_to_ms(summary.window_ns) if not summary.records else None,
         "steps": summary.steps,
         "ranks": len(summary.ranks),
     }
-    values |= {f"time_pct/{_name(share.name)}": share.pct for share in summary.shares}
-    values |= {f"cause_pct/{_name(cause.finding)}": cause.pct for cause in summary.causes}
-    values |= {f"cause_gain_ms/{_name(c.finding)}": _ms(c.gain_ns) for c in summary.causes}
+    values |= {f"time_pct/{_name_metric(share.name)}": share.pct for share in summary.shares}
+    values |= {f"cause_pct/{_name_metric(cause.finding)}": cause.pct for cause in summary.causes}
+    values |= {
+        f"cause_gain_ms/{_name_metric(c.finding)}": _convert_to_ms(c.gain_ns)
+        for c in summary.causes
+    }
     return {_PREFIX + name: float(value) for name, value in values.items() if value is not None}
 
 
@@ -39,9 +42,9 @@ def log_to(trace: Trace, tracker: Any, *, step: int | None, report: bool) -> dic
 
     Returns the figures.
     """
-    log = _logger(tracker)
+    log = _choose_logger(tracker)
     summary = reach_verdict(trace)
-    values = figures(summary)
+    values = list_figures(summary)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "htk_report.html")
         if report:
@@ -51,12 +54,12 @@ def log_to(trace: Trace, tracker: Any, *, step: int | None, report: bool) -> dic
     return values
 
 
-def _logger(tracker: Any) -> Callable[..., None]:
+def _choose_logger(tracker: Any) -> Callable[..., None]:
     """Return how a tracker is written to; known by what it offers."""
     for method, log in (
-        ("log_metrics", _mlflow),
-        ("add_scalar", _tensorboard),
-        ("log_artifact", _wandb),
+        ("log_metrics", _log_to_mlflow),
+        ("add_scalar", _log_to_tensorboard),
+        ("log_artifact", _log_to_wandb),
     ):
         if callable(getattr(tracker, method, None)):
             return log
@@ -66,7 +69,7 @@ def _logger(tracker: Any) -> Callable[..., None]:
     )
 
 
-def _wandb(
+def _log_to_wandb(
     run: Any, values: dict[str, float], _summary: Verdict, report: Path | None, step: int | None
 ) -> None:
     import wandb
@@ -75,7 +78,7 @@ def _wandb(
     run.log(values | media, step=step)
 
 
-def _mlflow(
+def _log_to_mlflow(
     mlflow: Any, values: dict[str, float], _summary: Verdict, report: Path | None, step: int | None
 ) -> None:
     mlflow.log_metrics(values, step=step)
@@ -83,7 +86,7 @@ def _mlflow(
         mlflow.log_artifact(str(report))
 
 
-def _tensorboard(
+def _log_to_tensorboard(
     writer: Any, values: dict[str, float], summary: Verdict, _report: Path | None, step: int | None
 ) -> None:
     """TensorBoard shows no HTML: the summary's sentences go there as text."""
@@ -94,9 +97,9 @@ def _tensorboard(
     writer.flush()
 
 
-def _ms(ns: int | None) -> float | None:
+def _convert_to_ms(ns: int | None) -> float | None:
     return None if ns is None else ns / 1e6
 
 
-def _name(words: str) -> str:
+def _name_metric(words: str) -> str:
     return re.sub(r"\W+", "_", words).strip("_")

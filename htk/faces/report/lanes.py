@@ -65,7 +65,7 @@ def select_lanes(trace: Trace) -> LaneCells | None:
     table = trace.tables["activities"]
     if not table.num_rows:
         return None
-    title, low, high = _window(trace)
+    title, low, high = _choose_window(trace)
     start, end = read_times(table)
     inside = np.flatnonzero((start < high) & (end > low))
     keys_of_row = [read_keys(table[c])[inside] for c in ("rank", "device", "stream")]
@@ -80,17 +80,17 @@ def select_lanes(trace: Trace) -> LaneCells | None:
     start = start[inside]
     end = end[inside]
     keys, lane_of_row = np.unique(np.stack(keys_of_row), axis=1, return_inverse=True)
-    chosen = _chosen(lane_of_row.ravel(), start, end, keys[0])
-    drawn = [_cells(start[m], end[m], code[m], low, high) for m in chosen.values()]
+    chosen = _choose_lanes(lane_of_row.ravel(), start, end, keys[0])
+    drawn = [_fill_cells(start[m], end[m], code[m], low, high) for m in chosen.values()]
     recorded = recorded_spans(trace.tables["ranks"], table)
-    lost = [_unrecorded(recorded[int(r), int(d)], low, high) for r, d in keys[:2, [*chosen]].T]
+    lost = [_mark_unrecorded(recorded[int(r), int(d)], low, high) for r, d in keys[:2, [*chosen]].T]
     text = names.to_pylist()
     return LaneCells(
         title,
         low - trace.origin_ns,
         high - low,
-        [_label(keys[:, k], keys) for k in chosen],
-        [_short(str(text[k])) for k in used.tolist()],
+        [_label_lane(keys[:, k], keys) for k in chosen],
+        [_shorten_kernel(str(text[k])) for k in used.tolist()],
         kind_of.tolist(),
         np.where(lost, UNRECORDED, np.stack([cells for cells, _ in drawn])).astype(np.int16),
         np.stack([busy for _, busy in drawn]),
@@ -98,7 +98,7 @@ def select_lanes(trace: Trace) -> LaneCells | None:
     )
 
 
-def _window(trace: Trace) -> tuple[str, int, int]:
+def _choose_window(trace: Trace) -> tuple[str, int, int]:
     """Name, start and end of what is drawn."""
     steps = trace.tables["step_windows"]
     complete = np.flatnonzero(mark_valid(steps["step"]) & read_booleans(steps["complete"]))
@@ -115,7 +115,7 @@ def _window(trace: Trace) -> tuple[str, int, int]:
     return f"Step {median[1]}", int(start[of_step].min()), int(end[of_step].max())
 
 
-def _chosen(lane_of_row: Ints, start: Ints, end: Ints, rank: Ints) -> dict[int, Ints]:
+def _choose_lanes(lane_of_row: Ints, start: Ints, end: Ints, rank: Ints) -> dict[int, Ints]:
     """Return the rows of each lane that is drawn: the streams that work, of the first ranks."""
     busy = np.bincount(lane_of_row, end - start)
     lanes = np.flatnonzero(busy >= _LEAST_BUSY * busy.max(initial=0)).tolist()
@@ -127,7 +127,7 @@ def _chosen(lane_of_row: Ints, start: Ints, end: Ints, rank: Ints) -> dict[int, 
     }
 
 
-def _cells(
+def _fill_cells(
     start: Ints, end: Ints, code: Ints, low: int, high: int
 ) -> tuple[Ints, NDArray[np.uint8]]:
     """Return what runs in the middle of each cell, and how much of it is filled."""
@@ -141,28 +141,30 @@ def _cells(
     own_end = end if len(end) < 2 else np.maximum.accumulate(end)
     latest = np.searchsorted(start, middle, side="right") - 1
     runs = (latest >= 0) & (middle < own_end[np.maximum(latest, 0)])
-    filled = np.diff(_before(edge, start) - _before(edge, end)) / np.maximum(np.diff(edge), 1)
+    filled = np.diff(_sum_time_before(edge, start) - _sum_time_before(edge, end)) / np.maximum(
+        np.diff(edge), 1
+    )
     name = np.where(runs, code[np.maximum(latest, 0)], -1)
     nearest = code[np.clip(np.searchsorted(start, edge[1:]) - 1, 0, len(code) - 1)]
     name = np.where((name < 0) & (filled > 0), nearest, name)
     return name, np.rint(255 * np.clip(filled, 0, 1)).astype(np.uint8)
 
 
-def _unrecorded(recorded: Spans, low: int, high: int) -> Mask:
+def _mark_unrecorded(recorded: Spans, low: int, high: int) -> Mask:
     """Cells whose middle no recording reaches into."""
     middle = low + (np.arange(1, 2 * CELLS, 2) * (high - low)) // (2 * CELLS)
     latest = np.searchsorted(recorded.start, middle, side="right") - 1
     return np.asarray((latest < 0) | (middle >= recorded.end[np.maximum(latest, 0)]))
 
 
-def _before(points: Ints, times: Ints) -> Ints:
+def _sum_time_before(points: Ints, times: Ints) -> Ints:
     """Sum over times of how long ago each is, at each point; 0 for those to come."""
     total = np.concatenate([[0], np.cumsum(times - times[0])])
     count = np.searchsorted(times, points)
     return np.asarray(count * (points - times[0]) - total[count])
 
 
-def _short(name: str) -> str:
+def _shorten_kernel(name: str) -> str:
     """Return a kernel's name without what every kernel's name has."""
     short = shorten_text(name, _NAME)
     for prefix in ("ncclDevKernel_", "ncclKernel_", "void "):
@@ -170,7 +172,7 @@ def _short(name: str) -> str:
     return short
 
 
-def _label(key: Ints, keys: Ints) -> str:
+def _label_lane(key: Ints, keys: Ints) -> str:
     rank, device, stream = (int(k) for k in key)
     several = len(np.unique(keys[1][keys[0] == rank])) > 1
     gpu = f" · GPU {device}" if several else ""

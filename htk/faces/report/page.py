@@ -25,28 +25,28 @@ _GAIN_OF_FULL_COLOUR = 40.0  # percent
 def render_report_page(report: Report) -> str:
     """Return the whole file."""
     parts = [
-        _head(report),
-        _overview(report),
-        _timeline(report),
-        _whatifs(report),
-        *(_section(section) for section in report.sections),
-        _coverage(report),
+        _render_head(report),
+        _render_overview(report),
+        _render_timeline(report),
+        _render_whatifs(report),
+        *(_render_section(section) for section in report.sections),
+        _render_coverage(report),
     ]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(report.title)} · htk</title>"
-        f"<style>{_colours()}{read_asset('table.css')}"
+        f"<style>{_render_colours()}{read_asset('table.css')}"
         f"{read_asset('report.css', 'htk.faces.report')}</style>"
         "</head><body>"
-        f"{_menu(report)}<main>{''.join(parts)}</main>"
-        f"{_data(report)}"
+        f"{_render_menu(report)}<main>{''.join(parts)}</main>"
+        f"{_pack_data(report)}"
         f"<script>{read_asset('table.js')}{read_asset('report.js', 'htk.faces.report')}</script>"
         "</body></html>"
     )
 
 
-def _colours() -> str:
+def _render_colours() -> str:
     """Return the colours and type that all faces share, light and dark."""
     light = css_variables(dark=False)
     dark = css_variables(dark=True)
@@ -56,28 +56,29 @@ def _colours() -> str:
     )
 
 
-def _menu(report: Report) -> str:
+def _render_menu(report: Report) -> str:
     entries = [("overview", "Overview")]
     entries += [("timeline", "Timeline")] if report.lanes else []
-    entries += [("whatif", "What if")] if _whatifs(report) else []
-    entries += [(s.id, s.title) for s in report.sections if _answers(s)]
+    entries += [("whatif", "What if")] if _render_whatifs(report) else []
+    entries += [(s.id, s.title) for s in report.sections if _list_answers(s)]
     entries += [("coverage", "Coverage")]
     links = "".join(f'<a href="#{key}">{escape(name)}</a>' for key, name in entries)
     return f'<nav aria-label="Sections"><b>htk</b>{links}</nav>'
 
 
-def _head(report: Report) -> str:
+def _render_head(report: Report) -> str:
     return (
         f'<header id="overview"><h1>{escape(report.title)}</h1>'
-        f'<p class="headline">{_lines(report.verdict.headline)}</p>{render_tiles(report)}</header>'
+        f'<p class="headline">{_break_lines(report.verdict.headline)}</p>'
+        f"{render_tiles(report)}</header>"
     )
 
 
-def _lines(text: str) -> str:
+def _break_lines(text: str) -> str:
     return "<br>".join(map(escape, text.split("\n")))
 
 
-def _overview(report: Report) -> str:
+def _render_overview(report: Report) -> str:
     verdict = report.verdict
     total_ns = verdict.total_ns
     if verdict.records:
@@ -102,11 +103,11 @@ def _overview(report: Report) -> str:
         "mean over ranks.</p>"
         f'<div class="stack" role="img" aria-label="Shares of the time">{"".join(bars)}</div>'
         f'<div class="split"><table class="legend">{"".join(legend)}</table>'
-        f"<div>{_causes(report)}</div></div></section>"
+        f"<div>{_render_causes(report)}</div></div></section>"
     )
 
 
-def _causes(report: Report) -> str:
+def _render_causes(report: Report) -> str:
     verdict = report.verdict
     cards = []
     for cause in verdict.causes:
@@ -127,7 +128,7 @@ def _causes(report: Report) -> str:
     return f'<h2>What to change first</h2>{note}<ol class="causes">{"".join(cards)}</ol>'
 
 
-def _timeline(report: Report) -> str:
+def _render_timeline(report: Report) -> str:
     lanes = report.lanes
     if lanes is None:
         return ""
@@ -147,7 +148,7 @@ def _timeline(report: Report) -> str:
     )
 
 
-def _whatifs(report: Report) -> str:
+def _render_whatifs(report: Report) -> str:
     whatif = report.whatif
     if report.verdict.records and whatif.map is None and whatif.bounds is None:
         return ""
@@ -164,14 +165,14 @@ def _whatifs(report: Report) -> str:
         )
     drawn = f"<p>{escape(whatif.why)}</p>" if whatif.why else ""
     if whatif.map is not None:
-        drawn = _map(whatif.map)
-    bounds = _bounds(whatif.bounds) if whatif.bounds is not None else ""
+        drawn = _render_map(whatif.map)
+    bounds = _render_bounds(whatif.bounds) if whatif.bounds is not None else ""
     parts = "".join(f"<div>{part}</div>" for part in (drawn, bounds) if part)
     split = f'<div class="split even">{parts}</div>'
     return f"{head}{intro}{split}</section>"
 
 
-def _map(result: Result) -> str:
+def _render_map(result: Result) -> str:
     """Batch across, strategy down; a cell's colour is what it wins for a sample."""
     rows = result.to_pylist()
     head = "".join(f"<th>{b.replace('x', ' ×')}</th>" for b in BATCHES)
@@ -213,11 +214,11 @@ def _map_cell(row: dict[str, object]) -> str:
     marks = " oom" if crowded else ""
     return (
         f'<td class="{kind}{marks}" style="--s:{strength:.0f}%" title="{escape("; ".join(notes))}">'
-        f"<b>{_signed(change)}</b><small>{'<br>'.join(below)}</small></td>"
+        f"<b>{_format_signed(change)}</b><small>{'<br>'.join(below)}</small></td>"
     )
 
 
-def _bounds(result: Result) -> str:
+def _render_bounds(result: Result) -> str:
     lines = []
     for row in result.to_pylist():
         change = row["change_pct"]
@@ -235,25 +236,25 @@ def _bounds(result: Result) -> str:
     return f"<h3>Best case of each remedy alone</h3>{note}{table}"
 
 
-def _signed(percent: float) -> str:
+def _format_signed(percent: float) -> str:
     return f"{'−' if percent < 0 else '+'}{abs(percent):.1f} %"
 
 
-def _answers(section: Section) -> list[Answered]:
+def _list_answers(section: Section) -> list[Answered]:
     return [a for a in section.answers if a.result is not None]
 
 
-def _section(section: Section) -> str:
-    shown = _answers(section)
+def _render_section(section: Section) -> str:
+    shown = _list_answers(section)
     if not shown:
         return ""
-    cards = "".join(_card(a.name, a.result) for a in shown if a.result is not None)
+    cards = "".join(_render_card(a.name, a.result) for a in shown if a.result is not None)
     return (
         f'<section id="{section.id}"><h2 class="band">{escape(section.title)}</h2>{cards}</section>'
     )
 
 
-def _card(name: str, result: Result) -> str:
+def _render_card(name: str, result: Result) -> str:
     plot = f'<div class="plot" data-plot="{name}"></div>' if result.analysis.chart else ""
     command = f"htk {command_name(name)}"
     return (
@@ -262,7 +263,7 @@ def _card(name: str, result: Result) -> str:
     )
 
 
-def _coverage(report: Report) -> str:
+def _render_coverage(report: Report) -> str:
     lines = "".join(f"<p>{escape(x.strip())}</p>" for x in coverage_lines(report.verdict.coverage))
     issues = report.verdict.coverage.get("issues") or {}
     lost = "".join(f"<li>{n:,} × {escape(kind)}</li>" for kind, n in issues.items())
@@ -286,7 +287,7 @@ def _coverage(report: Report) -> str:
     )
 
 
-def _data(report: Report) -> str:
+def _pack_data(report: Report) -> str:
     """Figures, timeline and the one copy of the plotting library, compressed."""
     require_extra("plot", "a report in HTML")
     figures = {

@@ -12,7 +12,7 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable
 _SECONDS = 120
 
 
-def chromium() -> str:
+def find_chromium() -> str:
     """Return where Chromium is."""
     configured = os.environ.get("HTK_CHROMIUM")
     browser = configured or next((path for name in _NAMES if (path := shutil.which(name))), None)
@@ -26,7 +26,7 @@ def chromium() -> str:
 
 def print_to_pdf(html: str, output: Path) -> None:
     """Print a page to a file."""
-    browser = chromium()
+    browser = find_chromium()
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "report.html"
         pdf = Path(folder) / "report.pdf"

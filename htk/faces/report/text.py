@@ -21,15 +21,15 @@ def render_report_markdown(report: Report) -> str:
     lines = [
         f"## {escape_markdown(report.title)}",
         "",
-        f"**{escape_markdown(verdict.headline)}**" + _on(report),
+        f"**{escape_markdown(verdict.headline)}**" + _describe_devices(report),
         "",
     ]
-    lines += _shares(report)
-    lines += _causes(report)
-    lines += _whatifs(report)
+    lines += _list_share_lines(report)
+    lines += _list_cause_lines(report)
+    lines += _list_whatif_lines(report)
     for section in report.sections:
         for answered in section.answers:
-            lines += _folded(answered)
+            lines += _fold_answer(answered)
     lines += [
         "",
         *(
@@ -42,11 +42,11 @@ def render_report_markdown(report: Report) -> str:
     return "\n".join(lines)
 
 
-def _on(report: Report) -> str:
+def _describe_devices(report: Report) -> str:
     return f" · {escape_markdown(report.devices)}" if report.devices else ""
 
 
-def _shares(report: Report) -> list[str]:
+def _list_share_lines(report: Report) -> list[str]:
     verdict = report.verdict
     total_ns = verdict.step_ns or verdict.window_ns
     shown = [s for s in verdict.shares if s.pct >= 0.05]
@@ -61,7 +61,7 @@ def _shares(report: Report) -> list[str]:
     return [*([verdict.gpu_note, ""] if verdict.on_host else []), *lines, ""]
 
 
-def _causes(report: Report) -> list[str]:
+def _list_cause_lines(report: Report) -> list[str]:
     verdict = report.verdict
     lines = []
     for number, cause in enumerate(verdict.causes, 1):
@@ -73,27 +73,27 @@ def _causes(report: Report) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def _whatifs(report: Report) -> list[str]:
+def _list_whatif_lines(report: Report) -> list[str]:
     whatif = report.whatif
     if whatif.map is not None:
-        return [*_details("What if: batch × sharding", whatif.map), ""]
+        return [*_fold_result("What if: batch × sharding", whatif.map), ""]
     if whatif.bounds is not None and not whatif.why:
-        return [*_details("What if: each change alone", whatif.bounds), ""]
+        return [*_fold_result("What if: each change alone", whatif.bounds), ""]
     return [f"What-if map: {escape_markdown(whatif.why)}", ""]
 
 
-def _folded(answered: Answered) -> list[str]:
+def _fold_answer(answered: Answered) -> list[str]:
     if answered.result is None:
         return []
-    return _details(answered.result.analysis.question, answered.result)
+    return _fold_result(answered.result.analysis.question, answered.result)
 
 
-def _details(title: str, result: Result) -> list[str]:
-    text = to_text(replace(result, coverage=_origin(result)), "md", limit=_ROWS).strip()
+def _fold_result(title: str, result: Result) -> list[str]:
+    text = to_text(replace(result, coverage=_describe_origin(result)), "md", limit=_ROWS).strip()
     return [f"<details><summary>{title}</summary>", "", text, "", "</details>"]
 
 
-def _origin(result: Result) -> Fields:
+def _describe_origin(result: Result) -> Fields:
     """Return what times are told from; the rest of the coverage stands once, above."""
     return {"origin_ns": result.coverage.get("origin_ns")}
 
@@ -121,15 +121,17 @@ def to_json(report: Report) -> str:
         },
         "coverage": dict(verdict.coverage),
         "whatif": {
-            "bounds": _json(report.whatif.bounds),
-            "map": _json(report.whatif.map),
+            "bounds": _convert_to_json(report.whatif.bounds),
+            "map": _convert_to_json(report.whatif.map),
             "why_not": report.whatif.why or None,
         },
         "sections": [
             {
                 "id": section.id,
                 "title": section.title,
-                "answers": [_json(a.result) for a in section.answers if a.result is not None],
+                "answers": [
+                    _convert_to_json(a.result) for a in section.answers if a.result is not None
+                ],
             }
             for section in report.sections
         ],
@@ -138,5 +140,5 @@ def to_json(report: Report) -> str:
     return json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1) + "\n"
 
 
-def _json(result: Result | None) -> Fields | None:
+def _convert_to_json(result: Result | None) -> Fields | None:
     return None if result is None else result.to_json()

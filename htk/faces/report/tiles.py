@@ -10,18 +10,18 @@ from htk.faces.report.content import Report
 
 def render_tiles(report: Report) -> str:
     """Return the tiles: step, compute, exposed communication, idle, MFU, ranks and devices."""
-    rendered = [_tile(*facts) for facts in _facts(report)]
+    rendered = [_render_tile(*facts) for facts in _list_tile_facts(report)]
     return f'<div class="tiles">{"".join(rendered)}</div>'
 
 
-def _tile(value: str, name: str, more: str, kind: str) -> str:
+def _render_tile(value: str, name: str, more: str, kind: str) -> str:
     return (
         f'<div class="tile {kind}"><b>{escape(value)}</b><span>{escape(name)}</span>'
         f"<small>{escape(more)}</small></div>"
     )
 
 
-def _facts(report: Report) -> list[tuple[str, str, str, str]]:
+def _list_tile_facts(report: Report) -> list[tuple[str, str, str, str]]:
     verdict = report.verdict
     if verdict.records:
         return _of_job(report)
@@ -45,7 +45,7 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
             part = format_duration(total / 100 * verdict.total_ns)
             of = f"{part} of a step" if verdict.step_ns else "of the recording"
             facts.append((f"{total:.1f} %", name, of, kind))
-    mfu = _mfu(report)
+    mfu = _find_mfu(report)
     if mfu is not None:
         facts.append((f"{mfu:.1f} %", "MFU", "of the GPUs' peak, mean", ""))
     ranks = len(verdict.ranks)
@@ -60,7 +60,7 @@ def _facts(report: Report) -> list[tuple[str, str, str, str]]:
 
 def _of_job(report: Report) -> list[tuple[str, str, str, str]]:
     """Return what stragglers cost a job that logged its operations; nothing for other records."""
-    result = _result(report, "straggler_slowdown")
+    result = _find_result(report, "straggler_slowdown")
     if result is None:
         return []
     job = result.table.slice(0, 1).to_pylist()[0]
@@ -77,14 +77,14 @@ def _of_job(report: Report) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def _mfu(report: Report) -> float | None:
-    result = _result(report, "flops")
+def _find_mfu(report: Report) -> float | None:
+    result = _find_result(report, "flops")
     if result is None:
         return None
     return mean_mfu(result.table)
 
 
-def _result(report: Report, name: str) -> Result | None:
+def _find_result(report: Report, name: str) -> Result | None:
     """Return an answer of the report; None where there is none."""
     answers = (answered for section in report.sections for answered in section.answers)
     return next((each.result for each in answers if each.name == name), None)

@@ -69,9 +69,9 @@ def model_of(name: str) -> Model | None:
     if name in MODELS:
         return MODELS[name]
     if name.startswith("aten::_foreach_"):
-        return optimizer.foreach
+        return optimizer.cost_foreach
     if inductor.PATTERN.match(name):
-        return inductor.fused
+        return inductor.cost_fused
     return None
 
 
@@ -87,7 +87,7 @@ def compute_call_cost(
     """Return the cost of a call, or why it is not known. `unknown`: type of tensors without one."""
     model = model_of(name)
     if model is None:
-        return _untold(name)
+        return _explain_no_model(name)
     if dims is None:
         return "no shapes recorded"
     call = read_call(name, dims, types, values, unknown)
@@ -108,7 +108,7 @@ _UNTOLD = {
 }
 
 
-def _untold(name: str) -> str:
+def _explain_no_model(name: str) -> str:
     return _UNTOLD.get(name) or (_LENGTHS if serving.is_served(name) else "no model")
 
 
@@ -128,7 +128,7 @@ def served_cost(
     call = read_call(name, dims, types, values, unknown)
     if call is None:
         return "shapes unreadable"
-    return cost_of(lambda operator: serving.attention(operator, tokens), call)
+    return cost_of(lambda operator: serving.cost_served_attention(operator, tokens), call)
 
 
 def cost_of(model: Model, call: OperatorCall) -> CostOrReason:

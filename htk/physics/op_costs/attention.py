@@ -34,7 +34,7 @@ class Mask:
         return upto - (0 if self.left is None else _clamped_sum(queries, own - self.left, keys))
 
 
-def pairs(queries: int, keys: int, corner: Corner | None) -> int:
+def count_causal_pairs(queries: int, keys: int, corner: Corner | None) -> int:
     """Return the pairs that a causal mask leaves; None: no mask."""
     return queries * keys if corner is None else Mask(corner, None, 0).pairs(queries, keys)
 
@@ -42,11 +42,11 @@ def pairs(queries: int, keys: int, corner: Corner | None) -> int:
 def _clamped_sum(count: int, first: int, most: int) -> int:
     """Return Σ min(max(first + i, 0), most) over i < count."""
 
-    def below(end: int) -> int:  # Σ min(t, most) over 0 <= t < end
+    def count_below(end: int) -> int:  # Σ min(t, most) over 0 <= t < end
         ramp = max(min(end, most), 0)
         return ramp * (ramp - 1) // 2 + max(end - most, 0) * most
 
-    return below(first + count) - below(first)
+    return count_below(first + count) - count_below(first)
 
 
 @dataclass(frozen=True)
@@ -75,16 +75,16 @@ def compute_attention_cost(call: OperatorCall, places: Places) -> Cost:
     q = call.tensor(first + 0)
     k = call.tensor(first + 1)
     v = call.tensor(first + 2)
-    heads, head = _heads(q, places.layout)
-    count, assumed = _pairs(call, places, q, k)
+    heads, head = _read_heads(q, places.layout)
+    count, assumed = _count_pairs(call, places, q, k)
     cache = k.bytes + v.bytes
     cost = cost_attention_pairs(
         q, cache, count * heads, head, v.shape[-1], places.backward, assumed
     )
-    return replace(cost, dims=_dims(q, k, places.layout))
+    return replace(cost, dims=_list_dims(q, k, places.layout))
 
 
-def _dims(q: Tensor, k: Tensor, layout: Layout) -> tuple[tuple[str, int], ...]:
+def _list_dims(q: Tensor, k: Tensor, layout: Layout) -> tuple[tuple[str, int], ...]:
     """Return the sizes as people name them; of a ragged batch the tokens of all sequences."""
     length, heads = (-2, -3) if layout == "heads first" else (-3, -2)
     head_size = q.shape[-1]
@@ -128,7 +128,7 @@ def count_ragged_pairs(
     return count
 
 
-def _heads(q: Tensor, layout: Layout) -> tuple[int, int]:
+def _read_heads(q: Tensor, layout: Layout) -> tuple[int, int]:
     """Heads of queries and their size."""
     return q.shape[-3 if layout == "heads first" else -2], q.shape[-1]
 
@@ -140,11 +140,11 @@ def mask_of(call: OperatorCall, places: Places) -> Mask:
     if places.mask_type:
         corner = "bottom right" if causal == 2 else "top left"
         causal = causal in (1, 2)
-    left, right = _windows(call, places)
+    left, right = _read_windows(call, places)
     return Mask(corner, left, 0 if causal is True else right)
 
 
-def _windows(call: OperatorCall, places: Places) -> tuple[int | None, int | None]:
+def _read_windows(call: OperatorCall, places: Places) -> tuple[int | None, int | None]:
     if places.window is not None:
         keys = call.value(places.window)
         return (keys - 1 if _is_count(keys) and keys > 0 else None), None
@@ -161,7 +161,9 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _pairs(call: OperatorCall, places: Places, q: Tensor, k: Tensor) -> tuple[int, str | None]:
+def _count_pairs(
+    call: OperatorCall, places: Places, q: Tensor, k: Tensor
+) -> tuple[int, str | None]:
     """Over the whole batch, of one head."""
     mask = mask_of(call, places)
     if places.lengths and (ends := call.maybe(places.lengths[0])) is not None and ends.count > 1:

@@ -28,7 +28,7 @@ _QUANTIZED_ARGUMENTS = 10
 _FLASH_FORWARD = Places("tokens first", 8, lengths=(3, 4), longest=(5, 6), windows=(11, 12))
 
 
-def _flash(call: OperatorCall) -> Cost:
+def _cost_flash(call: OperatorCall) -> Cost:
     quantized = max(len(call.arguments), len(call.values)) >= _QUANTIZED_ARGUMENTS
     causal = 7 if quantized else 4
     return compute_attention_cost(call, Places("heads first", causal))
@@ -146,7 +146,7 @@ FORWARD = {"FlashAttnFuncBackward": "FlashAttnFunc"}
 MODELS: dict[str, Model] = {
     "aten::scaled_dot_product_attention": _heads_first(5),
     "aten::_scaled_dot_product_attention_math": _heads_first(5),
-    f"{_SDPA}flash_attention": _flash,
+    f"{_SDPA}flash_attention": _cost_flash,
     f"{_SDPA}efficient_attention": _heads_first(6),
     f"{_SDPA}cudnn_attention": _heads_first(6),
     f"{_SDPA}fused_attention_overrideable": _heads_first(5),

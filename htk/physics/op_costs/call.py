@@ -132,14 +132,14 @@ def read_call(
     name: str, dims: str, types: str | None, values: str | None, unknown: str
 ) -> OperatorCall | None:
     """Return the call behind recorded texts; `unknown` is the type of tensors without one."""
-    shapes = _parsed(dims)
-    kinds = _parsed(types or "[]")
+    shapes = _parse_json(dims)
+    kinds = _parse_json(types or "[]")
     if not isinstance(shapes, list) or not isinstance(kinds, list):
         return None
     kinds = [*kinds, *[""] * (len(shapes) - len(kinds))]
-    arguments = tuple(_argument(s, k, unknown) for s, k in zip(shapes, kinds, strict=False))
-    listed = _parsed(values or "[]")
-    plain = tuple(_plain(v) for v in listed) if isinstance(listed, list) else ()
+    arguments = tuple(_build_argument(s, k, unknown) for s, k in zip(shapes, kinds, strict=False))
+    listed = _parse_json(values or "[]")
+    plain = tuple(_parse_value(v) for v in listed) if isinstance(listed, list) else ()
     guessed = any(isinstance(a, tuple) and a for a in arguments)
     return OperatorCall(name, arguments, plain, guessed)
 
@@ -161,7 +161,7 @@ def broadcast_shapes(shapes: Sequence[Shape]) -> Shape:
     return tuple(max(sizes) if 0 not in sizes else 0 for sizes in zip(*padded, strict=True))
 
 
-def _argument(shape: Any, kind: Any, unknown: str) -> Tensor | tuple[Tensor, ...] | None:
+def _build_argument(shape: Any, kind: Any, unknown: str) -> Tensor | tuple[Tensor, ...] | None:
     if not isinstance(shape, list):
         return None
     if kind == "TensorList":
@@ -176,14 +176,14 @@ def _is_shape(shape: list[Any]) -> bool:
 
 
 @lru_cache(maxsize=50_000)
-def _parsed(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
 
 
-def _plain(value: Any) -> Any:
+def _parse_value(value: Any) -> Any:
     """Profilers write values as texts, Python's way: 'True', '[1, 1]', '0.5'."""
     if not isinstance(value, str):
         return value
@@ -192,7 +192,7 @@ def _plain(value: Any) -> Any:
         return text == "True"
     if text in ("", "None"):
         return None
-    parsed = _parsed(text.replace("True", "true").replace("False", "false"))
+    parsed = _parse_json(text.replace("True", "true").replace("False", "false"))
     if parsed is not None:
         return parsed
     try:

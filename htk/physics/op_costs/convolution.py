@@ -33,7 +33,7 @@ class Where:
     output_padding: int | None = None
 
 
-def _forward(call: OperatorCall, where: Where) -> Cost:
+def _cost_forward(call: OperatorCall, where: Where) -> Cost:
     into = call.tensor(0)
     weight = call.tensor(1)
     length = len(weight.shape) - 2
@@ -43,7 +43,9 @@ def _forward(call: OperatorCall, where: Where) -> Cost:
     batch = into.shape[0] if len(into.shape) == length + 2 else 1
     channels = weight.shape[1] * int(call.value(where.groups, 1)) if transposed else weight.shape[0]
     if call.values:
-        out = (_transposed_size if transposed else _size)(call, where, into, weight, length)
+        out = (_transposed_size if transposed else _compute_output_size)(
+            call, where, into, weight, length
+        )
     else:
         result = _gradient_of_result(call, into).shape
         out = result[-length:]
@@ -70,7 +72,9 @@ def _gradient_of_result(call: OperatorCall, into: Tensor) -> Tensor:
     return alike[-1]
 
 
-def _size(call: OperatorCall, where: Where, into: Tensor, weight: Tensor, length: int) -> Shape:
+def _compute_output_size(
+    call: OperatorCall, where: Where, into: Tensor, weight: Tensor, length: int
+) -> Shape:
     stride = call.numbers(where.stride, length, 1)
     dilation = call.numbers(where.dilation, length, 1)
     sizes = zip(into.shape[-length:], weight.shape[2:], stride, dilation, strict=True)
@@ -98,7 +102,7 @@ def _transposed_size(
     return tuple((n - 1) * s - 2 * p + d * (k - 1) + a + 1 for n, k, s, p, d, a in sizes)
 
 
-def _backward(call: OperatorCall) -> Cost:
+def _cost_backward(call: OperatorCall) -> Cost:
     gradient = call.tensor(0)
     into = call.tensor(1)
     weight = call.tensor(2)
@@ -146,8 +150,8 @@ def _one_gradient(call: OperatorCall, of_weight: bool, transposed: bool = False)
     return Cost(flops, moved, "convolution", label_type(other.type), matrix=True)
 
 
-def _conv(where: Where) -> Model:
-    return partial(_forward, where=where)
+def _build_conv_model(where: Where) -> Model:
+    return partial(_cost_forward, where=where)
 
 
 _PLAIN = Where(3, 4, 5, 6, bias=2)
@@ -157,25 +161,25 @@ _MIOPEN = Where(4, 3, 5, 6, bias=2)
 _UPWARD = Where(3, 4, 7, 6, bias=2, transposed=True, output_padding=5)
 
 MODELS: dict[str, Model] = {
-    **dict.fromkeys((f"aten::conv{n}d" for n in (1, 2, 3)), _conv(_PLAIN)),
-    **dict.fromkeys((f"aten::conv_transpose{n}d" for n in (1, 2, 3)), _conv(_UPWARD)),
-    "aten::convolution": _conv(_GENERAL),
-    "aten::_convolution": _conv(_GENERAL),
-    "aten::convolution_overrideable": _conv(_GENERAL),
-    "aten::cudnn_convolution": _conv(_CUDNN),
-    "aten::cudnn_convolution_relu": _conv(_PLAIN),
-    "aten::miopen_convolution": _conv(_MIOPEN),
-    "aten::miopen_depthwise_convolution": _conv(_MIOPEN),
-    "aten::cudnn_convolution_transpose": _conv(
+    **dict.fromkeys((f"aten::conv{n}d" for n in (1, 2, 3)), _build_conv_model(_PLAIN)),
+    **dict.fromkeys((f"aten::conv_transpose{n}d" for n in (1, 2, 3)), _build_conv_model(_UPWARD)),
+    "aten::convolution": _build_conv_model(_GENERAL),
+    "aten::_convolution": _build_conv_model(_GENERAL),
+    "aten::convolution_overrideable": _build_conv_model(_GENERAL),
+    "aten::cudnn_convolution": _build_conv_model(_CUDNN),
+    "aten::cudnn_convolution_relu": _build_conv_model(_PLAIN),
+    "aten::miopen_convolution": _build_conv_model(_MIOPEN),
+    "aten::miopen_depthwise_convolution": _build_conv_model(_MIOPEN),
+    "aten::cudnn_convolution_transpose": _build_conv_model(
         Where(4, 2, 5, 6, transposed=True, output_padding=3)
     ),
-    "aten::miopen_convolution_transpose": _conv(
+    "aten::miopen_convolution_transpose": _build_conv_model(
         Where(5, 3, 6, 7, bias=2, transposed=True, output_padding=4)
     ),
-    "aten::_conv_depthwise2d": _conv(Where(4, 5, 6, 99, bias=3)),
-    "aten::_slow_conv2d_forward": _conv(Where(4, 5, 99, 99, bias=3)),
-    "aten::thnn_conv2d": _conv(Where(4, 5, 99, 99, bias=3)),
-    "aten::convolution_backward": _backward,
+    "aten::_conv_depthwise2d": _build_conv_model(Where(4, 5, 6, 99, bias=3)),
+    "aten::_slow_conv2d_forward": _build_conv_model(Where(4, 5, 99, 99, bias=3)),
+    "aten::thnn_conv2d": _build_conv_model(Where(4, 5, 99, 99, bias=3)),
+    "aten::convolution_backward": _cost_backward,
     "aten::cudnn_convolution_backward": _cudnn_backward,
     "aten::miopen_convolution_backward": _cudnn_backward,
     **{
@@ -188,7 +192,7 @@ MODELS: dict[str, Model] = {
     "aten::cudnn_convolution_transpose_backward_weight": partial(
         _one_gradient, of_weight=True, transposed=True
     ),
-    "aten::cudnn_convolution_transpose_backward_input": _conv(_CUDNN),
+    "aten::cudnn_convolution_transpose_backward_input": _build_conv_model(_CUDNN),
 }
 
 # The forward call of each node of autograd: the node's gradient has the size of the call's result.
@@ -204,4 +208,4 @@ FORWARD = {
     )
     for number in ("", "0")
 }
-FORWARDS = frozenset(n for n, model in MODELS.items() if getattr(model, "func", 0) is _forward)
+FORWARDS = frozenset(n for n, model in MODELS.items() if getattr(model, "func", 0) is _cost_forward)

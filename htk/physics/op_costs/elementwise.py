@@ -43,7 +43,7 @@ _BACKWARD = {
 }
 
 
-def elementwise(call: OperatorCall, per_element: int = 1, result: str | None = None) -> Cost:
+def cost_elementwise(call: OperatorCall, per_element: int = 1, result: str | None = None) -> Cost:
     """Inputs broadcast to the result; `result` is its type where the inputs do not say."""
     inputs = call.tensors
     if not inputs:
@@ -55,21 +55,21 @@ def elementwise(call: OperatorCall, per_element: int = 1, result: str | None = N
     return Cost(per_element * count, moved, "elementwise", label_type(kind))
 
 
-def written(call: OperatorCall) -> Cost:
+def cost_written(call: OperatorCall) -> Cost:
     """Written first argument, read from the others: out, input, scale, …"""
     count = max(t.count for t in call.tensors)
     moved = sum(t.bytes for t in call.tensors)
     return Cost(count, moved, "elementwise", label_type(dtype_of(call.tensors)))
 
 
-def _gated(call: OperatorCall) -> Cost:
+def _cost_gated(call: OperatorCall) -> Cost:
     """out, input of twice its width: silu of one half times the other."""
     out = call.tensor(0)
     into = call.tensor(1)
     return Cost(5 * out.count, out.bytes + into.bytes, "elementwise", label_type(into.type))
 
 
-def _rotary(call: OperatorCall) -> Cost:
+def _cost_rotary(call: OperatorCall) -> Cost:
     """positions, query, key, …: both turned in place."""
     turned: list[Tensor] = [t for t in call.tensors[1:3] if len(t.shape) > 1]
     count = sum(t.count for t in turned)
@@ -86,25 +86,25 @@ def _to_byte(call: OperatorCall) -> Cost:
     )
 
 
-def _both(names: str, model: Model) -> dict[str, Model]:
+def _name_both_forms(names: str, model: Model) -> dict[str, Model]:
     """Out of place and in place."""
     return {f"aten::{n}{end}": model for n in names.split() for end in ("", "_")}
 
 
 MODELS: dict[str, Model] = {
-    "_C::static_scaled_fp8_quant": written,
-    "sgl_kernel::sgl_per_token_group_quant_fp8": written,
-    "sgl_kernel::sgl_per_token_quant_fp8": written,
-    "sgl_kernel::sgl_per_tensor_quant_fp8": written,
+    "_C::static_scaled_fp8_quant": cost_written,
+    "sgl_kernel::sgl_per_token_group_quant_fp8": cost_written,
+    "sgl_kernel::sgl_per_token_quant_fp8": cost_written,
+    "sgl_kernel::sgl_per_tensor_quant_fp8": cost_written,
     "fbgemm::quantize_fp8_per_row": _to_byte,
-    "_C::dynamic_scaled_fp8_quant": written,
-    "_C::dynamic_per_token_scaled_fp8_quant": written,
-    "_C::silu_and_mul": _gated,
-    "_C::gelu_and_mul": _gated,
-    "sgl_kernel::silu_and_mul": _gated,
-    "_C::rotary_embedding": _rotary,
-    "sgl_kernel::rotary_embedding": _rotary,
+    "_C::dynamic_scaled_fp8_quant": cost_written,
+    "_C::dynamic_per_token_scaled_fp8_quant": cost_written,
+    "_C::silu_and_mul": _cost_gated,
+    "_C::gelu_and_mul": _cost_gated,
+    "sgl_kernel::silu_and_mul": _cost_gated,
+    "_C::rotary_embedding": _cost_rotary,
+    "sgl_kernel::rotary_embedding": _cost_rotary,
 }
 for _count, _names in (*_FORWARD.items(), *_BACKWARD.items()):
-    MODELS |= _both(_names, partial(elementwise, per_element=_count))
-MODELS |= _both(_COMPARISONS, partial(elementwise, result="bool"))
+    MODELS |= _name_both_forms(_names, partial(cost_elementwise, per_element=_count))
+MODELS |= _name_both_forms(_COMPARISONS, partial(cost_elementwise, result="bool"))

@@ -41,19 +41,19 @@ class _Buffer(NamedTuple):
     type: int
 
 
-def _experts(call: OperatorCall) -> Cost:
+def _cost_experts(call: OperatorCall) -> Cost:
     states = call.tensor(0)
     scores = call.tensor(1)
-    buffers = _buffers(call.values[0])
+    buffers = _list_buffers(call.values[0])
     names = call.values[1]
     tokens = states.shape[-2]
     hidden = states.shape[-1]
     experts = scores.shape[-1]
-    chosen = _only({b.width for b in buffers if b.rows == tokens and b.width < experts})
+    chosen = _take_only({b.width for b in buffers if b.rows == tokens and b.width < experts})
     rows = tokens * chosen
     written = [b.width for b in buffers if b.rows >= rows and b.type in _FLOATING]
-    inner = _only(set(written) - {hidden}) if set(written) != {hidden} else hidden
-    operands = _only({o for name in names if (o := _operands(name)) is not None})
+    inner = _take_only(set(written) - {hidden}) if set(written) != {hidden} else hidden
+    operands = _take_only({o for name in names if (o := _parse_operands(name)) is not None})
     if written.count(hidden) < 1 + (inner == hidden):
         raise LookupError(f"{call.name}: no buffer of its second product")
     is_gated = any(_GATED.search(name) for name in names)
@@ -68,7 +68,7 @@ def _experts(call: OperatorCall) -> Cost:
     return Cost(flops, round(moved), "moe", operands.dtype, True, assumed=assumed, dims=dims)
 
 
-def _buffers(recorded: list[str]) -> list[_Buffer]:
+def _list_buffers(recorded: list[str]) -> list[_Buffer]:
     """Return the matrices among what was allocated: rows, elements of a row, scalar type."""
     matrices = []
     for text in recorded:
@@ -83,7 +83,7 @@ def _buffers(recorded: list[str]) -> list[_Buffer]:
     return matrices
 
 
-def _operands(name: str) -> _Operands | None:
+def _parse_operands(name: str) -> _Operands | None:
     if matched := _TENSORRT.match(name):
         types = _TENSORRT_TYPE.findall(matched[1])
         narrow = min(types, key=lambda pair: _BITS[pair[1]])
@@ -100,7 +100,7 @@ def _element_bytes(kind: str, scale: str) -> float:
     return _BITS[kind] / 8 + (1 / _SCALED_BY[scale] if scale in _SCALED_BY else 0)
 
 
-def _only(candidates: Iterable[_T]) -> _T:
+def _take_only(candidates: Iterable[_T]) -> _T:
     """Return the only candidate; one is certain, several are not."""
     several = list(candidates)
     if len(several) != 1:
@@ -109,4 +109,4 @@ def _only(candidates: Iterable[_T]) -> _T:
 
 
 BY_BUFFERS = ("vllm::moe_forward",)
-MODELS: dict[str, Model] = dict.fromkeys(BY_BUFFERS, _experts)
+MODELS: dict[str, Model] = dict.fromkeys(BY_BUFFERS, _cost_experts)

@@ -17,7 +17,7 @@ _NAMES = (
 _NO_WORK = frozenset(_NAMES.split())
 
 
-def fused(call: OperatorCall) -> Cost:
+def cost_fused(call: OperatorCall) -> Cost:
     match = PATTERN.match(call.name)
     if not match or not call.tensors:
         raise LookupError("no tensors")

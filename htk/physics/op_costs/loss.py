@@ -5,7 +5,7 @@ from functools import partial
 from htk.physics.op_costs.call import Cost, Model, OperatorCall, label_type
 
 
-def _picked(call: OperatorCall) -> Cost:
+def _cost_picked(call: OperatorCall) -> Cost:
     """Negative log likelihood: one prediction for each target."""
     scores = call.tensor(0)
     target = call.tensor(1)
@@ -21,7 +21,7 @@ def _picked_backward(call: OperatorCall) -> Cost:
     return Cost(target.count, scores.bytes + target.bytes, "loss", label_type(scores.type))
 
 
-def _whole(call: OperatorCall, per_element: int) -> Cost:
+def _cost_reduced(call: OperatorCall, per_element: int) -> Cost:
     """Predictions and targets, to one number."""
     scores = call.tensor(0)
     moved = sum(t.bytes for t in call.tensors)
@@ -52,8 +52,8 @@ _WHOLE = {
 }
 MODELS: dict[str, Model] = {
     "aten::cross_entropy_loss": _cross_entropy,
-    **{f"aten::nll_loss{n}": _picked for n in ("", "_forward", "2d_forward", "_nd")},
+    **{f"aten::nll_loss{n}": _cost_picked for n in ("", "_forward", "2d_forward", "_nd")},
     **{f"aten::nll_loss{n}": _picked_backward for n in ("_backward", "2d_backward")},
-    **{f"aten::{n}": partial(_whole, per_element=k) for n, k in _WHOLE.items()},
+    **{f"aten::{n}": partial(_cost_reduced, per_element=k) for n, k in _WHOLE.items()},
     **{f"aten::{n}_backward": partial(_whole_backward, per_element=k) for n, k in _WHOLE.items()},
 }

@@ -11,13 +11,13 @@ _SOFTMAX = 5
 _LOG_SOFTMAX = 5
 
 
-def _forward(call: OperatorCall, per_element: int, family: str = "norm") -> Cost:
+def _cost_forward(call: OperatorCall, per_element: int, family: str = "norm") -> Cost:
     into = call.tensor(0)
     others = sum(t.bytes for t in call.tensors[1:] if t.count < into.count)
     return Cost(per_element * into.count, 2 * into.bytes + others, family, label_type(into.type))
 
 
-def _backward(call: OperatorCall, per_element: int, family: str = "norm") -> Cost:
+def _cost_backward(call: OperatorCall, per_element: int, family: str = "norm") -> Cost:
     """Reads the gradient and what was kept of the forward; writes the gradient of the input."""
     gradient = call.tensor(0)
     others = sum(t.bytes for t in call.tensors)
@@ -26,7 +26,7 @@ def _backward(call: OperatorCall, per_element: int, family: str = "norm") -> Cos
     )
 
 
-def _softmax(call: OperatorCall, per_element: int) -> Cost:
+def _cost_softmax(call: OperatorCall, per_element: int) -> Cost:
     """Half may come out as float (third argument), or as another type."""
     into = call.tensor(0)
     wide = call.value(2) is True and into.element == 2
@@ -64,8 +64,8 @@ def _topk_softmax(call: OperatorCall) -> Cost:
     return Cost(_SOFTMAX * scores.count, moved, "softmax", label_type(scores.type))
 
 
-def _group(call: OperatorCall) -> Cost:
-    return _forward(call, _LAYER)
+def _cost_group_norm(call: OperatorCall) -> Cost:
+    return _cost_forward(call, _LAYER)
 
 
 _BATCH = (
@@ -79,29 +79,29 @@ _BATCH_BACKWARD = (
     "_fused_rms_norm_backward"
 )
 MODELS: dict[str, Model] = {
-    **dict.fromkeys((f"aten::{n}" for n in _BATCH.split()), _group),
+    **dict.fromkeys((f"aten::{n}" for n in _BATCH.split()), _cost_group_norm),
     **dict.fromkeys(
-        (f"aten::{n}" for n in _BATCH_BACKWARD.split()), partial(_backward, per_element=14)
+        (f"aten::{n}" for n in _BATCH_BACKWARD.split()), partial(_cost_backward, per_element=14)
     ),
-    "aten::rms_norm": partial(_forward, per_element=_RMS),
-    "aten::_fused_rms_norm": partial(_forward, per_element=_RMS),
+    "aten::rms_norm": partial(_cost_forward, per_element=_RMS),
+    "aten::_fused_rms_norm": partial(_cost_forward, per_element=_RMS),
     "_C::rms_norm": _rms_out,
     "_C::fused_add_rms_norm": _add_rms,
     "sgl_kernel::fused_add_rmsnorm": _add_rms,
     "sgl_kernel::rmsnorm": _rms_out,
-    "aiter::rms_norm": partial(_forward, per_element=_RMS),
+    "aiter::rms_norm": partial(_cost_forward, per_element=_RMS),
     "aiter::rmsnorm": _rms_out,
-    "aiter::_groupnorm_run": _group,
+    "aiter::_groupnorm_run": _cost_group_norm,
     "_moe_C::topk_softmax": _topk_softmax,
     "sgl_kernel::topk_softmax": _topk_softmax,
     "aiter::add_rmsnorm": _add_rms_out,
     "aiter::rmsnorm2d_fwd_with_add_ck": _add_rms_out,
-    "aten::_softmax": partial(_softmax, per_element=_SOFTMAX),
-    "aten::softmax": partial(_softmax, per_element=_SOFTMAX),
-    "aten::_safe_softmax": partial(_softmax, per_element=_SOFTMAX),
-    "aten::_masked_softmax": partial(_softmax, per_element=_SOFTMAX),
-    "aten::_log_softmax": partial(_softmax, per_element=_LOG_SOFTMAX),
-    "aten::log_softmax": partial(_softmax, per_element=_LOG_SOFTMAX),
-    "aten::_softmax_backward_data": partial(_backward, per_element=4, family="softmax"),
-    "aten::_log_softmax_backward_data": partial(_backward, per_element=4, family="softmax"),
+    "aten::_softmax": partial(_cost_softmax, per_element=_SOFTMAX),
+    "aten::softmax": partial(_cost_softmax, per_element=_SOFTMAX),
+    "aten::_safe_softmax": partial(_cost_softmax, per_element=_SOFTMAX),
+    "aten::_masked_softmax": partial(_cost_softmax, per_element=_SOFTMAX),
+    "aten::_log_softmax": partial(_cost_softmax, per_element=_LOG_SOFTMAX),
+    "aten::log_softmax": partial(_cost_softmax, per_element=_LOG_SOFTMAX),
+    "aten::_softmax_backward_data": partial(_cost_backward, per_element=4, family="softmax"),
+    "aten::_log_softmax_backward_data": partial(_cost_backward, per_element=4, family="softmax"),
 }

@@ -9,7 +9,7 @@ from functools import partial
 from htk.physics.op_costs.call import Cost, Model, OperatorCall, label_type
 
 
-def _network(call: OperatorCall, hidden: int, both: int, backward: bool = False) -> Cost:
+def _cost_network(call: OperatorCall, hidden: int, both: int, backward: bool = False) -> Cost:
     """input, list of weights and biases, …; places of the first hidden state and of the flag that
     tells both directions."""
     into = call.tensor(0)
@@ -53,10 +53,10 @@ MODELS: dict[str, Model] = {
     "mamba_ssm::selective_scan_fwd": _selective_scan,
     "causal_conv1d::causal_conv1d_fwd": _causal_convolution,
     "DaoAILab::_causal_conv1d_fwd_cpp": _causal_convolution,
-    "aten::_cudnn_rnn": partial(_network, hidden=4, both=13),
-    "aten::_cudnn_rnn_backward": partial(_network, hidden=4, both=16, backward=True),
-    "aten::miopen_rnn": partial(_network, hidden=3, both=10),
-    "aten::miopen_rnn_backward": partial(_network, hidden=4, both=13, backward=True),
+    "aten::_cudnn_rnn": partial(_cost_network, hidden=4, both=13),
+    "aten::_cudnn_rnn_backward": partial(_cost_network, hidden=4, both=16, backward=True),
+    "aten::miopen_rnn": partial(_cost_network, hidden=3, both=10),
+    "aten::miopen_rnn_backward": partial(_cost_network, hidden=4, both=13, backward=True),
     "aten::_thnn_fused_lstm_cell": _fused_cell,
     "aten::_thnn_fused_gru_cell": _fused_cell,
 }

@@ -11,16 +11,16 @@ _SCANS = "cumsum cumprod cummax cummin logcumsumexp _logcumsumexp"
 _ORDERS = "sort topk argsort kthvalue median"
 
 
-def _reduce(call: OperatorCall, per_element: int) -> Cost:
+def _cost_reduce(call: OperatorCall, per_element: int) -> Cost:
     into = call.tensor(0)
     if len(call.tensors) > 1 and call.tensors[1].shape == into.shape:  # max of two tensors
         moved = 3 * into.bytes
     else:
-        moved = into.bytes + _left(call) * into.element
+        moved = into.bytes + _count_left(call) * into.element
     return Cost(per_element * into.count, moved, "reduction", label_type(into.type))
 
 
-def _left(call: OperatorCall) -> int:
+def _count_left(call: OperatorCall) -> int:
     """Return the elements of the result."""
     shape = call.tensor(0).shape
     places = call.value(2 if call.name.endswith("vector_norm") else 1)
@@ -32,12 +32,12 @@ def _left(call: OperatorCall) -> int:
     return math.prod(n for k, n in enumerate(shape) if k not in gone)
 
 
-def _scan(call: OperatorCall) -> Cost:
+def _cost_scan(call: OperatorCall) -> Cost:
     into = call.tensor(0)
     return Cost(into.count, 2 * into.bytes, "reduction", label_type(into.type))
 
 
-def _order(call: OperatorCall) -> Cost:
+def _cost_sort(call: OperatorCall) -> Cost:
     """Compared as a sort of each row would; values and indices come out."""
     into = call.tensor(0)
     row = into.shape[-1] if into.shape else 1
@@ -45,7 +45,7 @@ def _order(call: OperatorCall) -> Cost:
     return Cost(compared, 2 * into.bytes + 8 * into.count, "reduction", label_type(into.type))
 
 
-def _counted(call: OperatorCall) -> Cost:
+def _cost_counted(call: OperatorCall) -> Cost:
     """Each element falls into one of so many bins, which come out."""
     into = call.tensor(0)
     bins = call.value(1)
@@ -53,7 +53,7 @@ def _counted(call: OperatorCall) -> Cost:
     return Cost(into.count, into.bytes + most * into.element, "reduction", label_type(into.type))
 
 
-def _distances(call: OperatorCall) -> Cost:
+def _cost_distances(call: OperatorCall) -> Cost:
     """Between the rows of two tables: a difference, its power and a sum for each column."""
     a = call.tensor(0)
     b = call.tensor(1)
@@ -63,11 +63,14 @@ def _distances(call: OperatorCall) -> Cost:
 
 
 MODELS: dict[str, Model] = {
-    "aten::histc": _counted,
-    "aten::_cdist_forward": _distances,
-    **{f"aten::{n}": _order for n in ("_unique2", "_unique", "unique_dim", "unique_consecutive")},
-    **{f"aten::{n}": partial(_reduce, per_element=1) for n in _PLAIN.split()},
-    **{f"aten::{n}": partial(_reduce, per_element=2) for n in _TWICE.split()},
-    **{f"aten::{n}{end}": _scan for n in _SCANS.split() for end in ("", "_")},
-    **{f"aten::{n}": _order for n in _ORDERS.split()},
+    "aten::histc": _cost_counted,
+    "aten::_cdist_forward": _cost_distances,
+    **{
+        f"aten::{n}": _cost_sort
+        for n in ("_unique2", "_unique", "unique_dim", "unique_consecutive")
+    },
+    **{f"aten::{n}": partial(_cost_reduce, per_element=1) for n in _PLAIN.split()},
+    **{f"aten::{n}": partial(_cost_reduce, per_element=2) for n in _TWICE.split()},
+    **{f"aten::{n}{end}": _cost_scan for n in _SCANS.split() for end in ("", "_")},
+    **{f"aten::{n}": _cost_sort for n in _ORDERS.split()},
 }

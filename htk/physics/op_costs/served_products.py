@@ -43,7 +43,7 @@ def _narrow_pair(call: OperatorCall) -> Cost:
     return cost_product(a, a.count // max(a.shape[-1], 1) * b.shape[0], a.shape[-1], b.bytes)
 
 
-def _marlin(call: OperatorCall) -> Cost:
+def _cost_marlin(call: OperatorCall) -> Cost:
     """Return a [m, k], packed weights, …; m, n, k follow one another among the values."""
     a = call.tensor(0)
     m = a.count // max(a.shape[-1], 1)
@@ -81,7 +81,7 @@ def _any_linear_backward(call: OperatorCall) -> Cost:
     return Cost(2 * once.flops, 2 * once.bytes, "gemm", once.dtype, True, assumed=assumed)
 
 
-def _experts(call: OperatorCall) -> Cost:
+def _cost_experts(call: OperatorCall) -> Cost:
     """tokens [t, h], w1 [e, 2i or i, h], w2 [e, h, i], weights and numbers of experts [t, k]."""
     x = call.tensor(0)
     w1 = call.tensor(1)
@@ -127,8 +127,8 @@ MODELS: dict[str, Model] = {
     **dict.fromkeys(_SCALED.split(), scaled_mm),
     **dict.fromkeys(_LINEAR.split(), cost_linear),
     **dict.fromkeys(_PAIRS.split(), _narrow_pair),
-    **dict.fromkeys(_MARLIN.split(), _marlin),
-    **dict.fromkeys(_EXPERTS.split(), _experts),
+    **dict.fromkeys(_MARLIN.split(), _cost_marlin),
+    **dict.fromkeys(_EXPERTS.split(), _cost_experts),
     **dict.fromkeys(("_Linear", "_LayerNormLinear"), _any_linear),
     **dict.fromkeys(("_LinearBackward", "_LayerNormLinearBackward"), _any_linear_backward),
     "_C::cutlass_scaled_mm": _out_first,

@@ -45,14 +45,14 @@ def sides_of(range_name: str) -> tuple[Tokens, Tokens] | None:
     iteration = read_server_range(range_name)
     if iteration is None:
         return None
-    prompts = _sums(iteration.prompts)
-    answers = _sums(iteration.answers)
+    prompts = _read_sums(iteration.prompts)
+    answers = _read_sums(iteration.answers)
     if prompts is None and not iteration.answers.requests:
         prompts = _read_alone(iteration.prompts)
     return None if prompts is None or answers is None else (prompts, answers)
 
 
-def _sums(side: RequestSums) -> Tokens | None:
+def _read_sums(side: RequestSums) -> Tokens | None:
     if side.requests == 0:
         return Tokens(0, 0, 0)
     if side.tokens is None or side.keys is None or side.pairs is None:
@@ -73,7 +73,7 @@ def is_served(name: str) -> bool:
     return bool(_ATTENTION.search(name))
 
 
-def attention(call: OperatorCall, tokens: Tokens) -> Cost:
+def cost_served_attention(call: OperatorCall, tokens: Tokens) -> Cost:
     """Queries in, results out, and the keys and values of the cache that are attended to."""
     wide = [t for t in call.tensors if len(t.shape) >= 3]
     if len(wide) < 2:

@@ -69,7 +69,7 @@ _STATE_NUMBERS = {  # of an optimizer: for each element, for each row
 }
 
 
-def _lookup(call: OperatorCall) -> Cost:
+def _cost_lookup(call: OperatorCall) -> Cost:
     lookup = _Lookup(call)
     read = lookup.elements * lookup.weights.element + lookup.index.bytes + lookup.offsets.bytes
     read += lookup.factors.bytes if lookup.factors is not None else 0
@@ -98,47 +98,47 @@ def _lookup_backward(call: OperatorCall) -> Cost:
     return Cost(round(flops), round(moved), "embedding", dtype, assumed=assumed)
 
 
-def _moved(call: OperatorCall, moved: float) -> Cost:
+def _cost_moved_bytes(call: OperatorCall, moved: float) -> Cost:
     return Cost(0, round(moved), "copy", label_type(dtype_of(call.tensors)))
 
 
-def _twice(call: OperatorCall) -> Cost:
-    return _moved(call, 2 * call.tensor(0).bytes)
+def _cost_read_and_write(call: OperatorCall) -> Cost:
+    return _cost_moved_bytes(call, 2 * call.tensor(0).bytes)
 
 
-def _permute(call: OperatorCall) -> Cost:
+def _cost_permute(call: OperatorCall) -> Cost:
     """Order, lengths [features, batch], values: features may come more than once."""
     order = call.tensor(0)
     lengths = call.tensor(1)
     values = call.tensor(2)
     factors = call.maybe(3)
     moved = lengths.bytes + values.bytes + (factors.bytes if factors is not None else 0)
-    cost = _moved(call, 2 * moved * order.count / max(lengths.shape[0], 1))
+    cost = _cost_moved_bytes(call, 2 * moved * order.count / max(lengths.shape[0], 1))
     return Cost(0, cost.bytes, "copy", cost.dtype, assumed="values alike over features")
 
 
-def _checked(call: OperatorCall) -> Cost:
+def _check_tables(call: OperatorCall) -> Cost:
     """Return the rows of tables, indices, offsets: read."""
-    return _moved(call, sum(call.tensor(n).bytes for n in range(3)))
+    return _cost_moved_bytes(call, sum(call.tensor(n).bytes for n in range(3)))
 
 
 def _to_fp8_rows(call: OperatorCall) -> Cost:
     wide = call.tensor(0)
-    return _moved(call, wide.bytes + wide.count + wide.count // wide.shape[-1] * _SCALES)
+    return _cost_moved_bytes(call, wide.bytes + wide.count + wide.count // wide.shape[-1] * _SCALES)
 
 
 def _from_fp8_rows(call: OperatorCall) -> Cost:
     narrow = call.tensor(0)
     rows = narrow.count // narrow.shape[-1]
-    return _moved(call, narrow.bytes + 4 * (narrow.count - rows * _SCALES))
+    return _cost_moved_bytes(call, narrow.bytes + 4 * (narrow.count - rows * _SCALES))
 
 
 def _to_byte(call: OperatorCall) -> Cost:
-    return _moved(call, call.tensor(0).bytes + call.tensor(0).count)
+    return _cost_moved_bytes(call, call.tensor(0).bytes + call.tensor(0).count)
 
 
 def _from_byte(call: OperatorCall) -> Cost:
-    return _moved(call, call.tensor(0).bytes + 4 * call.tensor(0).count)
+    return _cost_moved_bytes(call, call.tensor(0).bytes + 4 * call.tensor(0).count)
 
 
 _OPTIMIZERS = "sgd adagrad rowwise_adagrad rowwise_weighted_adagrad adam partial_rowwise_adam lamb"
@@ -152,25 +152,25 @@ FORWARD = {  # the forward call whose arguments tell what a node of autograd doe
 _PERMUTED = "autograd::CppNode<fbgemm_gpu::PermutePooledEmbsFunction<&fbgemm_gpu::"
 MODELS: dict[str, Model] = {
     **{
-        f"fbgemm::split_embedding_codegen_lookup_{name}_function": _lookup
+        f"fbgemm::split_embedding_codegen_lookup_{name}_function": _cost_lookup
         for name in _OPTIMIZERS.split()
     },
     **dict.fromkeys(
         (f"fbgemm::permute_{n}" for n in ("sparse_features", "2D_sparse_data", "1D_sparse_data")),
-        _permute,
+        _cost_permute,
     ),
     **{
         f"torch::autograd::CppNode<SplitLookupFunction_{name}_Op>": _lookup_backward
         for name in _OPTIMIZERS.split()
     },
-    _DENSE_LOOKUP: _lookup,
+    _DENSE_LOOKUP: _cost_lookup,
     "torch::autograd::CppNode<SplitLookupFunction_Dense_Op>": _lookup_backward,
-    "fbgemm::bounds_check_indices": _checked,
-    "fbgemm::asynchronous_complete_cumsum": _twice,
-    "fbgemm::permute_pooled_embs": _twice,
-    "fbgemm::permute_pooled_embs_auto_grad": _twice,
-    f"torch::{_PERMUTED}permute_pooled_embs_gpu> >": _twice,
-    "fbgemm::recat_embedding_grad_output_mixed_D_batch": _twice,
+    "fbgemm::bounds_check_indices": _check_tables,
+    "fbgemm::asynchronous_complete_cumsum": _cost_read_and_write,
+    "fbgemm::permute_pooled_embs": _cost_read_and_write,
+    "fbgemm::permute_pooled_embs_auto_grad": _cost_read_and_write,
+    f"torch::{_PERMUTED}permute_pooled_embs_gpu> >": _cost_read_and_write,
+    "fbgemm::recat_embedding_grad_output_mixed_D_batch": _cost_read_and_write,
     "fbgemm::FloatToFP8RowwiseQuantized": _to_fp8_rows,
     "fbgemm::FP8RowwiseQuantizedToFloat": _from_fp8_rows,
     "fbgemm::FloatToHFP8Quantized": _to_byte,

@@ -35,7 +35,7 @@ class Certainty:
 def estimate_plan_certainty(job: PlannedJob, comm_share: float = 1.0) -> Certainty:
     """Return how far a plan of this job may miss; `comm_share`: what all communication would take,
     of the step: a network that none checked makes no more than that unsure."""
-    table = _table()
+    table = _load_table()
     more = {}
     if _own_network(job):
         unsure = table["base"]["unchecked"] * min(comm_share, 1.0)
@@ -43,7 +43,7 @@ def estimate_plan_certainty(job: PlannedJob, comm_share: float = 1.0) -> Certain
     most = table["base"]["gpus"]
     if job.ranks > most:
         more[f"more than {most} GPUs"] = _GROWTH * math.log2(job.ranks / most)
-    return by_traits(table, traits(job), more)
+    return by_traits(table, list_plan_traits(job), more)
 
 
 def by_traits(table: Facts, names: Iterable[str], more: Mapping[str, float]) -> Certainty:
@@ -71,7 +71,7 @@ def _own_network(job: PlannedJob) -> bool:
     return job.network != usual.network
 
 
-def traits(job: PlannedJob) -> Iterator[str]:
+def list_plan_traits(job: PlannedJob) -> Iterator[str]:
     """Yield what may make a plan of a job miss, in words."""
     model = job.model
     yield f"{job.gpu.architecture or job.gpu.name} GPUs"
@@ -100,6 +100,6 @@ def traits(job: PlannedJob) -> Iterator[str]:
 
 
 @cache
-def _table() -> Facts:
+def _load_table() -> Facts:
     text = files("htk.planning.plan").joinpath("checked.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)

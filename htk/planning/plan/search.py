@@ -91,7 +91,7 @@ def search_plans(
         raise UsageError(f"a batch of {sequences} sequences: at least 1 was expected")
     tried = 0
     fitting = []
-    for described in layouts(job, sequences):
+    for described in list_layouts(job, sequences):
         tried += 1
         if tried > MOST_LAYOUTS:
             raise UsageError(f"over {MOST_LAYOUTS} layouts: name some of the parallelism")
@@ -117,18 +117,18 @@ def usual_batch(job: PlannedJob) -> int:
     return 1 << max(round(_USUAL_TOKENS / job.seq).bit_length() - 1, 0)
 
 
-def layouts(job: PlannedJob, batch: int) -> Iterator[PlannedJob]:
+def list_layouts(job: PlannedJob, batch: int) -> Iterator[PlannedJob]:
     """Yield every layout of the job's GPUs that takes a batch of so many sequences."""
-    for tensor in _ways(job, min(job.link_domain, job.ranks)):
+    for tensor in _list_divisors(job, min(job.link_domain, job.ranks)):
         kv_heads = job.model.kv_heads
         if job.model.heads % tensor or (kv_heads % tensor and tensor % kv_heads):
             continue
-        for context in _contexts(job):
-            for pipeline in _ways(job, job.model.layers):
+        for context in _list_contexts(job):
+            for pipeline in _list_divisors(job, job.model.layers):
                 split = tensor * context * pipeline
                 if job.ranks % split or batch % (job.ranks // split):
                     continue
-                for expert in _experts(job, job.ranks // pipeline):
+                for expert in _list_expert_counts(job, job.ranks // pipeline):
                     schedule = "zero_bubble" if job.schedule == "zero_bubble" else "1f1b"
                     shape = replace(
                         job, tensor_parallel=tensor, context_parallel=context,
@@ -137,10 +137,10 @@ def layouts(job: PlannedJob, batch: int) -> Iterator[PlannedJob]:
                         schedule=schedule,
                         expert_tensor_parallel=None, micro_batch=1,
                     )  # fmt: skip
-                    yield from _dealt(shape, batch)
+                    yield from _deal_batch(shape, batch)
 
 
-def _dealt(shape: PlannedJob, batch: int) -> Iterator[PlannedJob]:
+def _deal_batch(shape: PlannedJob, batch: int) -> Iterator[PlannedJob]:
     """Each way to cut a batch, to interleave, to shard and to recompute."""
     each = batch // shape.replicas
     sharded: tuple[str, ...] = ("zero1",)
@@ -148,7 +148,7 @@ def _dealt(shape: PlannedJob, batch: int) -> Iterator[PlannedJob]:
         sharded += ("full_shard", "hybrid_shard")
     for micro_batch in (n for n in _MICRO_BATCHES if each % n == 0):
         count = each // micro_batch
-        for chunks in _chunks(shape, count):
+        for chunks in _list_chunks(shape, count):
             for strategy in sharded:
                 for again in CHECKPOINTING:
                     yield replace(
@@ -157,23 +157,23 @@ def _dealt(shape: PlannedJob, batch: int) -> Iterator[PlannedJob]:
                     )  # fmt: skip
 
 
-def _ways(job: PlannedJob, most: int) -> list[int]:
+def _list_divisors(job: PlannedJob, most: int) -> list[int]:
     """Divisors of the GPUs up to so many."""
     return [n for n in range(1, min(most, job.ranks) + 1) if job.ranks % n == 0]
 
 
-def _contexts(job: PlannedJob) -> list[int]:
+def _list_contexts(job: PlannedJob) -> list[int]:
     return [c for c in (1, 2, 4, 8, 16) if c == 1 or job.seq // c >= _PIECE]
 
 
-def _experts(job: PlannedJob, stage: int) -> list[int]:
+def _list_expert_counts(job: PlannedJob, stage: int) -> list[int]:
     if job.model.experts == 1:
         return [1]
     powers = [1 << k for k in range(job.model.experts.bit_length())]
     return [e for e in powers if job.model.experts % e == 0 and stage % e == 0]
 
 
-def _chunks(shape: PlannedJob, count: int) -> list[int]:
+def _list_chunks(shape: PlannedJob, count: int) -> list[int]:
     """Interleaving wants whole layers for each chunk, and micro-batches for all stages."""
     stages = shape.pipeline_parallel
     if stages == 1 or count % stages or shape.schedule == "zero_bubble":

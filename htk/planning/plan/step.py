@@ -207,7 +207,7 @@ class _Step:
         if kind == "context":  # behind the attention of the piece before
             there, back = self.passes
             free = job.accumulation * (there.attention + back.attention)
-            return _beside(sent, free)
+            return _subtract_hidden(sent, free)
         return sent if job.virtual_stages == 1 else 0.0  # interleaved: behind the other chunk
 
     def _exposed_data(self, slot: float) -> float:
@@ -215,10 +215,12 @@ class _Step:
         there, back = self.passes
         if job.strategy in SHARDED:
             sent = self._duration("data")
-            return _beside(sent, job.accumulation * slot)
+            return _subtract_hidden(sent, job.accumulation * slot)
         ahead = self._duration("data", "forward")
         behind = self._duration("data", "backward")
-        return _beside(ahead, _HIDES * there.total) + _beside(behind, _HIDES * back.total)
+        return _subtract_hidden(ahead, _HIDES * there.total) + _subtract_hidden(
+            behind, _HIDES * back.total
+        )
 
     def _bubble(self, slot: float) -> float:
         job = self.job
@@ -252,13 +254,13 @@ class _Step:
         slot = there.total + back.total
         if job.offload == "optimizer":  # gradients down, parameters up
             moved = self._updated * (job.format.gradient_bytes + job.format.parameter_bytes)
-            return _beside(moved / _HOST_GBPS, _HIDES * slot)
+            return _subtract_hidden(moved / _HOST_GBPS, _HIDES * slot)
         size = model_size(job.model)
         kept = kept_of_layer(size, job.layout) * job.model.layers / job.pipeline_parallel
         moved = 2 * kept  # there and back
-        return _beside(job.accumulation * moved / _HOST_GBPS, job.accumulation * slot)
+        return _subtract_hidden(job.accumulation * moved / _HOST_GBPS, job.accumulation * slot)
 
 
-def _beside(sent: float, free: float) -> float:
+def _subtract_hidden(sent: float, free: float) -> float:
     """Return what communication adds where so much computing is free to hide it."""
     return max(sent - free, 0.0) + _SLOWED * min(sent, free)

@@ -110,22 +110,22 @@ def list_strategies(job: PlannedJob) -> list[PlannedJob]:
 
 def plan_table(plans: Sequence[Plan]) -> pa.Table:
     """Return a row for each plan."""
-    return rows_as(RETURNS, [_row(p) for p in plans])
+    return rows_as(RETURNS, [_build_plan_row(p) for p in plans])
 
 
 def ledger_table(plans: Sequence[Plan]) -> pa.Table:
     """Return what a rank of an inner stage sends, by kind and pass."""
-    return rows_as(LEDGER, [row for p in plans for row in _ledger(p)])
+    return rows_as(LEDGER, [row for p in plans for row in _list_ledger_rows(p)])
 
 
 def stages_table(plans: Sequence[Plan]) -> pa.Table:
     """Return what a GPU of each stage holds at the peak."""
-    return rows_as(STAGES, [row for p in plans for row in _stages(p)])
+    return rows_as(STAGES, [row for p in plans for row in _list_stage_rows(p)])
 
 
 def parts_table(plans: Sequence[Plan]) -> pa.Table:
     """Return what each step consists of."""
-    return rows_as(PARTS, [row for p in plans for row in _parts(p)])
+    return rows_as(PARTS, [row for p in plans for row in _list_part_rows(p)])
 
 
 def rows_as(schema: pa.Schema, rows: Sequence[Fields]) -> pa.Table:
@@ -142,7 +142,7 @@ def rows_as(schema: pa.Schema, rows: Sequence[Fields]) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def _row(p: Plan) -> Fields:
+def _build_plan_row(p: Plan) -> Fields:
     parts, held = p.parts, p.memory
     (low50, high50) = p.interval(50)
     (low90, high90) = p.interval(90)
@@ -182,7 +182,7 @@ def _row(p: Plan) -> Fields:
     }
 
 
-def _ledger(p: Plan) -> list[Fields]:
+def _list_ledger_rows(p: Plan) -> list[Fields]:
     return [
         {
             "strategy": p.job.strategy,
@@ -198,7 +198,7 @@ def _ledger(p: Plan) -> list[Fields]:
     ]
 
 
-def _stages(p: Plan) -> list[Fields]:
+def _list_stage_rows(p: Plan) -> list[Fields]:
     rows = []
     for stage in range(p.job.pipeline_parallel):
         held = p.memory_of_stage(stage)
@@ -218,7 +218,7 @@ def _stages(p: Plan) -> list[Fields]:
     return rows
 
 
-def _parts(p: Plan) -> list[Fields]:
+def _list_part_rows(p: Plan) -> list[Fields]:
     return [
         {
             "strategy": p.job.strategy,

@@ -19,13 +19,13 @@ _OWN = "a network other than the catalogue's"
 
 def estimate_serving_certainty(server: Server, first: bool = False) -> Certainty:
     """Return how far the time for each token, or to the first one, may miss."""
-    table = _table()
+    table = _load_table()
     own = server.fabric is not None or server.link_gbps is not None
     more = {_OWN: table["base"]["unchecked"]} if own and server.gpus > 1 else {}
-    return by_traits(table, traits(server, first), more)
+    return by_traits(table, list_server_traits(server, first), more)
 
 
-def traits(server: Server, first: bool = False) -> Iterator[str]:
+def list_server_traits(server: Server, first: bool = False) -> Iterator[str]:
     """Yield what may make a described server miss, in words."""
     model = server.model
     weights = server.format
@@ -51,6 +51,6 @@ def traits(server: Server, first: bool = False) -> Iterator[str]:
 
 
 @cache
-def _table() -> Facts:
+def _load_table() -> Facts:
     text = files("htk.planning.serving").joinpath("checked.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)

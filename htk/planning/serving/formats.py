@@ -15,7 +15,7 @@ class WeightFormat:
 
 
 # Weights of 4 bits have a scale of 16 bits and a zero point for each group of so many.
-def _grouped(size: int) -> WeightFormat:
+def _build_grouped_format(size: int) -> WeightFormat:
     return WeightFormat(0.5 + 2.5 / size, "bf16")
 
 
@@ -24,8 +24,8 @@ WEIGHTS = {
     "fp16": WeightFormat(2, "bf16"),
     "fp8": WeightFormat(1, "fp8", 1, 3),
     "int8": WeightFormat(1, "bf16"),
-    "int4": _grouped(128),
-    "int4-g32": _grouped(32),
+    "int4": _build_grouped_format(128),
+    "int4-g32": _build_grouped_format(32),
     "mxfp4": WeightFormat(0.5 + 1 / 32, "fp4", 1, 3),
     "nvfp4": WeightFormat(0.5 + 1 / 16, "fp4", 0.5 + 1 / 16, 3),
 }

@@ -70,18 +70,18 @@ def most_within(steady: SteadyServer, objective: Objective) -> Answering | None:
     return steady.answering(low)
 
 
-def colocated(server: Server, load: Load, objective: Objective) -> ServedLayout | None:
+def plan_colocated(server: Server, load: Load, objective: Objective) -> ServedLayout | None:
     """Return the goodput of a replica that reads prompts and answers."""
     best = most_within(SteadyServer(server, load), objective)
     if best is None:
         return None
     return ServedLayout(
-        _words(server), (server,), server.gpus, best.requests_per_s, best.requests, best.tpot_ns,
-        best.ttft_p90_ns,
+        _describe_layout(server), (server,), server.gpus, best.requests_per_s, best.requests,
+        best.tpot_ns, best.ttft_p90_ns,
     )  # fmt: skip
 
 
-def disaggregated(
+def plan_disaggregated(
     prefill: Server, decode: Server, load: Load, objective: Objective
 ) -> ServedLayout | None:
     """Return the goodput of replicas that read prompts and others that answer, in the ratio of at
@@ -100,7 +100,8 @@ def disaggregated(
     _, p, d = max(options, key=lambda o: (o[0], -o[1] - o[2]))
     served = min(p * reading.requests_per_s, d * rate)
     return ServedLayout(
-        f"{p} × prefill {_words(prefill)} + {d} × decode {_words(decode)}", (prefill, decode),
+        f"{p} × prefill {_describe_layout(prefill)} + {d} × decode {_describe_layout(decode)}",
+        (prefill, decode),
         p * prefill.gpus + d * decode.gpus, served, state.requests,
         state.tpot_ns + answering.transfer_ns / load.generated,
         reading.ttft_p90_ns(served / p), answering.transfer_ns,
@@ -194,14 +195,14 @@ class _Apart:
 def list_served_layouts(server: Server, load: Load, objective: Objective) -> Iterator[ServedLayout]:
     """Yield the goodput of the replica on 1, 2, 4 … GPUs of a node, and of the best pair of those
     with prefill and decode apart."""
-    widths = [t for t in _powers(server.gpus_per_node) if not server.model.heads % t]
+    widths = [t for t in _list_powers(server.gpus_per_node) if not server.model.heads % t]
     servers = [replace(server, tensor_parallel=t) for t in widths]
     servers = [s for s in servers if s.kv_room_bytes > 0]
     for own in servers:
-        goodput = colocated(own, load, objective)
+        goodput = plan_colocated(own, load, objective)
         if goodput is not None:
             yield goodput
-    pairs = [disaggregated(p, d, load, objective) for p in servers for d in servers]
+    pairs = [plan_disaggregated(p, d, load, objective) for p in servers for d in servers]
     held = [pair for pair in pairs if pair is not None]
     if held:
         yield max(held, key=lambda g: g.requests_per_s_per_gpu)
@@ -210,17 +211,17 @@ def list_served_layouts(server: Server, load: Load, objective: Objective) -> Ite
 def fit_to_limits(best: ServedLayout, load: Load, objective: Objective) -> ServedLayout | None:
     """Return the same layout, in the ratio that suits, under other limits."""
     if len(best.servers) == 1:
-        return colocated(best.servers[0], load, objective)
-    return disaggregated(best.servers[0], best.servers[1], load, objective)
+        return plan_colocated(best.servers[0], load, objective)
+    return plan_disaggregated(best.servers[0], best.servers[1], load, objective)
 
 
-def _powers(most: int) -> Iterator[int]:
+def _list_powers(most: int) -> Iterator[int]:
     width = 1
     while width <= most:
         yield width
         width *= 2
 
 
-def _words(server: Server) -> str:
+def _describe_layout(server: Server) -> str:
     stages = f", pp {server.pipeline_parallel}" if server.pipeline_parallel > 1 else ""
     return f"tp {server.tensor_parallel}{stages}"

@@ -107,21 +107,21 @@ def map_loads(server: Server, loads: Sequence[Load], requests: Sequence[int]) ->
     cells = []
     for load in loads:
         steady = SteadyServer(server, load)
-        counts = requests or _powers(steady.most_requests)
+        counts = requests or _list_powers(steady.most_requests)
         cells += [Mapped(steady, steady.answering(n), token, first) for n in counts]
     return cells
 
 
-def _powers(most: int) -> list[int]:
+def _list_powers(most: int) -> list[int]:
     counts = [1 << bit for bit in range(max(most, 1).bit_length())]
     return sorted({*counts, max(most, 1)})
 
 
 def map_table(cells: Sequence[Mapped], objective: Objective | None) -> pa.Table:
-    return rows_as(MAP, [_cell(cell, objective) for cell in cells])
+    return rows_as(MAP, [_build_cell(cell, objective) for cell in cells])
 
 
-def _cell(cell: Mapped, objective: Objective | None) -> Fields:
+def _build_cell(cell: Mapped, objective: Objective | None) -> Fields:
     state = cell.state
     load = cell.steady.load
     server = cell.steady.server
@@ -137,7 +137,7 @@ def _cell(cell: Mapped, objective: Objective | None) -> Fields:
         "ttft_ns": round(state.ttft_ns),
         "ttft_ns_lo90": round(state.ttft_ns / first),
         "ttft_ns_hi90": round(state.ttft_ns * first),
-        "ttft_ns_p90": _finite(state.ttft_p90_ns),
+        "ttft_ns_p90": _round_finite(state.ttft_p90_ns),
         "tokens_per_s": state.tokens_per_s,
         "tokens_per_s_per_gpu": state.tokens_per_s / server.gpus,
         "requests_per_s": state.requests_per_s,
@@ -146,22 +146,24 @@ def _cell(cell: Mapped, objective: Objective | None) -> Fields:
         "most_requests": cell.steady.most_requests,
         "answered": state.answered,
         "holds": None if objective is None else objective.holds(state) and state.fits,
-        "cost_per_million_tokens": cost(server, state.tokens_per_s, server.gpus),
+        "cost_per_million_tokens": compute_token_price(server, state.tokens_per_s, server.gpus),
     }
 
 
-def _finite(ns: float) -> int | None:
+def _round_finite(ns: float) -> int | None:
     return round(ns) if math.isfinite(ns) else None
 
 
-def cost(server: Server, tokens_per_s: float, gpus: int) -> float | None:
+def compute_token_price(server: Server, tokens_per_s: float, gpus: int) -> float | None:
     """Return the price of a million tokens generated; None: no price was given."""
     return None if server.price is None else gpus * server.price / (3.6e-3 * tokens_per_s)
 
 
 def layouts_table(server: Server, load: Load, objective: Objective) -> pa.Table:
     best = list_served_layouts(server, load, objective)
-    return rows_as(LAYOUTS, [_layout(server, load, objective, goodput) for goodput in best])
+    return rows_as(
+        LAYOUTS, [_build_layout_row(server, load, objective, goodput) for goodput in best]
+    )
 
 
 def tighten_objective(server: Server, objective: Objective) -> Objective:
@@ -171,7 +173,7 @@ def tighten_objective(server: Server, objective: Objective) -> Objective:
     return objective.tighter(first, token)
 
 
-def _surely(best: ServedLayout, load: Load, objective: Objective) -> float:
+def _find_sure_rate(best: ServedLayout, load: Load, objective: Objective) -> float:
     """By the server that is less sure; as many GPUs of the ratio that then suits."""
     limits = [tighten_objective(server, objective) for server in best.servers]
     tightest = Objective(min(o.ttft_ns for o in limits), min(o.tpot_ns for o in limits))
@@ -179,7 +181,9 @@ def _surely(best: ServedLayout, load: Load, objective: Objective) -> float:
     return least.requests_per_s_per_gpu * best.gpus if least else 0.0
 
 
-def _layout(server: Server, load: Load, objective: Objective, best: ServedLayout) -> Fields:
+def _build_layout_row(
+    server: Server, load: Load, objective: Objective, best: ServedLayout
+) -> Fields:
     tokens = best.requests_per_s * load.generated
     return {
         "prompt": load.prompt,
@@ -187,22 +191,22 @@ def _layout(server: Server, load: Load, objective: Objective, best: ServedLayout
         "layout": best.layout,
         "gpu_count": best.gpus,
         "requests_per_s": best.requests_per_s,
-        "requests_per_s_lo90": _surely(best, load, objective),
+        "requests_per_s_lo90": _find_sure_rate(best, load, objective),
         "requests_per_s_per_gpu": best.requests_per_s_per_gpu,
         "tokens_per_s_per_gpu": tokens / best.gpus,
         "requests": round(best.requests),
         "tpot_ns": round(best.tpot_ns),
-        "ttft_ns_p90": _finite(best.ttft_p90_ns),
+        "ttft_ns_p90": _round_finite(best.ttft_p90_ns),
         "kv_transfer_ns": round(best.kv_transfer_ns) if best.kv_transfer_ns else None,
-        "cost_per_million_tokens": cost(server, tokens, best.gpus),
+        "cost_per_million_tokens": compute_token_price(server, tokens, best.gpus),
     }
 
 
 def parts_table(cells: Sequence[Mapped]) -> pa.Table:
-    return rows_as(PARTS, [row for cell in cells for row in _parts(cell)])
+    return rows_as(PARTS, [row for cell in cells for row in _list_part_rows(cell)])
 
 
-def _parts(cell: Mapped) -> list[Fields]:
+def _list_part_rows(cell: Mapped) -> list[Fields]:
     load = cell.steady.load
     alone = cell.steady.compute.iteration(IterationWork(load.prompt, 1.0))
     return [

@@ -47,32 +47,32 @@ def read_site(path: Path) -> Site:
     entries = read_toml(path, "a site")
     if len(entries) > _MOST_GPUS:
         raise UsageError(f"{path}: {len(entries):,} GPUs, more than a site has")
-    return Site({name: _gpu(path, name, entry) for name, entry in entries.items()})
+    return Site({name: _read_gpu(path, name, entry) for name, entry in entries.items()})
 
 
-def _gpu(path: Path, name: str, entry: Any) -> GpuAtSite:
+def _read_gpu(path: Path, name: str, entry: Any) -> GpuAtSite:
     where = f"{path}: [{name}]"
     if name not in load_catalogue():
         raise UsageError(f"{where}: no GPU of the catalogue")
     if not isinstance(entry, dict) or set(entry) - {*_RATES, "steps"}:
         raise UsageError(f"{where}: {', '.join(_RATES)} and steps were expected")
-    rates = {key: _rate(f"{where} {key}", entry[key]) for key in _RATES if key in entry}
-    steps = _steps(f"{where} steps", entry["steps"]) if "steps" in entry else None
+    rates = {key: _read_rate(f"{where} {key}", entry[key]) for key in _RATES if key in entry}
+    steps = _read_step_factor(f"{where} steps", entry["steps"]) if "steps" in entry else None
     return GpuAtSite(**rates, steps=steps)
 
 
-def _rate(where: str, entry: Any) -> Rate:
-    values = _numbers(where, entry, {"ratio": _is_ratio, "recordings": _is_count})
+def _read_rate(where: str, entry: Any) -> Rate:
+    values = _check_numbers(where, entry, {"ratio": _is_ratio, "recordings": _is_count})
     return Rate(values["ratio"], int(values["recordings"]))
 
 
-def _steps(where: str, entry: Any) -> StepFactor:
+def _read_step_factor(where: str, entry: Any) -> StepFactor:
     checks = {"log_mean": _is_log, "log_spread": _is_spread, "steps": _is_count}
-    values = _numbers(where, entry, checks)
+    values = _check_numbers(where, entry, checks)
     return StepFactor(values["log_mean"], values["log_spread"], int(values["steps"]))
 
 
-def _numbers(
+def _check_numbers(
     where: str, entry: Any, checks: Mapping[str, Callable[[float], bool]]
 ) -> dict[str, float]:
     if not isinstance(entry, dict) or set(entry) != set(checks):

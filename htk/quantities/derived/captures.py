@@ -42,11 +42,13 @@ def captured_ops(
     that replays it; NONE for all others."""
     op = fill_none(kernels.num_rows)
     call = op.copy()
-    captures = _captures(launches)
+    captures = _group_captures(launches)
     if not captures:
         return op, call
     launched_by = read_numbers(launch_links["op_row"], NONE)
-    for replay, rows, capture in _matched(captures, _replays(kernels, kernel_links, launches)):
+    for replay, rows, capture in _match_replays(
+        captures, _group_replays(kernels, kernel_links, launches)
+    ):
         op[rows] = launched_by[capture]
         call[rows] = replay
     captured = op != NONE
@@ -57,7 +59,7 @@ def links_of_captures(kernels: pa.Table, kernel_links: pa.Table, tables: TablesL
     """Return the links of activities; those of a replay to the operator that was captured, and to
     its launch if the Python calls round that were recorded, where they are known."""
     launches = tables["launches"]()
-    captures = _captures(launches)
+    captures = _group_captures(launches)
     if not captures:
         return kernel_links
     linked = {
@@ -65,7 +67,9 @@ def links_of_captures(kernels: pa.Table, kernel_links: pa.Table, tables: TablesL
     }
     operator = read_numbers(tables["launch_links"]()["op_row"], NONE)
     has_python = mark_valid(tables["launch_callers"]()["python_row"])
-    for _, rows, capture in _matched(captures, _replays(kernels, kernel_links, launches)):
+    for _, rows, capture in _match_replays(
+        captures, _group_replays(kernels, kernel_links, launches)
+    ):
         replay = linked["launch_row"][rows]
         linked["launch_row"][rows] = np.where(has_python[capture], capture, replay)
         linked["op_row"][rows] = operator[capture]
@@ -76,19 +80,19 @@ def links_of_captures(kernels: pa.Table, kernel_links: pa.Table, tables: TablesL
 
 def captured_calls(launches: pa.Table) -> Ints:
     """Return the rows of the calls whose work a capture kept for the replays of its graph."""
-    kept = [rows for captures in _captures(launches).values() for rows in captures]
+    kept = [rows for captures in _group_captures(launches).values() for rows in captures]
     return np.concatenate(kept) if kept else np.empty(0, np.int64)
 
 
-def _captures(launches: pa.Table) -> dict[int, list[Ints]]:
+def _group_captures(launches: pa.Table) -> dict[int, list[Ints]]:
     """Return the rows of the launches of each capture, of each rank, in order."""
     begins = match_texts(launches["name"], lambda n: "BeginCapture" in n)
     if not begins.any():
         return {}
     ends = match_texts(launches["name"], lambda n: "EndCapture" in n)
     nodes = match_texts(launches["name"], lambda n: bool(_NODE.search(n)))
-    rank = _column(launches, "rank")
-    cycle = _column(launches, "cycle")
+    rank = _read_column(launches, "rank")
+    cycle = _read_column(launches, "cycle")
     threads = [codes_of(launches[c])[0].astype(np.int64) for c in ("process", "thread")]
     lane = Groups.by_keys([rank, cycle, *threads]).group_ids
     order = order_by(lane, read_numbers(launches["start_ns"]))
@@ -108,7 +112,7 @@ def _captures(launches: pa.Table) -> dict[int, list[Ints]]:
     return by_rank
 
 
-def _replays(
+def _group_replays(
     kernels: pa.Table, kernel_links: pa.Table, launches: pa.Table
 ) -> dict[int, list[tuple[int, Ints]]]:
     """Calls that replay a graph and the rows of their activities, of each rank, in order."""
@@ -119,7 +123,7 @@ def _replays(
     order = order_by(called, call, read_numbers(kernels["start_ns"])[rows])
     rows = rows[order]
     call = call[order]
-    rank = _column(kernels, "rank")
+    rank = _read_column(kernels, "rank")
     by_rank: dict[int, list[tuple[int, Ints]]] = {}
     for replay in np.split(np.arange(len(rows)), np.flatnonzero(np.diff(call)) + 1):  # replays
         if len(replay):
@@ -129,7 +133,7 @@ def _replays(
     return by_rank
 
 
-def _column(rows: pa.Table, name: str) -> Ints:
+def _read_column(rows: pa.Table, name: str) -> Ints:
     """Return the rank or cycle of each row; those of one file, being one, have none, and of several
     files the file stands for the rank."""
     if name == "rank" and FILE in rows.column_names:
@@ -139,7 +143,7 @@ def _column(rows: pa.Table, name: str) -> Ints:
     return read_keys(rows[name])
 
 
-def _matched(
+def _match_replays(
     captures: dict[int, list[Ints]], replays: dict[int, list[tuple[int, Ints]]]
 ) -> list[tuple[int, Ints, Ints]]:
     """Replays with their activities and the launches of their capture."""

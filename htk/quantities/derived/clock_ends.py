@@ -22,7 +22,7 @@ _OFTEN = 0.1  # of a group's matches that cannot be: then none of them is one
 
 def common_ends(rows: CollectiveRows, match: Ints, ranks: Ints) -> Ends:
     """Return the ends of synchronising collectives that several ranks recorded."""
-    return _ends(rows, match, ranks, common_end_rows(rows, match))
+    return _collect_ends(rows, match, ranks, common_end_rows(rows, match))
 
 
 def with_ends_of_messages(
@@ -52,10 +52,10 @@ def with_ends_of_messages(
     ways = Groups.by_keys([rows.rank[sender], rows.rank[receiver]])
     near = after <= ways.quantiles(after, [_NEAREST])[0][ways.group_ids] + FLOOR_NS
     chosen = [common_end_rows(rows, match), sender[near], receiver[near]]
-    return _ends(rows, match, ranks, np.concatenate(chosen))
+    return _collect_ends(rows, match, ranks, np.concatenate(chosen))
 
 
-def _ends(rows: CollectiveRows, match: Ints, ranks: Ints, chosen: Ints) -> Ends:
+def _collect_ends(rows: CollectiveRows, match: Ints, ranks: Ints, chosen: Ints) -> Ends:
     """Return the ends of some rows, by their match."""
     process = np.searchsorted(ranks, rows.rank[chosen])
     collective = Groups.by_keys(match[chosen]).group_ids
@@ -118,7 +118,7 @@ def mark_impossible(rows: CollectiveRows, match: Ints, group: Ints, host: Ints) 
     checked = (match != NONE) & rows.timed & (host != NONE)
     checked &= rows.is_type(*SYNCHRONISING, "send", "recv")
     chosen = np.flatnonzero(checked)
-    late = _apart(rows, match, host, chosen, np.zeros(len(chosen), np.int64)) > _UNSURE_NS
+    late = _measure_apart(rows, match, host, chosen, np.zeros(len(chosen), np.int64)) > _UNSURE_NS
     if not late.any():
         return nothing
     chosen = chosen[np.isin(group[chosen], group[chosen[late]])]
@@ -129,13 +129,15 @@ def mark_impossible(rows: CollectiveRows, match: Ints, group: Ints, host: Ints) 
     groups = Groups.by_keys(group[chosen])
     lasted = groups.max(rows.end[chosen]) - groups.min(rows.start[chosen])
     unsure = _UNSURE_NS + _UNSURE * lasted[groups.group_ids]
-    wrong = _apart(rows, match, host, chosen, usual) > unsure
+    wrong = _measure_apart(rows, match, host, chosen, usual) > unsure
     often = groups.sum(wrong.astype(np.int64)) > _OFTEN * groups.count
     refused = np.unique(match[chosen[wrong | often[groups.group_ids]]])
     return np.isin(match, refused)
 
 
-def _apart(rows: CollectiveRows, match: Ints, host: Ints, chosen: Ints, ahead: Ints) -> Ints:
+def _measure_apart(
+    rows: CollectiveRows, match: Ints, host: Ints, chosen: Ints, ahead: Ints
+) -> Ints:
     """Return how long before the last of its match has begun one has ended, row by row; a message
     can be received no earlier, and be sent before anybody waits for it."""
     start = rows.start[chosen] - ahead

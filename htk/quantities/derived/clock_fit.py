@@ -129,18 +129,18 @@ def fit_clocks(ends: Ends, clock: Ints) -> Fit:
     if not len(ends.count):
         return fitted
     blocks = Blocks.of(ends, clock, lead)
-    fitted = _improved(fitted, ends, blocks, np.zeros(len(ends.count)))
+    fitted = _improve_fit(fitted, ends, blocks, np.zeros(len(ends.count)))
     common = ends.mean(fitted.times(ends, ends.end))
-    middle = _middles(ends, fitted, common)
+    middle = _find_middles(ends, fitted, common)
     since = (common - middle[clock[ends.process[ends.first]]]) / _SECOND
     fitted = replace(fitted, middle=middle)
     for _ in range(_ROUNDS):
-        fitted = _improved(fitted, ends, blocks, since)
-        fitted = _weighted(fitted, ends)
+        fitted = _improve_fit(fitted, ends, blocks, since)
+        fitted = _weigh_fit(fitted, ends)
     return fitted
 
 
-def _weighted(fitted: Fit, ends: Ends) -> Fit:
+def _weigh_fit(fitted: Fit, ends: Ends) -> Fit:
     """Return the fit with less weight on collectives whose ends lie much further apart than usual
     (Cauchy weights)."""
     spread = fitted.spread(ends)
@@ -149,7 +149,7 @@ def _weighted(fitted: Fit, ends: Ends) -> Fit:
     return replace(fitted, weight=width**2 / (spread**2 + width**2), scatter=usual)
 
 
-def _middles(ends: Ends, fitted: Fit, common: Floats) -> Floats:
+def _find_middles(ends: Ends, fitted: Fit, common: Floats) -> Floats:
     """Return the middle of what each component recorded, for each of its clocks."""
     lead = fitted.lead[fitted.clock[ends.process[ends.first]]]
     low = np.full(len(fitted.lead), np.inf)
@@ -162,7 +162,7 @@ def _middles(ends: Ends, fitted: Fit, common: Floats) -> Floats:
     return middle[fitted.lead]
 
 
-def _improved(fitted: Fit, ends: Ends, blocks: "Blocks", since: Floats) -> Fit:
+def _improve_fit(fitted: Fit, ends: Ends, blocks: "Blocks", since: Floats) -> Fit:
     """Return a round: what is still off is fitted, and added to what was found before."""
     offset, drift = blocks.solved(
         fitted, since, fitted.off_common(ends), fitted.drift, with_drift=bool(since.any())

@@ -59,7 +59,7 @@ def standard_errors(ends: Ends, fitted: Fit) -> Errors:
     for k in range(2):
         np.maximum.at(worst[k], blocks.clock, np.sqrt(apart[k] / count))
     alone = np.sqrt(from_lead / count)
-    wider = _wider(noise.freedom, count)
+    wider = _find_widening(noise.freedom, count)
     floor = noise.floor
     offset = np.where(worst[0] > 0, np.maximum(worst[0] * wider, floor), 0.0)
     least = np.where(alone[0] > 0, np.hypot(floor, floor[fitted.lead]), 0.0)
@@ -71,7 +71,7 @@ def standard_errors(ends: Ends, fitted: Fit) -> Errors:
     )
 
 
-def _wider(freedom: Floats, probes: int) -> Floats:
+def _find_widening(freedom: Floats, probes: int) -> Floats:
     """Return the factor that widens a Gaussian's 3 sigma to the same quantile of Student's t
     (Wallace's approximation)."""
     nu = 1 / (1 / np.maximum(freedom, 1.0) + 1 / probes)  # probes are a sample too

@@ -62,24 +62,26 @@ def rank_clocks(collectives: pa.Table, collective_matches: pa.Table, ranks: pa.T
     ends = with_messages or ends
     if with_messages is not None or len(np.unique(shared)) < len(shared):
         fitted = fit_clocks(ends, shared)
-    return _described(ends, _pushed(ends, fitted), present)
+    return _build_clock_rows(ends, _push_fit(ends, fitted), present)
 
 
-def _described(ends: Ends, fitted: Fit, ranks: Ints) -> pa.Table:
+def _build_clock_rows(ends: Ends, fitted: Fit, ranks: Ints) -> pa.Table:
     """Return a row for each rank."""
     clock = fitted.clock
     clocks = len(fitted.zero)
     lowest = np.full(clocks, np.iinfo(np.int64).max)
     np.minimum.at(lowest, clock, ranks)
     offset, reference, drift = fitted.shifts()
-    residual = _residual(ends, fitted)
+    residual = _measure_residual(ends, fitted)
     errors = standard_errors(ends, fitted)
     sigma, drift_sigma = errors.offset, errors.drift
-    limit = _limit(np.bincount(fitted.lead, minlength=clocks)[fitted.lead])
+    limit = _find_limit(np.bincount(fitted.lead, minlength=clocks)[fitted.lead])
     off = np.abs(offset) > limit * errors.offset_from_lead
     off |= np.abs(drift) > limit * errors.drift_from_lead
     seen = np.bincount(ends.process, minlength=len(ranks))
-    late = np.bincount(ends.process[_shortfall(ends, fitted) > FLOOR_NS], minlength=len(ranks))
+    late = np.bincount(
+        ends.process[_measure_shortfall(ends, fitted) > FLOOR_NS], minlength=len(ranks)
+    )
     has_clock = (np.bincount(clock, seen, clocks) > 0)[clock]
     aligned = (np.bincount(fitted.lead, off, clocks) > 0)[fitted.lead]
     columns = [
@@ -99,7 +101,7 @@ def _described(ends: Ends, fitted: Fit, ranks: Ints) -> pa.Table:
     return pa.table(columns, schema=RANK_CLOCKS)
 
 
-def _limit(clocks: Ints) -> Floats:
+def _find_limit(clocks: Ints) -> Floats:
     """Return the standard deviations beyond which one clock of so many is off: as rare by chance
     for any of them as three are for one alone. Each has an offset and a drift."""
     chance = NormalDist().cdf(-SIGNIFICANT)
@@ -169,8 +171,8 @@ class _Comparable:
         host = self.host[chosen]
         lead = self.lead[chosen]
         unknown = (members.min(host) == NONE) & self.nothing_compared
-        same = _equal(members, host) & (host != NONE)
-        same |= _equal(members, lead) & (lead != NONE)
+        same = _mark_equal(members, host) & (host != NONE)
+        same |= _mark_equal(members, lead) & (lead != NONE)
         comparable[chosen] = same | unknown[members.group_ids]
         return comparable
 
@@ -260,21 +262,21 @@ def _wait_sigma(clocks: pa.Table, rows: CollectiveRows, match: Ints) -> tuple[In
     np.maximum.at(most, members.group_ids, own)
     clock = read_numbers(places.clocks["clock"], NONE)[row]
     lead = read_numbers(places.clocks["aligned_with"], NONE)[row]
-    one_clock = _equal(members, clock)
+    one_clock = _mark_equal(members, clock)
     combined = np.sqrt(own**2 + most[members.group_ids] ** 2 + apart**2)
     sigma[chosen] = np.where(one_clock, 0.0, combined)
     comparable = members.min((places.has_clock[chosen] & (lead != NONE)).astype(np.int64)) > 0
-    has_sigma[chosen] = comparable[members.group_ids] & _equal(members, lead)
+    has_sigma[chosen] = comparable[members.group_ids] & _mark_equal(members, lead)
     return np.rint(sigma).astype(np.int64), has_sigma
 
 
-def _equal(members: Groups, values: Ints) -> Mask:
+def _mark_equal(members: Groups, values: Ints) -> Mask:
     """Return the rows whose group has one value only."""
     same: Mask = (members.min(values) == members.max(values))[members.group_ids]
     return same
 
 
-def _span(ends: Ends, fitted: Fit) -> Floats:
+def _measure_span(ends: Ends, fitted: Fit) -> Floats:
     """Return how long the recordings of each clock's component last together, in ns."""
     length = np.zeros(len(fitted.zero))
     if len(ends.count):
@@ -286,14 +288,18 @@ def _span(ends: Ends, fitted: Fit) -> Floats:
 def _shared_clocks(ends: Ends, fitted: Fit, hosts: list[str | None]) -> Ints:
     """Return the clock of each process, from a fit that gave each its own."""
     shift, _, drift = fitted.shifts()
-    turn = drift * _span(ends, fitted) / 2  # by drift alone, at either end
-    residual = _residual(ends, fitted)
+    turn = drift * _measure_span(ends, fitted) / 2  # by drift alone, at either end
+    residual = _measure_residual(ends, fitted)
     clock = np.arange(len(hosts))
     codes = {name: k for k, name in enumerate(dict.fromkeys(h for h in hosts if h))}
     host = np.array([codes.get(h or "", NONE) for h in hosts], np.int64)
     named = np.flatnonzero(host != NONE)
     compared = Groups.by_keys([host[named], fitted.lead[named]])
-    apart = compared.max(shift[named]) - compared.min(shift[named]) + _width(compared, turn[named])
+    apart = (
+        compared.max(shift[named])
+        - compared.min(shift[named])
+        + _measure_width(compared, turn[named])
+    )
     widest = np.zeros(len(compared))
     np.maximum.at(widest, compared.group_ids, residual[named])
     agree = apart <= np.maximum(SIGNIFICANT * widest, _HOST_NS)
@@ -311,7 +317,7 @@ def _shared_clocks(ends: Ends, fitted: Fit, hosts: list[str | None]) -> Ints:
     return np.unique(clock, return_inverse=True)[1].ravel()
 
 
-def _width(groups: Groups, values: Floats) -> Floats:
+def _measure_width(groups: Groups, values: Floats) -> Floats:
     """Return the largest less the smallest value of each group."""
     low = np.full(len(groups), np.inf)
     high = np.full(len(groups), -np.inf)
@@ -321,7 +327,7 @@ def _width(groups: Groups, values: Floats) -> Floats:
     return width
 
 
-def _residual(ends: Ends, fitted: Fit) -> Floats:
+def _measure_residual(ends: Ends, fitted: Fit) -> Floats:
     """Return how far each process's ends are off the common end, root mean square."""
     if not len(ends.count):
         return np.zeros(ends.processes)
@@ -331,7 +337,7 @@ def _residual(ends: Ends, fitted: Fit) -> Floats:
     return np.sqrt(squares / np.maximum(total, 1e-30))
 
 
-def _shortfall(ends: Ends, fitted: Fit) -> Floats:
+def _measure_shortfall(ends: Ends, fitted: Fit) -> Floats:
     """Return by how many ns each end precedes its collective's last start (0: it does not)."""
     if not len(ends.count):
         return np.empty(0)
@@ -340,14 +346,14 @@ def _shortfall(ends: Ends, fitted: Fit) -> Floats:
     return np.where(late > 0.5, late, 0.0)
 
 
-def _pushed(ends: Ends, fitted: Fit) -> Fit:
+def _push_fit(ends: Ends, fitted: Fit) -> Fit:
     """Return the fit, moved so that nobody ends before the last one has begun."""
     if not len(ends.count):
         return fitted
     spread = fitted.spread(ends)
     trusted = spread <= SIGNIFICANT * max(float(np.median(spread)), FLOOR_NS)
     for _ in range(_PUSHES):
-        late = np.where(trusted[ends.collective], _shortfall(ends, fitted), 0.0)
+        late = np.where(trusted[ends.collective], _measure_shortfall(ends, fitted), 0.0)
         if not late.any():
             break
         push = np.zeros(len(fitted.zero))

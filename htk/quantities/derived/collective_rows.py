@@ -143,7 +143,7 @@ class CollectiveRows:
         part = ~self.is_type(*SILENT, *MESSAGES, *_ANYTHING) & (self.rank >= 0)
         chosen = np.flatnonzero(part & self.unknown_group)
         if len(chosen):
-            lane = _lanes(self, chosen, number)
+            lane = _number_lanes(self, chosen, number)
             number[chosen] = unnamed_groups(self, chosen, lane)  # pyright: ignore[reportArgumentType]
         return number
 
@@ -160,7 +160,7 @@ def number_by_order(slot: Ints, eligible: Mask, rows: CollectiveRows) -> None:
     chosen = np.flatnonzero(eligible)
     if not len(chosen):
         return
-    lane = _lanes(rows, chosen, rows.unnamed_group)
+    lane = _number_lanes(rows, chosen, rows.unnamed_group)
     order = order_by(lane, rows.rank[chosen], rows.order[chosen])
     chosen = chosen[order]
     lane = lane[order]
@@ -192,7 +192,7 @@ def number_by_order(slot: Ints, eligible: Mask, rows: CollectiveRows) -> None:
         free = next_free
 
 
-def _lanes(rows: CollectiveRows, chosen: Ints, unnamed: Ints) -> Ints:
+def _number_lanes(rows: CollectiveRows, chosen: Ints, unnamed: Ints) -> Ints:
     """Return each call's lane; calls of one lane have one order on all ranks. A group without a
     name is told by library and stream."""
     library, _ = codes_of(rows.table["library"])

@@ -44,12 +44,12 @@ def cut_headers(header: Facts) -> list[CutHeader]:
     if not isinstance(cuts, list):
         return []
     try:
-        return [_header(cut) for cut in cuts]
+        return [_build_header(cut) for cut in cuts]
     except (KeyError, TypeError, ValueError, OverflowError, pa.ArrowException):
         return []
 
 
-def _header(cut: Facts) -> CutHeader:
+def _build_header(cut: Facts) -> CutHeader:
     facts: dict[str, object] = {
         RECORDED: [name for name in TABLES if name in cut["facts"][RECORDED]]
     }
@@ -59,12 +59,14 @@ def _header(cut: Facts) -> CutHeader:
             facts[name] = time
     if cut["facts"].get(BY_ACTIVITY):
         facts[BY_ACTIVITY] = True
-    return CutHeader({name: _table(cut[name], schema) for name, schema in _TABLES.items()}, facts)
+    return CutHeader(
+        {name: _build_cut_table(cut[name], schema) for name, schema in _TABLES.items()}, facts
+    )
 
 
-def _table(columns: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.Table:
+def _build_cut_table(columns: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.Table:
     arrays = [
-        pa.array(list(values), _plain(field.type)).cast(field.type)
+        pa.array(list(values), _decode_kind(field.type)).cast(field.type)
         for values, field in zip(columns, schema, strict=True)
     ]
     table = pa.table(arrays, schema=schema)
@@ -75,5 +77,5 @@ def _table(columns: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.Table:
     return table
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
+def _decode_kind(kind: pa.DataType) -> pa.DataType:
     return STRING if pa.types.is_dictionary(kind) else kind

@@ -98,9 +98,9 @@ def explain_idle(stalls: Stalls, pieces: pa.Table) -> Explained:
     state = np.array([*(_state_of(c) for c in causes.to_pylist()), -1], np.int64)[codes]
     state = np.where((state == OPERATOR) & (end - start < LONG_NS), -1, state)
     follows = np.array([*(c in _AFTER for c in causes.to_pylist()), False], bool)[codes]
-    stall = _during(stalls, host, state, start, end)
+    stall = _find_stall_under_way(stalls, host, state, start, end)
     dry = read_numbers(pieces["gap_start_ns"])
-    drained = _during(stalls, host, np.full(len(host), SYNC), dry, dry + 1)
+    drained = _find_stall_under_way(stalls, host, np.full(len(host), SYNC), dry, dry + 1)
     of_operator = (stall >= 0) & (state == OPERATOR)
     idle = np.where(stall >= 0, end - start, 0)
     after = (drained >= 0) & follows & ((stall < 0) | of_operator)
@@ -138,7 +138,7 @@ def _state_of(cause: str) -> int:
     return state if state in CAUSES else -1
 
 
-def _during(stalls: Stalls, host: Ints, state: Ints, start: Ints, end: Ints) -> Ints:
+def _find_stall_under_way(stalls: Stalls, host: Ints, state: Ints, start: Ints, end: Ints) -> Ints:
     """Return the last stall of that host and state that is under way in each span (NONE: none)."""
     both = np.stack([np.append(stalls.host, host), np.append(stalls.state, state)], axis=1)
     lane = Groups.by_keys(both).group_ids

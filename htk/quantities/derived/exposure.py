@@ -113,15 +113,15 @@ def share_out_time(start: Ints, end: Ints, covered: Spans | None) -> Ints:
     if not len(start):
         return np.empty(0, np.int64)
     if covered is None:
-        return _split(np.arange(len(start)), start, end, len(start))
+        return _split_spans(np.arange(len(start)), start, end, len(start))
     extent = Spans(np.array([start.min()]), np.array([end.max()]))
     free = subtract_spans(extent, covered)
     pieces = clip_spans(start, end, free.start, free.end)
     some = pieces.end > pieces.start
-    return _split(pieces.row[some], pieces.start[some], pieces.end[some], len(start))
+    return _split_spans(pieces.row[some], pieces.start[some], pieces.end[some], len(start))
 
 
-def _split(row: Ints, start: Ints, end: Ints, length: int) -> Ints:
+def _split_spans(row: Ints, start: Ints, end: Ints, length: int) -> Ints:
     """Pieces of rows cut where any of them begins or ends, each cut shared by those that run in
     it."""
     total = np.zeros(length, np.int64)

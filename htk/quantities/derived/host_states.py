@@ -116,7 +116,7 @@ def call_states(launches: pa.Table, kernels: pa.Table, kernel_links: pa.Table) -
     """Return what each call does: by its name, or start-up where it is the first of its name, or
     launches the first kernel of a name, and takes as long as only a context or code being loaded
     does."""
-    state = _coded(launches, call_state)
+    state = _code_states(launches, call_state)
     state[match_texts(launches["api"], OF_SYSTEM.__eq__)] = SYSTEM
     state[_first_launches(launches, kernels, kernel_links, state)] = START_UP
     codes, names = codes_of(launches["name"])
@@ -209,10 +209,10 @@ class HostStates:
         threads: Threads,
     ) -> "HostStates":
         """Collect the spans of a process by state; `calls` is what each row of `launches` does."""
-        ops = _coded(cpu_ops, span_state)
-        ranges = _coded(annotations, span_state)
-        python = _coded(python_calls, span_state)
-        cost = _coded(overheads, overhead_state)
+        ops = _code_states(cpu_ops, span_state)
+        ranges = _code_states(annotations, span_state)
+        python = _code_states(python_calls, span_state)
+        cost = _code_states(overheads, overhead_state)
         on_cpu = ~read_booleans(annotations["on_gpu"])
         parts = [
             (launches, calls, np.ones(len(calls), bool)),
@@ -276,7 +276,7 @@ class HostStates:
         return sets
 
 
-def _coded(table: pa.Table, rule: Callable[[str], int]) -> Ints:
+def _code_states(table: pa.Table, rule: Callable[[str], int]) -> Ints:
     codes, names = codes_of(table["name"])
     states = [rule(name) for name in names.to_pylist()]
     return np.array([*states, PYTHON], np.int64)[codes]

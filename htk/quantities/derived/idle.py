@@ -107,8 +107,8 @@ def idle_causes(
     host = HostStates.of(calls, launches, cpu_ops, annotations, python_calls, overheads, threads)
     thread = np.append(threads.of(launches), np.int32(NONE)).astype(np.int64)
     launch = read_numbers(kernel_links["launch_row"], NONE)[gaps.row]
-    turns = _turns(gaps, kernels, kernel_links)
-    pieces = _pieces(gaps, launch, launches, turns, thread[launch], host)
+    turns = _find_turns(gaps, kernels, kernel_links)
+    pieces = _cut_gaps(gaps, launch, launches, turns, thread[launch], host)
     file = gaps.file[pieces.gap]
     waits = _waits_for_events(kernels, kernel_links, launches, syncs)[gaps.row]
     # Between streams short, yet a dependency: the next activity was queued already.
@@ -121,8 +121,8 @@ def idle_causes(
     cause = np.where(no_operators & (cause == PYTHON), UNKNOWN, cause)
     staging = read_numbers(kernels["size_bytes"])[gaps.row] * COPY_NS_PER_BYTE
     never = np.where(gaps.stream == NONE, 0, np.inf)  # other streams explain a blocking call
-    pieces = _blocked(pieces._replace(cause=cause), host.anywhere(SYNC), staging + never)
-    return _table(pieces, gaps, kernels)
+    pieces = _split_blocked(pieces._replace(cause=cause), host.anywhere(SYNC), staging + never)
+    return _build_idle_table(pieces, gaps, kernels)
 
 
 def _with_unlinked(kernel_links: pa.Table, rows: int) -> pa.Table:
@@ -166,7 +166,7 @@ class _Turns(NamedTuple):
     launched: Mask
 
 
-def _turns(gaps: _Gaps, kernels: pa.Table, kernel_links: pa.Table) -> _Turns:
+def _find_turns(gaps: _Gaps, kernels: pa.Table, kernel_links: pa.Table) -> _Turns:
     launch = read_numbers(kernel_links["launch_row"], NONE)
     start = read_numbers(kernels["start_ns"])
     replayed = np.flatnonzero(match_texts(kernel_links["launch_by"], "graph".__eq__))
@@ -193,7 +193,7 @@ def _ends_before(kernels: pa.Table) -> Ints:
     return done
 
 
-def _pieces(
+def _cut_gaps(
     gaps: _Gaps,
     launch: Ints,
     launches: pa.Table,
@@ -250,7 +250,7 @@ def _one_of_each_file(threads: Ints, file_of_thread: Ints) -> Iterator[Ints]:
         yield threads[turn == k]
 
 
-def _blocked(pieces: _Pieces, blocking: Spans, staging: NDArray[np.float64]) -> _Pieces:
+def _split_blocked(pieces: _Pieces, blocking: Spans, staging: NDArray[np.float64]) -> _Pieces:
     """Points out where a call blocks for longer than it can while nothing recorded runs.
 
     Its own thread may be the one that is late, or the activity was queued and does not start.
@@ -282,19 +282,21 @@ def _waits_for_events(
     if not is_recorded.all():
         called = match_texts(launches["name"], lambda n: "StreamWaitEvent" in n)
         called_ns = read_numbers(launches["start_ns"])[called]
-        waits = _after(file, launch, files_of(launches)[called], called_ns) & (launch > NO_TIME)
+        waits = _mark_after(file, launch, files_of(launches)[called], called_ns) & (
+            launch > NO_TIME
+        )
     if not is_recorded.any():
         return waits
-    lane, on = _lanes(kernels, syncs)
+    lane, on = _number_lanes(kernels, syncs)
     called = match_texts(syncs["name"], lambda n: "Stream Wait" in n)
     waited = match_texts(syncs["name"], "event_wait".__eq__)
     start, end = read_times(syncs)
-    queued = _after(lane, launch, on[called], start[called]) & (launch > NO_TIME)
-    queued |= _after(lane, read_numbers(kernels["start_ns"]), on[waited], end[waited])
+    queued = _mark_after(lane, launch, on[called], start[called]) & (launch > NO_TIME)
+    queued |= _mark_after(lane, read_numbers(kernels["start_ns"]), on[waited], end[waited])
     return np.where(is_recorded, queued, waits)
 
 
-def _lanes(kernels: pa.Table, syncs: pa.Table) -> tuple[Ints, Ints]:
+def _number_lanes(kernels: pa.Table, syncs: pa.Table) -> tuple[Ints, Ints]:
     """Return a number for each stream of each file, in both tables."""
     keys = [
         np.stack([files_of(t), read_numbers(t["stream"], NONE)], axis=1) for t in (kernels, syncs)
@@ -303,7 +305,7 @@ def _lanes(kernels: pa.Table, syncs: pa.Table) -> tuple[Ints, Ints]:
     return lanes[: kernels.num_rows], lanes[kernels.num_rows :]
 
 
-def _after(lane: Ints, time: Ints, on: Ints, moment_ns: Ints) -> Mask:
+def _mark_after(lane: Ints, time: Ints, on: Ints, moment_ns: Ints) -> Mask:
     """Rows with one of the moments (`at`, each on a lane) since the row before of their lane."""
     order = order_by(lane, time)
     before = np.append(NO_TIME, time[order][:-1])
@@ -315,7 +317,7 @@ def _after(lane: Ints, time: Ints, on: Ints, moment_ns: Ints) -> Mask:
     return passed
 
 
-def _table(pieces: _Pieces, gaps: _Gaps, kernels: pa.Table) -> pa.Table:
+def _build_idle_table(pieces: _Pieces, gaps: _Gaps, kernels: pa.Table) -> pa.Table:
     of_files = FILE in kernels.column_names
     by_file = (gaps.file[pieces.gap],) if of_files else ()
     order = order_by(*by_file, pieces.gap, pieces.start)

@@ -54,7 +54,7 @@ def compute_lateness(
     behind = np.where(least != NONE, own - least, NONE)
     late[chosen] = behind
     measure = np.where(least != NONE, behind, start[chosen])
-    latest = _latest(rows.rank[chosen], members, measure)
+    latest = _mark_latest(rows.rank[chosen], members, measure)
     others = members.sum(waited.wait[chosen])[members.group_ids] - waited.wait[chosen]
     latest &= ~started_before_window[chosen] & (others > 0)
     latest &= behind != 0  # no later than anyone by its own time
@@ -76,7 +76,7 @@ def _own_time(rows: CollectiveRows, chosen: Ints, start: Ints, end: Ints) -> Int
     return own_time
 
 
-def _latest(rank: Ints, members: Groups, measure: Ints) -> Mask:
+def _mark_latest(rank: Ints, members: Groups, measure: Ints) -> Mask:
     """Return one row of each collective: the largest measure; of several the lowest rank."""
     order = order_by(members.group_ids, measure, -rank)
     latest = np.zeros(len(rank), bool)

@@ -49,8 +49,8 @@ def kernel_links(
     by_nesting = op != NONE
     named = _op_by_external_id(kernels, cpu_ops)
     named[take_or(ops.start, named, NO_TIME) > read_numbers(kernels["start_ns"])] = NONE
-    by_id = ~by_nesting & _fill(op, ~by_nesting, named)
-    moment, thread = _moment(
+    by_id = ~by_nesting & _fill_rows(op, ~by_nesting, named)
+    moment, thread = _find_launch_moment(
         launch, launch_start, launch_thread, cpu_ops, op, ops.thread.astype(np.int32)
     )
     by_flow = np.zeros(len(kernels), bool)
@@ -64,14 +64,14 @@ def kernel_links(
     op_how = np.select([by_nesting, by_id, by_flow & (op != NONE)], [0, 1, 2], NONE)
     return pa.table(
         [
-            _row(launch),
+            _build_row_column(launch),
             decode_texts(how, pa.array(["correlation", "graph"])),
             build_numbers(take_or(launch_start, launch, 0), INT64, linked),
             build_numbers(take_or(launch_end, launch, 0), INT64, linked),
-            _row(op),
+            _build_row_column(op),
             decode_texts(op_how, pa.array(["nesting", "external_id", "flow"])),
             _step_column(_steps_of_activities(kernels, annotations, moment)),
-            _row(UserRanges(annotations, cpu_ops, threads).around(thread, moment)),
+            _build_row_column(UserRanges(annotations, cpu_ops, threads).around(thread, moment)),
             build_booleans(_carry_in(kernels, launches, linked)),
             build_booleans(linked & is_ambiguous(kernels, launches)),
         ],
@@ -83,17 +83,17 @@ def op_links(cpu_ops: pa.Table, annotations: pa.Table) -> pa.Table:
     """Return the caller, depth, step, range and forward operator of each operator."""
     threads = Threads()
     ops = nest_rows(cpu_ops, threads)
-    forward, how = _forward(cpu_ops, ops)
+    forward, how = _link_forward(cpu_ops, ops)
     ranges = UserRanges(annotations, cpu_ops, threads)
     return pa.table(
         [
-            _row(ops.parent),
+            _build_row_column(ops.parent),
             build_numbers(ops.depth, INT32),
             build_numbers(ops.thread, INT32),
             _step_column(_steps_at(annotations, ops.start)),
-            _row(forward),
+            _build_row_column(forward),
             decode_texts(how, pa.array(["sequence", "parent"])),
-            _row(ranges.around(ops.thread.astype(np.int32), ops.start)),
+            _build_row_column(ranges.around(ops.thread.astype(np.int32), ops.start)),
             build_booleans(np.ones(len(cpu_ops), bool)),
         ],
         schema=DERIVED["op_links"],
@@ -115,7 +115,7 @@ def launch_links(
     launched = np.bincount(launch[launch != NONE], minlength=len(launches))
     return pa.table(
         [
-            _row(_operators_of_calls(launches, cpu_ops, ops, threads.of(launches))),
+            _build_row_column(_operators_of_calls(launches, cpu_ops, ops, threads.of(launches))),
             _step_column(_steps_at(annotations, start)),
             build_numbers(launched, INT64),
         ],
@@ -188,14 +188,14 @@ def look_up(keys: Rows, rows: Rows, wanted: Rows) -> Rows:
     return np.where(hit, rows[np.maximum(position, 0)], NONE)
 
 
-def _fill(target: Rows, where: NDArray[np.bool_], source: Rows) -> NDArray[np.bool_]:
+def _fill_rows(target: Rows, where: NDArray[np.bool_], source: Rows) -> NDArray[np.bool_]:
     """Put source into target where asked; says where it put something."""
     put: NDArray[np.bool_] = where & (source != NONE)
     target[put] = source[put]
     return put
 
 
-def _moment(
+def _find_launch_moment(
     launch: Rows,
     launch_start: Rows,
     launch_thread: NDArray[np.int32],
@@ -313,7 +313,7 @@ def _steps_of_activities(
     return np.where(np.isin(files_of(kernels), of_hosts), of_host, of_device).astype(np.int32)
 
 
-def _forward(cpu_ops: pa.Table, ops: Nested) -> tuple[Rows, NDArray[np.int32]]:
+def _link_forward(cpu_ops: pa.Table, ops: Nested) -> tuple[Rows, NDArray[np.int32]]:
     """Return the forward operator of each backward one, by sequence number, and how it was found.
 
     Autograd gives numbers by each forward thread on its own. Of the forward operators that share
@@ -331,7 +331,7 @@ def _forward(cpu_ops: pa.Table, ops: Nested) -> tuple[Rows, NDArray[np.int32]]:
     good = _of_best_thread(forward_thread[wanting], ops.thread[forward_ops])
     forward[wanting[good]] = forward_ops[good]
     how[wanting[good]] = 0
-    _inherit(forward, how, ops)
+    _inherit_links(forward, how, ops)
     return forward, how
 
 
@@ -362,7 +362,7 @@ def _of_best_thread(forward_thread: Rows, thread: NDArray[np.integer]) -> NDArra
     return best[pairs.group_ids]
 
 
-def _inherit(forward: Rows, how: NDArray[np.int32], ops: Nested) -> None:
+def _inherit_links(forward: Rows, how: NDArray[np.int32], ops: Nested) -> None:
     """Give operators below a linked one its link: callers first, level by level."""
     if not (forward != NONE).any():
         return
@@ -376,7 +376,7 @@ def _inherit(forward: Rows, how: NDArray[np.int32], ops: Nested) -> None:
         how[rows[put]] = 1
 
 
-def _row(rows: Rows) -> pa.Array:
+def _build_row_column(rows: Rows) -> pa.Array:
     return build_numbers(rows, INT64, rows != NONE)
 
 

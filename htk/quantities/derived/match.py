@@ -57,17 +57,17 @@ def matches_of(
     """Return the matches of rows that hold all calls of their groups, numbered among themselves;
     `certain`: the ends of all groups of the job by which guesses are judged."""
     rows.host_of = recorded_hosts(ranks)
-    by, slot = _slots(rows)
-    matched = _matched(rows, slot)
+    by, slot = _find_slots(rows)
+    matched = _number_matches(rows, slot)
     guessed = (by == 2) & rows.unknown_group
     if guessed.any():
         certain = certain or certain_ends(rows, np.where(guessed, NONE, matched.match))
         slot[mark_contradicted(rows, matched.match, guessed, certain)] = NONE
-        matched = _matched(rows, slot)
+        matched = _number_matches(rows, slot)
     apart = mark_impossible(rows, matched.match, rows.group, rows.host)
     if apart.any():
         slot[apart] = NONE
-        matched = replace(_matched(rows, slot), apart=apart)
+        matched = replace(_number_matches(rows, slot), apart=apart)
     waited = measure_waits(rows, matched.match, rows.start, rows.end)
     short = short_of_members(rows, matched.present, ranks)
     lacking = waited.has_wait & short & depends_on_all(rows)
@@ -97,7 +97,7 @@ def timed_columns(
         "common_start_ns": build_numbers(waited.last_dependency_start, INT64, waited.has_wait),
         "wait_ns": build_numbers(waited.wait, INT64, waited.has_wait),
         "transfer_ns": build_numbers(waited.transfer, INT64, waited.has_wait),
-        "undetermined_ns": build_numbers(*_undetermined(rows, waited, end - start)),
+        "undetermined_ns": build_numbers(*_build_determined(rows, waited, end - start)),
         "span_ns": build_numbers(waited.span, INT64, waited.has_wait & (waited.span != NONE)),
         "last_rank": number_or_null(waited.last_rank, INT32),
         "lateness_ns": number_or_null(late.late, INT64),
@@ -106,7 +106,7 @@ def timed_columns(
     }
 
 
-def _undetermined(
+def _build_determined(
     rows: CollectiveRows, waited: Waits, duration: Ints
 ) -> tuple[Ints, pa.DataType, Mask]:
     """Return time of wait or transfer, in ns; all of a call unmatched or unrecorded by others."""
@@ -115,7 +115,7 @@ def _undetermined(
     return undetermined, INT64, several
 
 
-def _slots(rows: CollectiveRows) -> tuple[Ints, Ints]:
+def _find_slots(rows: CollectiveRows) -> tuple[Ints, Ints]:
     """Return how each row is matched (a number into BY) and its slot (NONE: it takes no part). Rows
     of different ranks that share a slot are one collective."""
     by = fill_none(rows.length)
@@ -131,9 +131,9 @@ def _slots(rows: CollectiveRows) -> tuple[Ints, Ints]:
     function = np.where(of_function, rows.type, NONE)
     slot = fill_none(rows.length)
     unnamed = rows.unnamed_group
-    _number(slot, by == 0, rows, np.stack([comms.astype(np.int64)], axis=1))
+    _number_slots(slot, by == 0, rows, np.stack([comms.astype(np.int64)], axis=1))
     numbered = np.stack([rows.group, unnamed, function, rows.seq], axis=1)
-    _number(slot, (by == 1) & (unnamed != NONE), rows, numbered)
+    _number_slots(slot, (by == 1) & (unnamed != NONE), rows, numbered)
     number_by_order(slot, (by == 2) & (unnamed != NONE), rows)
     met = rows.meetings
     if len(met.call):
@@ -146,7 +146,7 @@ def _slots(rows: CollectiveRows) -> tuple[Ints, Ints]:
     return by, slot
 
 
-def _number(slot: Ints, eligible: Mask, rows: CollectiveRows, key: Ints) -> None:
+def _number_slots(slot: Ints, eligible: Mask, rows: CollectiveRows, key: Ints) -> None:
     """Assign slots by a key alike on all ranks; the k-th call of a rank with a key is the k-th."""
     chosen = np.flatnonzero(eligible)
     if not len(chosen):
@@ -157,7 +157,7 @@ def _number(slot: Ints, eligible: Mask, rows: CollectiveRows, key: Ints) -> None
     slot[chosen] = slots + slot.max() + 1
 
 
-def _matched(rows: CollectiveRows, slot: Ints) -> FoundMatches:
+def _number_matches(rows: CollectiveRows, slot: Ints) -> FoundMatches:
     """Return the slots that two or more ranks share, numbered by their first start; of those that
     start at once, by their first row."""
     match = fill_none(rows.length)

@@ -59,7 +59,7 @@ class Survey:
 def survey_groups(collectives: pa.Table) -> Survey:
     groups = groups_in_file(collectives)
     ids, listed = codes_of(collectives["comms_id"])
-    number_of = np.array([_hashed(name) for name in listed.to_pylist()], np.int64)
+    number_of = np.array([_hash_name(name) for name in listed.to_pylist()], np.int64)
     pairs = Groups.by_keys([groups.group_ids, ids]).keys  # a row for each Comms Id of a group
     pairs = pairs[pairs[:, 1] >= 0]
     comms = [
@@ -81,7 +81,7 @@ def groups_in_file(collectives: pa.Table) -> Groups:
     return Groups.by_keys([source, name, ranks, size, np.where(mark_valid(hashed), codes, NONE)])
 
 
-def _hashed(name: str) -> int:
+def _hash_name(name: str) -> int:
     """Return 64 bits of a Comms Id, the same in all processes: equal by chance, groups are only
     matched together."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little") >> 1
@@ -146,7 +146,7 @@ class Planner:
         calls = CollectiveRows(pa.concat_tables(self._calls).unify_dictionaries())
         bound = _bound_together(calls, self._comms)
         counts = np.bincount(bound, self._count).astype(np.int64)
-        part_of, sizes = _dealt(counts, rows_at_once)
+        part_of, sizes = _deal_partitions(counts, rows_at_once)
         unknown = np.unique(part_of[bound[calls.unknown_group]]).tolist()
         highest = int(ranks.max(initial=-1))
         partitions = tuple(
@@ -156,7 +156,7 @@ class Planner:
         return DealtGroups(partitions, tuple(part_of[bound[file]] for file in self._of_file), ranks)
 
 
-def _dealt(counts: Ints, rows_at_once: int) -> tuple[Ints, list[int]]:
+def _deal_partitions(counts: Ints, rows_at_once: int) -> tuple[Ints, list[int]]:
     """Return a partition for each of what is bound together, and how many calls each then has."""
     part_of = np.empty(len(counts), np.int64)
     sizes = [0]

@@ -44,7 +44,7 @@ def list_reasons(
     rows: CollectiveRows, matches: FoundMatches, waited: Waits, lacking: Mask
 ) -> pa.Array:
     """Return why wait and transfer are unknown, or known in part."""
-    lonely = _lonely(rows)
+    lonely = _mark_lonely(rows)
     watched = match_texts(rows.table["timing"], "watchdog".__eq__)
     grouped = rows.is_type("send_recv")
     unmatched = matches.match == NONE
@@ -66,7 +66,7 @@ def list_reasons(
     return decode_texts(np.where(lacking, REASONS.index(LACKING), code), pa.array(REASONS))
 
 
-def _lonely(rows: CollectiveRows) -> Mask:
+def _mark_lonely(rows: CollectiveRows) -> Mask:
     """Return the rows whose group no other rank has any row of."""
     groups = Groups.by_keys(rows.group)
     if not len(groups):

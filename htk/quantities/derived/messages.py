@@ -35,8 +35,8 @@ def one_row_a_message(collectives: pa.Table) -> tuple[pa.Table, Ints]:
     first = np.cumsum([0, *(max(len(messages), 1) for messages in several)])[:-1]
     entry = first[codes[row]] + nth
     sort = np.array([_TYPES.index(kind) if kind else NONE for kind, _, _ in flat])[entry]
-    peer = _numbers([message[1] for message in flat])[entry]
-    size = _numbers([message[2] for message in flat])[entry]
+    peer = _replace_none([message[1] for message in flat])[entry]
+    size = _replace_none([message[2] for message in flat])[entry]
     for name in ("in_bytes", "out_bytes"):
         of_message = np.where(sort == NONE, read_numbers(table[name], NONE), size)
         table = with_column(table, name, number_or_null(of_message, INT64))
@@ -48,7 +48,7 @@ def one_row_a_message(collectives: pa.Table) -> tuple[pa.Table, Ints]:
     return with_column(table, "peer", number_or_null(peer, INT32)), row
 
 
-def _numbers(values: list[int | None]) -> Ints:
+def _replace_none(values: list[int | None]) -> Ints:
     return np.array([NONE if value is None else value for value in values], np.int64)
 
 

@@ -70,7 +70,7 @@ def collective_facts(
         joined.pairs.comm_guessed[there] = pairs.comm_guessed[there]
         for comm, named in taken_for.items():
             _by_size(rows, ours, theirs, (named.group, comm), joined)
-    return _facts(collectives, comm_channels, joined)
+    return _build_fact_table(collectives, comm_channels, joined)
 
 
 def _by_size(
@@ -100,7 +100,7 @@ def _by_size(
                 by[row] = TYPE_AND_SIZE if by[row] == NONE else by[row]
 
 
-def _facts(collectives: pa.Table, channels: pa.Table, joined: _Joined) -> pa.Table:
+def _build_fact_table(collectives: pa.Table, channels: pa.Table, joined: _Joined) -> pa.Table:
     pairs = joined.pairs
     has_facts = joined.source != NONE
     source = build_numbers(np.maximum(joined.source, 0), INT64, has_facts)

@@ -113,16 +113,16 @@ def pair_records(
             continue
         comm[target] = communicator
         comm_rank[target] = member
-        _pair(rows, target, source, pairs)
+        _pair_rank(rows, target, source, pairs)
         pairs.guessed[target] |= named.guessed
         pairs.comm_guessed[target] = named.guessed
     _by_sequence(rows, match, (comm, comm_rank), theirs, pairs)
     return pairs
 
 
-def _pair(rows: CollectiveRows, target: Ints, source: Ints, pairs: RecordPairs) -> None:
+def _pair_rank(rows: CollectiveRows, target: Ints, source: Ints, pairs: RecordPairs) -> None:
     """Calls of one rank by order; the shift by time, or because no other fits."""
-    places, timed = _places(rows, target, source)
+    places, timed = _find_places(rows, target, source)
     if places is None:
         return
     paired_calls = places != NONE
@@ -134,10 +134,10 @@ def _pair(rows: CollectiveRows, target: Ints, source: Ints, pairs: RecordPairs) 
     pairs.guessed[own] = ~overlaps if timed else True
 
 
-def _places(rows: CollectiveRows, target: Ints, source: Ints) -> tuple[Ints | None, bool]:
+def _find_places(rows: CollectiveRows, target: Ints, source: Ints) -> tuple[Ints | None, bool]:
     """Return where in the source each call of a rank is, and whether times told it."""
-    base = _sequence(rows, source)
-    own = _sequence(rows, target)
+    base = _read_sequence(rows, source)
+    own = _read_sequence(rows, target)
     timed = bool(rows.timed[source].all() and rows.timed[target].all())
     if timed:
         places = aligned_positions(base, own)
@@ -150,7 +150,7 @@ def _places(rows: CollectiveRows, target: Ints, source: Ints) -> tuple[Ints | No
     return np.where((places >= 0) & (places < len(source)), places, NONE), False
 
 
-def _sequence(rows: CollectiveRows, chosen: Ints) -> Sequence:
+def _read_sequence(rows: CollectiveRows, chosen: Ints) -> Sequence:
     time = np.where(rows.timed[chosen], rows.end[chosen], NONE)
     return rows.type[chosen], rows.size[chosen], time
 
@@ -174,9 +174,9 @@ def groups_of_communicators(
         candidate
         for comm in sorted({c for c, _ in theirs.rows})
         for group in sorted({g for g, _ in ours.rows})
-        if (candidate := _candidate(rows, ours, theirs, comm, group)) is not None
+        if (candidate := _build_candidate(rows, ours, theirs, comm, group)) is not None
     ]
-    contested = _contested(candidates)
+    contested = _count_contested(candidates)
     candidates.sort(key=lambda c: (-c.share, c.distance_ns, contested[c], c.comm, c.group))
     taken: dict[int, CommunicatorOf] = {}
     groups: set[int] = set()
@@ -195,7 +195,7 @@ def groups_of_communicators(
     return taken
 
 
-def _contested(candidates: list[_Candidate]) -> Counter[_Candidate]:
+def _count_contested(candidates: list[_Candidate]) -> Counter[_Candidate]:
     """Return for each candidate how many of its communicator or its group are as good: of equals
     the one is taken first that leaves the others most to choose from."""
     alike: dict[tuple[str, int], list[_Candidate]] = defaultdict(list)
@@ -217,7 +217,7 @@ def _as_good(rival: _Candidate, chosen: _Candidate) -> bool:
     return rival.share >= chosen.share and near
 
 
-def _candidate(
+def _build_candidate(
     rows: CollectiveRows, ours: CallsByRank, theirs: CallsByRank, comm: int, group: int
 ) -> _Candidate | None:
     if len({ours.size[group], theirs.size[comm]} - {NONE}) > 1:
@@ -228,10 +228,10 @@ def _candidate(
         for (communicator, comm_rank), source in theirs.rows.items()
         if communicator == comm and (group, rank := members.get(comm_rank, NONE)) in ours.rows
     ]
-    share = _agreement(rows, lanes)
+    share = _measure_agreement(rows, lanes)
     if share < _LEAST_SHARE:
         return None
-    return _Candidate(share, _distance(rows, lanes), comm, group)
+    return _Candidate(share, _measure_end_distance(rows, lanes), comm, group)
 
 
 def members_of(rows: CollectiveRows, ours: CallsByRank, group: int) -> dict[int, int]:
@@ -243,7 +243,7 @@ def members_of(rows: CollectiveRows, ours: CallsByRank, group: int) -> dict[int,
     return dict(enumerate(ranks)) if recorded else {r: r for r in ranks}
 
 
-def _agreement(rows: CollectiveRows, lanes: list[tuple[Ints, Ints]]) -> float:
+def _measure_agreement(rows: CollectiveRows, lanes: list[tuple[Ints, Ints]]) -> float:
     """Share of the profiler's calls whose type and size the communicator has made."""
     agreed = total = 0
     for target, source in lanes:
@@ -253,11 +253,11 @@ def _agreement(rows: CollectiveRows, lanes: list[tuple[Ints, Ints]]) -> float:
     return agreed / total if total else 0.0
 
 
-def _distance(rows: CollectiveRows, lanes: list[tuple[Ints, Ints]]) -> float:
+def _measure_end_distance(rows: CollectiveRows, lanes: list[tuple[Ints, Ints]]) -> float:
     """Return how far the ends of paired calls are apart, of the middle call of the middle rank."""
     apart = []
     for target, source in lanes:
-        places, timed = _places(rows, target, source)
+        places, timed = _find_places(rows, target, source)
         if places is not None and timed and (places != NONE).any():
             hit = places != NONE
             apart.append(np.median(np.abs(rows.end[source[places[hit]]] - rows.end[target[hit]])))
@@ -266,7 +266,7 @@ def _distance(rows: CollectiveRows, lanes: list[tuple[Ints, Ints]]) -> float:
 
 def list_signatures(rows: CollectiveRows, chosen: Ints) -> list[tuple[int, int]]:
     """Return type and size of calls."""
-    kind, size, _ = _sequence(rows, chosen)
+    kind, size, _ = _read_sequence(rows, chosen)
     return list(zip(kind.tolist(), size.tolist(), strict=True))
 
 
@@ -293,7 +293,7 @@ def _by_sequence(
     comm, comm_rank = member
     votes = Groups.by_keys([match[voting], comm[voting], seq[voting]])
     sure = votes.sum((~pairs.guessed[voting]).astype(np.int64))
-    decided = _decided(votes, sure)
+    decided = _decide_votes(votes, sure)
     verdict = row_of(votes.keys[decided, :2], np.column_stack([match, comm]))
     settled = np.flatnonzero((verdict != NONE) & (comm != NONE))
     elected = decided[verdict[settled]]
@@ -314,7 +314,7 @@ def _by_sequence(
     pairs.guessed[pairs.row == NONE] = False
 
 
-def _decided(votes: Groups, sure: Ints) -> Ints:
+def _decide_votes(votes: Groups, sure: Ints) -> Ints:
     """Return the votes that win: of each collective and communicator the number that most ranks are
     sure of, else that most have."""
     order = order_by(votes.keys[:, 0], votes.keys[:, 1], -sure, -votes.count)

@@ -78,7 +78,7 @@ def own_times_of(
 def own_time(rows: CollectiveRows, collectives: pa.Table) -> OwnTime:
     """Return the time from the end of the group's previous collective on the rank to the start of
     each."""
-    lane = _lanes(rows.rank, collectives)
+    lane = _number_lanes(rows.rank, collectives)
     order = order_by(lane, rows.cycle, rows.group, rows.start)
     other = np.zeros(len(order), bool)
     for column in (lane, rows.cycle, rows.group):
@@ -111,8 +111,8 @@ def subtract_fastest(parts: Ints, fastest: Ints) -> Ints:
 
 def lanes_of(table: pa.Table) -> Ints:
     """Return one number for each device of each rank, the same in every table."""
-    return _lanes(read_numbers(table["rank"], NONE), table)
+    return _number_lanes(read_numbers(table["rank"], NONE), table)
 
 
-def _lanes(rank: Ints, table: pa.Table) -> Ints:
+def _number_lanes(rank: Ints, table: pa.Table) -> Ints:
     return pair_columns(rank, read_keys(table["device"]))

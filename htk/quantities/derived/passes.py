@@ -74,18 +74,18 @@ def op_passes(
     phase = np.where(backward, BACKWARD, OTHER)
     basis = np.where(by_sequence, _SEQUENCE, np.where(backward, _THREAD, NONE))
 
-    def decide(source: int, value: Ints) -> None:
+    def decide_phase(source: int, value: Ints) -> None:
         new = (basis == NONE) & (value != OTHER)
         phase[new] = value[new]
         basis[new] = source
 
-    decide(_SEQUENCE, _made_nodes(cpu_ops, op_links, calls, backward))
-    decide(_RANGE, _of_ranges(annotations, annotation_links, op_links, cpu_ops))
-    decide(_NAME, calls.inherited(_phases(cpu_ops["name"], phase_of_op)))
-    decide(_ORDER, _before_backward(phase == BACKWARD, cpu_ops, op_links))
+    decide_phase(_SEQUENCE, _made_nodes(cpu_ops, op_links, calls, backward))
+    decide_phase(_RANGE, _of_ranges(annotations, annotation_links, op_links, cpu_ops))
+    decide_phase(_NAME, calls.inherited(_find_phases(cpu_ops["name"], phase_of_op)))
+    decide_phase(_ORDER, _before_backward(phase == BACKWARD, cpu_ops, op_links))
     backward |= (phase == BACKWARD) & (basis == _NAME)
-    again = _recomputed(cpu_ops, threads, calls, backward)
-    return _table("op_passes", phase, basis, again)
+    again = _mark_recomputed(cpu_ops, threads, calls, backward)
+    return _build_pass_table("op_passes", phase, basis, again)
 
 
 def kernel_passes(
@@ -106,8 +106,8 @@ def kernel_passes(
     """
     captured, _ = captured_ops(kernels, kernel_links, launches, launch_links)
     op = np.where(captured != NONE, captured, read_numbers(kernel_links["op_row"], NONE))
-    phase = take_or(_codes(op_passes["phase"], PHASES), op, OTHER)
-    basis = take_or(_codes(op_passes["basis"], BASES), op)
+    phase = take_or(_code_words(op_passes["phase"], PHASES), op, OTHER)
+    basis = take_or(_code_words(op_passes["basis"], BASES), op)
     again = take_or(read_booleans(op_passes["recomputed"]), op, False)
     launch = read_numbers(kernel_links["launch_row"], NONE)
     outside = op == NONE
@@ -122,10 +122,10 @@ def kernel_passes(
     )
     phase[before], basis[before] = FORWARD, _ORDER
     unknown = outside & (launch == NONE) & (basis == NONE)  # its launch was not recorded
-    return _table("kernel_passes", np.where(unknown, NONE, phase), basis, again)
+    return _build_pass_table("kernel_passes", np.where(unknown, NONE, phase), basis, again)
 
 
-def _table(name: str, phase: Ints, basis: Ints, recomputed: Mask) -> pa.Table:
+def _build_pass_table(name: str, phase: Ints, basis: Ints, recomputed: Mask) -> pa.Table:
     columns = [
         decode_texts(phase, pa.array(PHASES)),
         decode_texts(basis, pa.array(BASES)),
@@ -134,7 +134,7 @@ def _table(name: str, phase: Ints, basis: Ints, recomputed: Mask) -> pa.Table:
     return pa.table(columns, schema=DERIVED[name])
 
 
-def _codes(column: pa.ChunkedArray, words: tuple[str, ...]) -> Ints:
+def _code_words(column: pa.ChunkedArray, words: tuple[str, ...]) -> Ints:
     """Return the place of each text among the words; NONE for null."""
     codes, texts = codes_of(column)
     return np.array([*(words.index(t) for t in texts.to_pylist()), NONE], np.int64)[codes]
@@ -172,7 +172,7 @@ class _Calls:
         return marked
 
 
-def _phases(names: pa.ChunkedArray, phase_of: Callable[[str], int]) -> Ints:
+def _find_phases(names: pa.ChunkedArray, phase_of: Callable[[str], int]) -> Ints:
     """Return the phase that each name tells; asked once for each distinct name."""
     codes, texts = codes_of(names)
     return np.array([*(phase_of(t) for t in texts.to_pylist()), OTHER], np.int64)[codes]
@@ -235,7 +235,7 @@ def _of_ranges(
     annotations: pa.Table, annotation_links: pa.Table, links: pa.Table, rows: pa.Table
 ) -> Ints:
     """Return the phase that the innermost range round each row names that names one."""
-    of_range = _phases(annotations["name"], phase_of_range)
+    of_range = _find_phases(annotations["name"], phase_of_range)
     phase = np.full(links.num_rows, OTHER)
     for held, ranges in find_enclosing_ranges(annotations, annotation_links, links, rows):
         phase[held] = np.where(phase[held] == OTHER, of_range[ranges], phase[held])
@@ -290,7 +290,7 @@ def _numbered_alike(left: pa.ChunkedArray, right: pa.ChunkedArray) -> tuple[Ints
     return numbered[: len(left)], numbered[len(left) :]
 
 
-def _recomputed(cpu_ops: pa.Table, threads: Int32, calls: _Calls, backward: Mask) -> Mask:
+def _mark_recomputed(cpu_ops: pa.Table, threads: Int32, calls: _Calls, backward: Mask) -> Mask:
     """Return forward work that is done again inside backward (activation checkpointing).
 
     Autograd numbers operators only while it records: inside backward, what will be differentiated
@@ -307,12 +307,12 @@ def _recomputed(cpu_ops: pa.Table, threads: Int32, calls: _Calls, backward: Mask
     without_numbers = np.bincount(file, sequence >= 0)[file] == 0  # of a profiler that records none
     again = without_numbers & in_checkpoint & backward & ~match_texts(names, is_gradient)
     if numbered.any():
-        repeats = _repeats(cpu_ops, threads, calls.parent, backward)
+        repeats = _mark_repeats(cpu_ops, threads, calls.parent, backward)
         again |= numbered & (in_checkpoint | repeats)
     return calls.inside(again)
 
 
-def _repeats(cpu_ops: pa.Table, thread: Int32, parent: Ints, backward: Mask) -> Mask:
+def _mark_repeats(cpu_ops: pa.Table, thread: Int32, parent: Ints, backward: Mask) -> Mask:
     """Return operators of the backward pass in a run of three that also occurs in the forward pass.
 
     A run is of operators that one caller called one after the other.

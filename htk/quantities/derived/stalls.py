@@ -60,7 +60,7 @@ _NO_ROWS = np.empty(0, np.int64)
 _NOTHING = _Stalls(_NO_ROWS, _NO_ROWS, _NO_ROWS, _NO_ROWS, _NO_ROWS, pa.nulls(0, STRING))
 
 
-def stalls(
+def find_stalls(
     kernels: pa.Table,
     kernel_links: pa.Table,
     launches: pa.Table,
@@ -78,17 +78,17 @@ def stalls(
     """
     on_host = ~read_booleans(annotations["on_gpu"])
     parts = [
-        _calls(call_states(launches, kernels, kernel_links), launches, launch_links),
-        _spans(cpu_ops, span_state, np.ones(cpu_ops.num_rows, bool)),
-        _spans(annotations, span_state, on_host),
-        _spans(python_calls, span_state, np.ones(python_calls.num_rows, bool)),
-        _spans(overheads, overhead_state, np.ones(overheads.num_rows, bool)),
+        _find_call_stalls(call_states(launches, kernels, kernel_links), launches, launch_links),
+        _find_span_stalls(cpu_ops, span_state, np.ones(cpu_ops.num_rows, bool)),
+        _find_span_stalls(annotations, span_state, on_host),
+        _find_span_stalls(python_calls, span_state, np.ones(python_calls.num_rows, bool)),
+        _find_span_stalls(overheads, overhead_state, np.ones(overheads.num_rows, bool)),
         _long_operators(cpu_ops, op_links),
     ]
     file, state, start, end, op = (
         np.concatenate(column) for column in zip(*(part[:-1] for part in parts), strict=True)
     )
-    kept = _outermost(state, start, end)
+    kept = _find_outermost(state, start, end)
     kept = kept[order_by(start[kept])]
     columns = {
         "cause": decode_texts(state[kept], pa.array(STATES)),
@@ -104,30 +104,32 @@ def stalls(
     return pa.table(columns)
 
 
-def _calls(state: Ints, launches: pa.Table, launch_links: pa.Table) -> _Stalls:
+def _find_call_stalls(state: Ints, launches: pa.Table, launch_links: pa.Table) -> _Stalls:
     """Return the calls that block, allocate or load code."""
     length = read_lengths(launches)
     quick = match_texts(launches["name"], lambda n: "Memcpy" in n and "Async" in n)
     chosen = _WAITS[state] & ~(quick & (length < _LONG_COPY_NS))
     rows = np.flatnonzero(chosen)
-    return _picked(launches, rows, state[rows], read_numbers(launch_links["op_row"], NONE)[rows])
+    return _pick_spans(
+        launches, rows, state[rows], read_numbers(launch_links["op_row"], NONE)[rows]
+    )
 
 
 def _long_operators(cpu_ops: pa.Table, op_links: pa.Table) -> _Stalls:
     """Outermost operators that keep the host longer than any launch takes."""
     length = read_lengths(cpu_ops)
     rows = np.flatnonzero((read_numbers(op_links["depth"], 0) == 0) & (length >= LONG_NS))
-    return _picked(cpu_ops, rows, np.full(len(rows), OPERATOR), np.full(len(rows), NONE))
+    return _pick_spans(cpu_ops, rows, np.full(len(rows), OPERATOR), np.full(len(rows), NONE))
 
 
-def _spans(spans: pa.Table, rule: Callable[[str], int], chosen: Mask) -> _Stalls:
+def _find_span_stalls(spans: pa.Table, rule: Callable[[str], int], chosen: Mask) -> _Stalls:
     codes, dictionary = codes_of(spans["name"])
     state = np.array([*(rule(name) for name in dictionary.to_pylist()), NONE], np.int64)[codes]
     rows = np.flatnonzero(chosen & _WAITS[state])
-    return _picked(spans, rows, state[rows], np.full(len(rows), NONE))
+    return _pick_spans(spans, rows, state[rows], np.full(len(rows), NONE))
 
 
-def _picked(spans: pa.Table, rows: Ints, state: Ints, op: Ints) -> _Stalls:
+def _pick_spans(spans: pa.Table, rows: Ints, state: Ints, op: Ints) -> _Stalls:
     if not len(rows):
         return _NOTHING
     start, end = read_times(spans, rows)
@@ -138,7 +140,7 @@ def _picked(spans: pa.Table, rows: Ints, state: Ints, op: Ints) -> _Stalls:
     return _Stalls(file, state.astype(np.int64), start, end, op.astype(np.int64), taken)
 
 
-def _outermost(state: Ints, start: Ints, end: Ints) -> Ints:
+def _find_outermost(state: Ints, start: Ints, end: Ints) -> Ints:
     """Return the rows that lie inside no other one of their state."""
     order = order_by(state, start, -end)
     first = mark_heads(state[order])

@@ -90,9 +90,9 @@ class _Laid:
             name: np.append(0, np.cumsum([part.num_rows for part in parts]))
             for name, parts in self._parts.items()
         }
-        self._are_alike = all(map(_alike, self._parts.values()))
+        self._are_alike = all(map(_has_one_schema, self._parts.values()))
         self._columns = {
-            name: _columns(name, pa.concat_tables(parts)) if self._are_alike else {}
+            name: _read_columns(name, pa.concat_tables(parts)) if self._are_alike else {}
             for name, parts in self._parts.items()
         }
         self._tables: dict[str, pa.Table] = {}
@@ -158,7 +158,7 @@ class _Laid:
             if own:
                 columns[field.name] = _own_texts(own, apart=field.name == "process")
             elif field.name in self._columns[name]:
-                declared = _declared(name, field)
+                declared = _declare_field(name, field)
                 columns[field.name] = self._apart(declared, *self._columns[name][field.name], file)
             elif field.name in _READ:
                 chunks = [chunk for part in parts for chunk in part[field.name].chunks]
@@ -193,9 +193,9 @@ class _Laid:
         file = np.repeat(np.arange(self._count), np.diff(cuts))
         for index, field in enumerate(of_all.schema):
             column = of_all.column(index)
-            added = self._added(_declared(name, field))
+            added = self._added(_declare_field(name, field))
             if field.name == "thread_index":
-                added = _least(read_numbers(column), cuts)
+                added = _find_least(read_numbers(column), cuts)
             if added is not None and len(file):
                 there = mark_valid(column) if column.null_count else None
                 own = build_numbers(read_numbers(column) - added[file], field.type, there)
@@ -206,18 +206,18 @@ class _Laid:
         return [_with_own_texts(part, _CUT.get(name, {})) for part in parts]
 
 
-def _alike(parts: Sequence[pa.Table]) -> bool:
+def _has_one_schema(parts: Sequence[pa.Table]) -> bool:
     return all(part.schema == parts[0].schema for part in parts)
 
 
-def _declared(name: str, field: pa.Field) -> pa.Field:
+def _declare_field(name: str, field: pa.Field) -> pa.Field:
     """Return a column of a table as the vocabulary has it: makers do not say what numbers rows."""
     return DERIVED[name].field(field.name) if name in DERIVED else field
 
 
-def _columns(table_name: str, table: pa.Table) -> dict[str, tuple[Ints, Mask]]:
+def _read_columns(table_name: str, table: pa.Table) -> dict[str, tuple[Ints, Mask]]:
     """Return the columns of numbers that makers read, and which rows hold one."""
-    fields = [_declared(table_name, field) for field in table.schema]
+    fields = [_declare_field(table_name, field) for field in table.schema]
     is_made = table_name in DERIVED
     names = [f.name for f in fields if f.name in _NUMBERS or (is_made and index_of(f))]
     return {
@@ -256,7 +256,7 @@ def _own_texts(parts: Sequence[pa.ChunkedArray], *, apart: bool) -> pa.Array:
     return decode_texts(np.concatenate(codes), pa.array(names, STRING), compact=False)
 
 
-def _least(values: Ints, cuts: Ints) -> Ints:
+def _find_least(values: Ints, cuts: Ints) -> Ints:
     """Return the least number of each file; 0 of one without rows."""
     least = np.zeros(len(cuts) - 1, np.int64)
     some = np.flatnonzero(np.diff(cuts))

@@ -63,7 +63,7 @@ def kernel_totals(kernels: pa.Table, kernel_links: pa.Table, kernel_passes: pa.T
     order = np.argsort(alike.first_row)
     first = alike.first_row[order]
     start, end = read_times(kernels)
-    longest = _longest(alike, end - start)[order]
+    longest = _find_longest_rows(alike, end - start)[order]
     columns = {
         name: build_numbers(values[first], KERNEL_TOTALS.field(name).type, values[first] != NONE)
         for name, values in numbered.items()
@@ -83,7 +83,7 @@ def kernel_totals(kernels: pa.Table, kernel_links: pa.Table, kernel_passes: pa.T
     return total_table(KERNEL_TOTALS, columns)
 
 
-def _longest(groups: Groups, length: Ints) -> Ints:
+def _find_longest_rows(groups: Groups, length: Ints) -> Ints:
     """Return the row of the longest of each group, of several the first."""
     order = order_by(groups.group_ids, -length, np.arange(len(length)))
     longest: Ints = order[np.cumsum(groups.count) - groups.count]
@@ -93,7 +93,7 @@ def _longest(groups: Groups, length: Ints) -> Ints:
 def op_totals(cpu_ops: pa.Table, op_links: pa.Table) -> pa.Table:
     """Return the calls of operators of one name and shape in each step, in the order of their
     first."""
-    return _alike(
+    return _sum_alike(
         OP_TOTALS,
         cpu_ops,
         {"step": op_links["step"]},
@@ -103,14 +103,16 @@ def op_totals(cpu_ops: pa.Table, op_links: pa.Table) -> pa.Table:
 
 def launch_totals(launches: pa.Table) -> pa.Table:
     """Return the calls that launch, by name, in the order of their first."""
-    return _alike(LAUNCH_TOTALS, launches, {}, {"name": launches["name"]})
+    return _sum_alike(LAUNCH_TOTALS, launches, {}, {"name": launches["name"]})
 
 
 def op_extents(cpu_ops: pa.Table) -> pa.Table:
     """Return the first start and the last end of the operators of each recording."""
-    recordings = Groups.by_keys(list(_who(cpu_ops).values()) or [np.zeros(cpu_ops.num_rows, int)])
+    recordings = Groups.by_keys(
+        list(_read_owner(cpu_ops).values()) or [np.zeros(cpu_ops.num_rows, int)]
+    )
     start, end = read_times(cpu_ops)
-    columns = of_first(OP_EXTENTS, _who(cpu_ops), recordings.first_row)
+    columns = of_first(OP_EXTENTS, _read_owner(cpu_ops), recordings.first_row)
     columns["start_ns"] = build_numbers(recordings.min(start), INT64)
     columns["end_ns"] = build_numbers(recordings.max(end), INT64)
     return total_table(OP_EXTENTS, columns)
@@ -118,7 +120,7 @@ def op_extents(cpu_ops: pa.Table) -> pa.Table:
 
 def memory_extents(memory: pa.Table) -> pa.Table:
     """Return the most memory that was reserved of each type of device."""
-    keys = _who(memory)
+    keys = _read_owner(memory)
     keys["device_type"] = read_keys(memory["device_type"])
     devices = Groups.by_keys(list(keys.values()))
     columns = of_first(MEMORY_EXTENTS, keys, devices.first_row)
@@ -149,7 +151,9 @@ def server_marks(annotations: pa.Table) -> pa.Table:
 
 def gpu_work(kernels: pa.Table, kernel_links: pa.Table) -> pa.Table:
     """Return how much GPU work each recording holds, and how much of it is linked."""
-    recordings = Groups.by_keys(list(_who(kernels).values()) or [np.zeros(kernels.num_rows, int)])
+    recordings = Groups.by_keys(
+        list(_read_owner(kernels).values()) or [np.zeros(kernels.num_rows, int)]
+    )
     length = read_lengths(kernels)
     linked = mark_valid(kernel_links["launch_row"])
     carried = read_booleans(kernel_links["carry_in"])
@@ -167,19 +171,19 @@ def gpu_work(kernels: pa.Table, kernel_links: pa.Table) -> pa.Table:
         "ambiguous_activities": recordings.sum(ambiguous.astype(np.int64)),
         "copies_between_gpus_ns": recordings.sum(np.where(between_gpus, length, 0)),
     }
-    columns = of_first(GPU_WORK, _who(kernels), recordings.first_row)
+    columns = of_first(GPU_WORK, _read_owner(kernels), recordings.first_row)
     columns |= {name: build_numbers(values, INT64) for name, values in sums.items()}
     return total_table(GPU_WORK, columns)
 
 
-def _alike(
+def _sum_alike(
     schema: pa.Schema,
     events: pa.Table,
     numbered: Mapping[str, pa.ChunkedArray],
     named: Mapping[str, pa.ChunkedArray],
 ) -> pa.Table:
     """Return the number and the time of events that agree in these columns."""
-    keys = _who(events)
+    keys = _read_owner(events)
     keys |= {name: read_keys(c) for name, c in numbered.items()}
     coded = {name: codes_of(column) for name, column in named.items()}
     groups = Groups.by_keys([*keys.values(), *(c.astype(np.int64) for c, _ in coded.values())])
@@ -193,7 +197,7 @@ def _alike(
     return total_table(schema, columns)
 
 
-def _who(events: pa.Table) -> dict[str, Ints]:
+def _read_owner(events: pa.Table) -> dict[str, Ints]:
     """Return whose the events are; those of one file do not say."""
     return held_numbers(events, *_WHO)
 

@@ -57,31 +57,31 @@ def unnamed_groups(rows: GuessedRows, chosen: Ints, lane: Ints) -> Ints:
         ranks = np.unique(rows.rank[chosen[of_lane]])
         if size < 1 or len(ranks) <= size:
             continue
-        number = _members(rows, chosen[of_lane], ranks, size)
+        number = _number_members(rows, chosen[of_lane], ranks, size)
         rank_number = np.searchsorted(ranks, rows.rank[chosen[of_lane]])
         group[of_lane] = number[rank_number]
     return group
 
 
-def _members(rows: GuessedRows, lane: Ints, ranks: Ints, size: int) -> Ints:
+def _number_members(rows: GuessedRows, lane: Ints, ranks: Ints, size: int) -> Ints:
     """Return a number for each rank's group; NONE: cannot be told."""
     nothing = fill_none(len(ranks))
     if size < 2 or len(ranks) > _MOST_RANKS or not rows.timed[lane].all():
         return nothing
     starts = np.append(np.searchsorted(rows.rank[lane], ranks), len(lane))
-    calls = [_calls(rows, lane[starts[k] : starts[k + 1]]) for k in range(len(ranks))]
+    calls = [_take_calls(rows, lane[starts[k] : starts[k + 1]]) for k in range(len(ranks))]
     apart = np.zeros((len(ranks), len(ranks)))
     for a in range(len(ranks)):  # every pair of ranks: at most _MOST_RANKS² / 2
         for b in range(a):
-            apart[a, b] = apart[b, a] = _scatter(calls[a], calls[b])
-    return _clusters(apart, size)
+            apart[a, b] = apart[b, a] = _measure_scatter(calls[a], calls[b])
+    return _number_clusters(apart, size)
 
 
-def _calls(rows: GuessedRows, chosen: Ints) -> Calls:
+def _take_calls(rows: GuessedRows, chosen: Ints) -> Calls:
     return rows.type[chosen], rows.size[chosen], rows.end[chosen]
 
 
-def _scatter(first_rank: Calls, second_rank: Calls) -> float:
+def _measure_scatter(first_rank: Calls, second_rank: Calls) -> float:
     """Return how much the ends of two ranks vary against each other, as a median deviation in ns,
     by the shift that fits best."""
     base = first_rank
@@ -89,7 +89,7 @@ def _scatter(first_rank: Calls, second_rank: Calls) -> float:
     if len(base[0]) < len(shorter[0]):
         base, shorter = shorter, base
     scatters = [np.inf]
-    for shift in _shifts(base, shorter):
+    for shift in _find_shifts(base, shorter):
         first = max(0, -shift)
         last = min(len(shorter[0]), len(base[0]) - shift)
         if last - first >= _LEAST_CALLS:
@@ -98,7 +98,7 @@ def _scatter(first_rank: Calls, second_rank: Calls) -> float:
     return max(min(scatters), _FLOOR_NS)
 
 
-def _shifts(base: Calls, other: Calls) -> list[int]:
+def _find_shifts(base: Calls, other: Calls) -> list[int]:
     """Return the shifts under which the calls agree; recordings begin and end apart."""
     inside = fitting_shifts(base, other)
     if inside:
@@ -106,10 +106,10 @@ def _shifts(base: Calls, other: Calls) -> list[int]:
     most = min(len(other[0]) // 2, _MOST_SHIFTS)
     slack = len(base[0]) - len(other[0])
     outside = [*range(-most, 0), *range(slack + 1, slack + 1 + most)]
-    return [s for s in outside if _agree(base, other, s)]
+    return [s for s in outside if _is_same_sequence(base, other, s)]
 
 
-def _agree(base: Calls, other: Calls, shift: int) -> bool:
+def _is_same_sequence(base: Calls, other: Calls, shift: int) -> bool:
     first = max(0, -shift)
     last = min(len(other[0]), len(base[0]) - shift)
     return last > first and all(
@@ -118,7 +118,7 @@ def _agree(base: Calls, other: Calls, shift: int) -> bool:
     )
 
 
-def _clusters(apart: Floats, size: int) -> Ints:
+def _number_clusters(apart: Floats, size: int) -> Ints:
     """Number ranks whose nearest ranks are each other, far from all others (`NONE`: the rest)."""
     number = fill_none(len(apart))
     nearest = np.argsort(apart + np.diag(np.full(len(apart), -1.0)), axis=1, kind="stable")

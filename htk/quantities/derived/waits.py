@@ -39,7 +39,7 @@ def measure_waits(rows: CollectiveRows, match: Ints, start: Ints, end: Ints) -> 
     chosen = np.flatnonzero((match != NONE) & rows.timed)
     members = Groups.by_keys(match[chosen])
     latest = members.max(start[chosen])[members.group_ids]
-    common[chosen] = _dependency(rows, chosen, members, latest, start)
+    common[chosen] = _find_dependency_starts(rows, chosen, members, latest, start)
     span[chosen] = members.max(end[chosen])[members.group_ids] - latest
     last[chosen] = _last_rank(rows.rank[chosen], members, start[chosen])
     has_wait = common != NEVER
@@ -90,7 +90,7 @@ def members_of(match: Ints, rows: Ints) -> Ints:
     return np.where(match[rows] == NONE, 0, count[match[rows]])
 
 
-def _dependency(
+def _find_dependency_starts(
     rows: CollectiveRows, chosen: Ints, members: Groups, latest: Ints, start: Ints
 ) -> Ints:
     """S of each chosen row; NEVER where the rank that it depends on is unrecorded."""

@@ -37,7 +37,7 @@ _OWN_ACTIVITIES = drop_fields(ACTIVITIES, *_WITHOUT_WHO)
 _OWN_WINDOWS = drop_fields(WINDOWS, *_WITHOUT_WHO).names
 
 
-def activities(kernels: pa.Table, passing: pa.Table) -> pa.Table:
+def build_windowed_activities(kernels: pa.Table, passing: pa.Table) -> pa.Table:
     """GPU activities as time tables want them: in a cut with those that others launched."""
     return with_passing(kernels.select(_OWN_ACTIVITIES.names), passing)
 
@@ -46,9 +46,11 @@ def rank_windows(kernels: pa.Table, cut_windows: pa.Table) -> pa.Table:
     """First GPU activity to last end, for each device; of a cut what it left of that."""
     if cut_windows.num_rows:
         return windows_of(cut_windows, RECORDING).select(_OWN_WINDOWS)
-    device, start, end = _spans(kernels)
-    lows, highs, devices = _extent(device, start, end)
-    return _windows(devices, fill_none(len(devices)), lows, highs, np.ones(len(devices), bool))
+    device, start, end = _read_spans(kernels)
+    lows, highs, devices = _find_extents(device, start, end)
+    return _build_windows(
+        devices, fill_none(len(devices)), lows, highs, np.ones(len(devices), bool)
+    )
 
 
 def step_windows(
@@ -57,13 +59,13 @@ def step_windows(
     """GPU steps of each device; of a cut those that it left."""
     if cut_windows.num_rows:
         return windows_of(cut_windows, STEPS).select(_OWN_WINDOWS)
-    device, start, end = _spans(kernels)
+    device, start, end = _read_spans(kernels)
     step = read_numbers(kernel_links["step"], NONE)
-    lows, highs, devices = _extent(device, start, end)
+    lows, highs, devices = _find_extents(device, start, end)
     rows: list[tuple[int, int, int, int, bool]] = []
     for low, high, device_id in zip(lows.tolist(), highs.tolist(), devices.tolist(), strict=True):
         in_steps = (device == device_id) & (step >= 0)  # a few devices in one process
-        rows += _steps(
+        rows += _list_steps(
             device_id,
             (low, high),
             Spans(start[in_steps], end[in_steps]),
@@ -72,10 +74,10 @@ def step_windows(
             _cut_step(annotations),
         )
     columns = np.array(rows, np.int64).reshape(-1, 5).T
-    return _windows(columns[0], columns[1], columns[2], columns[3], columns[4] > 0)
+    return _build_windows(columns[0], columns[1], columns[2], columns[3], columns[4] > 0)
 
 
-def _steps(
+def _list_steps(
     device: int,
     window: tuple[int, int],
     spans: Spans,
@@ -150,7 +152,7 @@ def _cut_step(annotations: pa.Table) -> int:
     return int(step[-1]) if 2 * length[-1] < np.median(length[:-1]) else -1
 
 
-def _extent(device: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
+def _find_extents(device: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
     devices, inverse = np.unique(device, return_inverse=True)
     lows = np.full(len(devices), np.iinfo(np.int64).max, np.int64)
     highs = np.full(len(devices), np.iinfo(np.int64).min, np.int64)
@@ -159,7 +161,7 @@ def _extent(device: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
     return lows, highs, devices
 
 
-def _spans(kernels: pa.Table) -> tuple[Ints, Ints, Ints]:
+def _read_spans(kernels: pa.Table) -> tuple[Ints, Ints, Ints]:
     return (
         read_keys(kernels["device"]),
         read_numbers(kernels["start_ns"]),
@@ -167,7 +169,7 @@ def _spans(kernels: pa.Table) -> tuple[Ints, Ints, Ints]:
     )
 
 
-def _windows(
+def _build_windows(
     device: Ints, step: Ints, start: Ints, end: Ints, complete: NDArray[np.bool_]
 ) -> pa.Table:
     columns = [
@@ -215,7 +217,7 @@ def cut_to_windows(spans: pa.Table, windows: pa.Table) -> Clipped:
     """Parts of spans that lie in windows of their rank, cycle and device."""
     start, end = read_times(spans)
     from_, to = read_times(windows)
-    lane, window_lane = _lanes(spans, windows)
+    lane, window_lane = _number_lanes(spans, windows)
     rows = []
     places = []
     starts = []
@@ -231,7 +233,7 @@ def cut_to_windows(spans: pa.Table, windows: pa.Table) -> Clipped:
         places.append(lane_windows[cut.window])
         starts.append(cut.start)
         ends.append(cut.end)
-    return Clipped(_joined(rows), _joined(places), _joined(starts), _joined(ends))
+    return Clipped(_join_parts(rows), _join_parts(places), _join_parts(starts), _join_parts(ends))
 
 
 @dataclass(frozen=True)
@@ -251,7 +253,7 @@ def kinds_of(activities: pa.Table, row: Ints) -> KindMask:
     return KindMask(codes[row], kinds.to_pylist())
 
 
-def _lanes(activities: pa.Table, windows: pa.Table) -> tuple[Ints, Ints]:
+def _number_lanes(activities: pa.Table, windows: pa.Table) -> tuple[Ints, Ints]:
     """Return one number for each (rank, cycle, device); tables of one file tell the device."""
     who = [name for name in (*_WITHOUT_WHO, "device") if name in activities.column_names]
     keys = [np.column_stack([read_keys(t[c]) for c in who]) for t in (activities, windows)]
@@ -259,5 +261,5 @@ def _lanes(activities: pa.Table, windows: pa.Table) -> tuple[Ints, Ints]:
     return numbers_of_both[: len(keys[0])], numbers_of_both[len(keys[0]) :]
 
 
-def _joined(parts: list[Ints]) -> Ints:
+def _join_parts(parts: list[Ints]) -> Ints:
     return np.concatenate(parts) if parts else np.empty(0, np.int64)

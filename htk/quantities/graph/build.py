@@ -92,7 +92,7 @@ class Graph:
         """Return which edges are of these kinds, made once for all who ask."""
         if kinds not in self._edges_of:
             of_kind = np.array([kind in kinds for kind in KINDS])
-            self._edges_of[kinds] = _kept(of_kind[self.kind])
+            self._edges_of[kinds] = _freeze_values(of_kind[self.kind])
         return self._edges_of[kinds]
 
     @cached_property
@@ -105,7 +105,7 @@ class Graph:
         edge = fill_none(len(self.time))
         own = np.flatnonzero(self.edges("run", "transfer"))
         edge[self.dst[own]] = own
-        return _kept(edge[self.end])
+        return _freeze_values(edge[self.end])
 
     @cached_property
     def categories(self) -> NDArray[np.int8]:
@@ -118,12 +118,12 @@ class Graph:
         of_node[self.end] = np.array([0, 2, 1])[self.activities.kind]  # compute, comm, memory
         runs = np.flatnonzero(self.edges("run", "transfer"))
         category[runs] = of_node[self.dst[runs]]
-        return _kept(category)
+        return _freeze_values(category)
 
     def rows_of(self, *kinds: str) -> Ints:
         """Return the edges of these kinds, found once for all who ask."""
         if kinds not in self._rows_of:
-            self._rows_of[kinds] = _kept(np.flatnonzero(self.edges(*kinds)))
+            self._rows_of[kinds] = _freeze_values(np.flatnonzero(self.edges(*kinds)))
         return self._rows_of[kinds]
 
     @cached_property
@@ -143,14 +143,14 @@ class Graph:
     def _events_by_target(self) -> tuple[Ints, Ints]:
         rows = self.rows_of("event")
         rows = rows[order_by(self.dst[rows])]
-        return _kept(rows), _kept(self.dst[rows])
+        return _freeze_values(rows), _freeze_values(self.dst[rows])
 
     @cached_property
     def ended_at(self) -> Ints:
         """Return the activity that ends at each node; -1: none."""
         activity = fill_none(len(self.time))
         activity[self.end] = np.arange(len(self.end))
-        return _kept(activity)
+        return _freeze_values(activity)
 
     @cached_property
     def of_devices(self) -> list[tuple[Nodes, Nodes, Nodes]]:
@@ -162,21 +162,21 @@ class Graph:
         ]
 
     def _nodes(self, rows: Ints) -> Nodes:
-        return Nodes(_kept(self.start[rows]), _kept(self.end[rows]))
+        return Nodes(_freeze_values(self.start[rows]), _freeze_values(self.end[rows]))
 
     @cached_property
     def ends_by_time(self) -> Ints:
         """Return where activities end, in the order of the nodes: of time, as recorded."""
         is_end = np.zeros(len(self.time), bool)
         is_end[self.end] = True
-        return _kept(np.flatnonzero(is_end))
+        return _freeze_values(np.flatnonzero(is_end))
 
     @cached_property
     def wraps_into_calls(self) -> Mask:
         """Return which edges into the next step lead to the start of a call."""
         is_call = np.zeros(len(self.time), bool)
         is_call[self.call_start] = True
-        return _kept(is_call[self.wrap_dst])
+        return _freeze_values(is_call[self.wrap_dst])
 
     @cached_property
     def pinned(self) -> Ints:
@@ -185,10 +185,10 @@ class Graph:
         led = np.zeros(len(self.time), bool)
         led[self.dst] = True
         led[self.wrap_dst] = True
-        return _kept(np.where(led, EARLIEST, self.time))
+        return _freeze_values(np.where(led, EARLIEST, self.time))
 
 
-def _kept(values: NDArray[_Scalar]) -> NDArray[_Scalar]:
+def _freeze_values(values: NDArray[_Scalar]) -> NDArray[_Scalar]:
     """Return values that many share, which nobody may write to."""
     values.flags.writeable = False
     return values
@@ -217,14 +217,14 @@ def steps_at_hand(tables: NamedTables) -> Steps:
     where tables hold some of its ranks."""
     left_out = left_out_of(tables)
     every = tables if left_out is None else left_out.windows
-    on_one_clock = (_shifted(every[name], every["rank_clocks"]) for name in _WINDOWS)
+    on_one_clock = (_shift_windows(every[name], every["rank_clocks"]) for name in _WINDOWS)
     return steps_of_all(*on_one_clock)
 
 
 _WINDOWS = ("step_windows", "rank_windows")
 
 
-def _shifted(windows: pa.Table, clocks: pa.Table) -> pa.Table:
+def _shift_windows(windows: pa.Table, clocks: pa.Table) -> pa.Table:
     """Return windows as the graph has times: on one clock, where ranks could be put on one."""
     rank = read_keys(windows["rank"])
     start = read_numbers(windows["start_ns"])
@@ -258,7 +258,7 @@ def build_of(
     """Return the graph of a step's parts, and the match of each of its collectives."""
     edges = edges_of(tables, events.activities, events.calls, events.origin, pooled)
     is_lone = repeat_if_alone(tables, events, edges)
-    graph = _numbered(events, edges)
+    graph = _number_nodes(events, edges)
     cycle = None if events.step is None else events.cycle
     return replace(graph, is_lone=is_lone, cycle=cycle), edges.join_match
 
@@ -333,7 +333,7 @@ def node_order(events: StepEvents, edges: Edges) -> Ints:
     return np.concatenate([activities, activities + 1, calls, calls + 1, np.arange(joins) + 2 * n])
 
 
-def _numbered(events: StepEvents, edges: Edges) -> Graph:
+def _number_nodes(events: StepEvents, edges: Edges) -> Graph:
     """Number the nodes by time, so that every edge leads upwards; drop edges that cannot."""
     n = len(events.activities.start)
     c = len(events.calls.start)

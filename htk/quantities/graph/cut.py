@@ -38,14 +38,14 @@ class Ways:
 
 def ways_of(part: GraphPart) -> list[Ways]:
     """Return the ways of a part, for each of its weights."""
-    return [_ways(part.graph, part.match, weights) for weights in part.weights]
+    return [_find_ways(part.graph, part.match, weights) for weights in part.weights]
 
 
-def _ways(graph: Graph, match: Ints, weights: Weights) -> Ways:
+def _find_ways(graph: Graph, match: Ints, weights: Weights) -> Ways:
     meets = np.zeros(len(graph.time), bool)
     meets[graph.joins] = True
     begin = _without_meeting(graph, meets, weights)
-    src, dst, length = _between(graph, meets, weights.edges)
+    src, dst, length = _find_ways_between(graph, meets, weights.edges)
     is_left = meets.copy()
     is_left[src] = is_left[dst] = True
     between = np.flatnonzero(is_left & ~meets)
@@ -65,7 +65,7 @@ def _without_meeting(graph: Graph, meets: Mask, weights: Weights) -> Ints:
     return replay_one_step(graph, apart, weights.wraps, weights.seen)
 
 
-def _between(graph: Graph, meets: Mask, weight: Ints) -> tuple[Ints, Ints, Ints]:
+def _find_ways_between(graph: Graph, meets: Mask, weight: Ints) -> tuple[Ints, Ints, Ints]:
     """Return the ways between collectives, past nodes that wait for one node alone."""
     src = graph.src
     dst = graph.dst

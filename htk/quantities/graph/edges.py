@@ -136,20 +136,20 @@ def edges_of(
     pooled: Pooled = ALL_AT_HAND,
 ) -> Edges:
     edges = Edges(len(activities.start), len(calls.start), pooled=pooled)
-    joined = _collectives(edges, tables, activities, origin)
-    _runs(edges, activities, joined)
-    _streams(edges, activities, calls)
-    _launches(edges, activities, calls)
-    held = _queue(edges, tables, activities, calls, origin)
+    joined = _add_collective_edges(edges, tables, activities, origin)
+    _add_run_edges(edges, activities, joined)
+    _add_stream_edges(edges, activities, calls)
+    _add_launch_edges(edges, activities, calls)
+    held = _add_queue_edges(edges, tables, activities, calls, origin)
     events = waits_for_events(tables, activities, calls, origin, pooled)
-    _wait(edges, "event", edges.end(events.src), edges.start(events.dst), events)
+    _add_wait_edges(edges, "event", edges.end(events.src), edges.start(events.dst), events)
     ordered = find_communicator_waits(tables, activities, calls, pooled)
-    _wait(edges, "event", edges.end(ordered.src), edges.start(ordered.dst), ordered)
+    _add_wait_edges(edges, "event", edges.end(ordered.src), edges.start(ordered.dst), ordered)
     nodes = waits_for_nodes(tables, activities)
-    _wait(edges, "event", edges.end(nodes.src), edges.start(nodes.dst), nodes)
-    blocked = _syncs(edges, activities, calls)
-    cut = _threads(edges, tables, calls, blocked, held)
-    _room(edges, activities, calls)
+    _add_wait_edges(edges, "event", edges.end(nodes.src), edges.start(nodes.dst), nodes)
+    blocked = _add_sync_edges(edges, activities, calls)
+    cut = _add_thread_edges(edges, tables, calls, blocked, held)
+    _add_room_edges(edges, activities, calls)
     if cut:
         edges.notes += (f"{cut} waits of a thread for another one inferred from when each ran",)
     return edges
@@ -165,23 +165,25 @@ def lengths_of(
     """Return of a step's edges those that hold what activities and the CPU took, and those into
     the next step; in the order of all."""
     edges = Edges(len(activities.start), len(calls.start), pooled=pooled)
-    _runs(edges, activities, _collectives(edges, tables, activities, origin))
-    _streams(edges, activities, calls)
-    held = _queue(edges, tables, activities, calls, origin)
-    _threads(edges, tables, calls, _syncs(edges, activities, calls), held)
+    _add_run_edges(edges, activities, _add_collective_edges(edges, tables, activities, origin))
+    _add_stream_edges(edges, activities, calls)
+    held = _add_queue_edges(edges, tables, activities, calls, origin)
+    _add_thread_edges(edges, tables, calls, _add_sync_edges(edges, activities, calls), held)
     return edges
 
 
-def _wait(edges: Edges, kind: str, src: Ints, dst: Ints, wait: Wait) -> None:
+def _add_wait_edges(edges: Edges, kind: str, src: Ints, dst: Ints, wait: Wait) -> None:
     edges.add(kind, src, dst, wait.lag, wait.observed)
 
 
-def _runs(edges: Edges, activities: Activities, joined: Mask) -> None:
+def _add_run_edges(edges: Edges, activities: Activities, joined: Mask) -> None:
     alone = np.flatnonzero(~joined)
     edges.add("run", edges.start(alone), edges.end(alone), activities.length[alone], True)
 
 
-def _collectives(edges: Edges, tables: NamedTables, activities: Activities, origin: int) -> Mask:
+def _add_collective_edges(
+    edges: Edges, tables: NamedTables, activities: Activities, origin: int
+) -> Mask:
     """Members of a collective end when its transfer is done, which begins with the last arrival."""
     joined = np.zeros(len(activities.start), bool)
     collectives = tables["collectives"]
@@ -197,7 +199,7 @@ def _collectives(edges: Edges, tables: NamedTables, activities: Activities, orig
     match = read_numbers(matches["match"], NONE)[is_matched]
     member, first = np.unique(member, return_index=True)
     match = match[first]
-    followed, behind = _followers(tables, activities, member, match, origin)
+    followed, behind = _find_followers(tables, activities, member, match, origin)
     members = Groups.by_keys(match)
     several = edges.pooled.meets(members.keys[:, 0], members.count)
     several = (several | (members.max(followed) > 0))[members.group_ids]
@@ -218,7 +220,7 @@ def _collectives(edges: Edges, tables: NamedTables, activities: Activities, orig
     return joined
 
 
-def _followers(
+def _find_followers(
     tables: NamedTables, activities: Activities, member: Ints, match: Ints, origin: int
 ) -> tuple[Ints, Ints]:
     """Return whether ranks that are left out follow each member, and how long after it the last of
@@ -233,7 +235,7 @@ def _followers(
     return followed.astype(np.int64), np.where(followed, behind, 0)
 
 
-def _streams(edges: Edges, activities: Activities, calls: LaunchCalls) -> None:
+def _add_stream_edges(edges: Edges, activities: Activities, calls: LaunchCalls) -> None:
     """One after the other; where neighbours overlapped (programmatic launch), as far as seen."""
     here = np.arange(1, len(activities.start))
     here = here[activities.lane[here] == activities.lane[here - 1]]
@@ -259,7 +261,7 @@ def _streams(edges: Edges, activities: Activities, calls: LaunchCalls) -> None:
     edges.wrap(edges.end(lasts), edges.start(firsts), close, seen)
 
 
-def _launches(edges: Edges, activities: Activities, calls: LaunchCalls) -> None:
+def _add_launch_edges(edges: Edges, activities: Activities, calls: LaunchCalls) -> None:
     """From the start of the call. On an idle stream the delay seen, unless it has another cause."""
     linked = np.flatnonzero(activities.call >= 0)
     call = activities.call[linked]
@@ -276,7 +278,7 @@ def _launches(edges: Edges, activities: Activities, calls: LaunchCalls) -> None:
     edges.add("launch", edges.call_start(call), edges.start(linked), weight, True)
 
 
-def _queue(
+def _add_queue_edges(
     edges: Edges,
     tables: NamedTables,
     activities: Activities,
@@ -319,7 +321,7 @@ def _queue_edges(
     edges.wrap(edges.start(alike), node[ordered], zero[ordered], seen[ordered])
 
 
-def _room(edges: Edges, activities: Activities, calls: LaunchCalls) -> None:
+def _add_room_edges(edges: Edges, activities: Activities, calls: LaunchCalls) -> None:
     """Starts that nothing else explains, where another stream's kernel filled the GPU."""
     time = np.concatenate(
         [activities.start, activities.end, calls.start, calls.end, edges.join_time]
@@ -332,11 +334,11 @@ def _room(edges: Edges, activities: Activities, calls: LaunchCalls) -> None:
         upward = lasts <= time[heads]
         np.maximum.at(ready, heads[upward], lasts[upward])
     ended, running = waits_for_room(activities, calls, ready)
-    _wait(edges, "capacity", edges.end(ended.src), edges.start(ended.dst), ended)
-    _wait(edges, "capacity", edges.start(running.src), edges.start(running.dst), running)
+    _add_wait_edges(edges, "capacity", edges.end(ended.src), edges.start(ended.dst), ended)
+    _add_wait_edges(edges, "capacity", edges.start(running.src), edges.start(running.dst), running)
 
 
-def _syncs(edges: Edges, activities: Activities, calls: LaunchCalls) -> Ints:
+def _add_sync_edges(edges: Edges, activities: Activities, calls: LaunchCalls) -> Ints:
     """Return how long each call would take if it did not wait for the GPU (NO_TIME: it does not):
     nothing, but for those that free memory after the wait."""
     waits = find_sync_waits(activities, calls)
@@ -344,11 +346,11 @@ def _syncs(edges: Edges, activities: Activities, calls: LaunchCalls) -> Ints:
     own = np.full(len(calls.start), NO_TIME, np.int64)
     frees = calls.named(FREES)[waits.dst]
     own[waits.dst[blocked]] = np.where(frees, waits.lag, 0)[blocked]
-    _wait(edges, "sync", edges.end(waits.src), edges.call_end(waits.dst), waits)
+    _add_wait_edges(edges, "sync", edges.end(waits.src), edges.call_end(waits.dst), waits)
     return own
 
 
-def _threads(
+def _add_thread_edges(
     edges: Edges, tables: NamedTables, calls: LaunchCalls, unblocked: Ints, held: Mask
 ) -> int:
     """Calls of a thread follow each other after the time that the CPU needed between them."""

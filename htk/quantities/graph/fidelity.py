@@ -108,14 +108,14 @@ def _path_of_step(tables: NamedTables, step: int | None) -> JudgedPath:
     """Return the path of the graph that `gated` takes."""
     tables = SharedTables(tables)
 
-    def judge(graph: Graph) -> JudgedPath:
+    def judge_path(graph: Graph) -> JudgedPath:
         time = replay_one_step(graph, graph.weight, graph.wrap_weight, graph.wrap_seen)
         return _judged_path(tables, graph, time)
 
-    return _explained(build_graph(tables, step), judge)
+    return _judge_explained(build_graph(tables, step), judge_path)
 
 
-def _explained(graph: Graph, judge: Callable[[Graph], _T]) -> _T:
+def _judge_explained(graph: Graph, judge: Callable[[Graph], _T]) -> _T:
     """Return what a graph is judged to be; where it alone does not replay the step, that of the
     graph with what nothing explains kept, unless this is refused too."""
     plain = judge(graph)
@@ -136,11 +136,11 @@ def test_replay(tables: NamedTables, graph: Graph, replayed: Replay) -> Gate:
 def _judged_path(tables: NamedTables, graph: Graph, time: Ints) -> JudgedPath:
     path = find_critical_edges(graph, time)
     edges = PathEdges.of(graph, path, time)
-    figures, tested = _tested(tables, graph, time)
+    figures, tested = _test_graph(tables, graph, time)
     return JudgedPath(graph, path, edges, figures, tested, judge_figures(figures, edges, tested))
 
 
-def _tested(tables: NamedTables, graph: Graph, time: Ints) -> tuple[Figures, TestedStep]:
+def _test_graph(tables: NamedTables, graph: Graph, time: Ints) -> tuple[Figures, TestedStep]:
     """Return what a graph of all ranks is tested on, and the step that it is of."""
     steps = steps_at_hand(tables)
     held_out_end = None
@@ -165,8 +165,8 @@ def judge_steadiest_step(tables: NamedTables) -> JudgedReplay:
     """Return the steadiest step, replayed and judged."""
     tables = SharedTables(tables)  # both graphs read the same
 
-    def judge(graph: Graph) -> JudgedReplay:
+    def judge_path(graph: Graph) -> JudgedReplay:
         replayed = replay_graph(graph)
         return JudgedReplay(graph, replayed, test_replay(tables, graph, replayed))
 
-    return _explained(build_graph(tables), judge)
+    return _judge_explained(build_graph(tables), judge_path)

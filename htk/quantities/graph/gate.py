@@ -230,7 +230,7 @@ def judge_figures(figures: Figures, path: PathEdges, tested: TestedStep) -> Gate
         held_out_error_pct=held,
         held_out_limit_pct=max(3.0, 2 * cv),
         observed_path_pct=_observed_pct(path, low),
-        remarks=_remarks(figures, linked, tested.step),
+        remarks=_list_remarks(figures, linked, tested.step),
         linked=linked,
         unexplained_pct=_unexplained_pct(path, tested),
     )
@@ -244,7 +244,7 @@ def describe_late_start(least_delay_ns: int) -> str:
     )
 
 
-def _remarks(figures: Figures, linked: float, step: int | None) -> tuple[str, ...]:
+def _list_remarks(figures: Figures, linked: float, step: int | None) -> tuple[str, ...]:
     """Return what is wrong with a recording that is not trusted."""
     remarks = []
     if step is None:

@@ -22,10 +22,10 @@ def with_durations(graph: Graph, other: StepLengths) -> tuple[Ints, Ints, Ints]:
     weight = graph.weight.copy()
     here, there = _paired_events(graph.activities, other.activities)
     for kinds in (("run",), ("transfer",)):
-        _copy(weight, graph, other, kinds, graph.end[here], other.end[there])
+        _copy_weights(weight, graph, other, kinds, graph.end[here], other.end[there])
     _copy_arrivals(weight, graph, other, here, there)
     here, there = _paired_events(graph.calls, other.calls)
-    _copy(
+    _copy_weights(
         weight,
         graph,
         other,
@@ -33,7 +33,7 @@ def with_durations(graph: Graph, other: StepLengths) -> tuple[Ints, Ints, Ints]:
         graph.call_start[here],
         other.call_start[there],
     )
-    _copy(weight, graph, other, ("call",), graph.call_end[here], other.call_end[there])
+    _copy_weights(weight, graph, other, ("call",), graph.call_end[here], other.call_end[there])
     return _with_room(weight, graph), *_with_begins(graph, other)
 
 
@@ -42,7 +42,7 @@ def _with_begins(graph: Graph, other: StepLengths) -> tuple[Ints, Ints]:
     other step, of ranks into whose steps as many edges lead."""
     own = _nth_of_ranks(graph, graph.wrap_dst)
     theirs = _nth_of_ranks(other, other.wrap_dst)
-    here, there = _paired(own, theirs)
+    here, there = _pair_rows(own, theirs)
     weight = graph.wrap_weight.copy()
     seen = graph.wrap_seen.copy()
     weight[here] = other.wrap_weight[there]
@@ -80,7 +80,7 @@ def _with_room(weight: Ints, graph: Graph) -> Ints:
     return weight
 
 
-def _copy(
+def _copy_weights(
     weight: Ints,
     graph: Graph,
     other: StepLengths,
@@ -124,15 +124,15 @@ def _paired_events(
     if np.array_equal(own.lane, theirs.lane) and np.array_equal(own.name, theirs.name):
         rows = np.arange(len(own.lane))  # as of most steps: the same work in the same order
         return rows, rows
-    return _paired(*(_keys(events.lane, events.name) for events in (own, theirs)))
+    return _pair_rows(*(_build_keys(events.lane, events.name) for events in (own, theirs)))
 
 
-def _keys(lane: Ints, name: Ints) -> Ints:
+def _build_keys(lane: Ints, name: Ints) -> Ints:
     """Return lane, name, and how many of that name came before on the lane."""
     return np.column_stack([lane, name, Groups.by_keys([lane, name]).rank_within()])
 
 
-def _paired(own: Ints, theirs: Ints) -> tuple[Ints, Ints]:
+def _pair_rows(own: Ints, theirs: Ints) -> tuple[Ints, Ints]:
     """Return the rows with the same key."""
     both = Groups.by_keys(np.concatenate([own, theirs]))
     row_of_key = fill_none(len(both))

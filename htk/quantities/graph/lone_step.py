@@ -39,7 +39,7 @@ def repeat_lone_step(
     first = first[own]
     last = last[own]
     span = calls.end[last] - calls.start[first]
-    rest = np.maximum(_lengths(annotations, *step, calls.rank[first]) - span, 0)
+    rest = np.maximum(_read_range_lengths(annotations, *step, calls.rank[first]) - span, 0)
     edges.wrap(edges.call_end(last), edges.call_start(first), rest, calls.start[first] - rest)
     first, last = ends_of_lanes(activities.lane)
     unknown = ~np.isin(edges.start(first), followers) & ~np.isin(activities.rank[first], following)
@@ -51,7 +51,7 @@ def repeat_lone_step(
     return is_alone
 
 
-def _lengths(annotations: pa.Table, step: int, cycle: int | None, ranks: Ints) -> Ints:
+def _read_range_lengths(annotations: pa.Table, step: int, cycle: int | None, ranks: Ints) -> Ints:
     """Return how long the step's range on the CPU of each of these ranks lasts; 0: not recorded."""
     of_step = (read_numbers(annotations["step"], NONE) == step) & ~read_booleans(
         annotations["on_gpu"]

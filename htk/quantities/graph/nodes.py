@@ -81,7 +81,7 @@ def steps_of_all(step_windows: pa.Table, rank_windows: pa.Table) -> Steps:
     rank = read_numbers(step_windows["rank"], NONE)
     cycle = read_numbers(step_windows["cycle"], 0)
     step = read_numbers(step_windows["step"], NONE)
-    recording, longest = _longest(rank_windows)
+    recording, longest = _find_longest_cycle(rank_windows)
     low, high = read_times(step_windows)
     ranks = len(np.unique(read_numbers(rank_windows["rank"], NONE)))
     complete_steps = []
@@ -114,7 +114,7 @@ def _cycle_of_all(rank: Ints, cycle: Ints, preferred: int) -> int:
     return int(of_cycle[order_by(ranks, of_cycle == preferred, of_cycle)[-1]])
 
 
-def _longest(rank_windows: pa.Table) -> tuple[tuple[int, int], int]:
+def _find_longest_cycle(rank_windows: pa.Table) -> tuple[tuple[int, int], int]:
     """From when to when the recording with the most GPU time lasts, and its cycle: between two
     recordings nobody knows what ran."""
     if not rank_windows.num_rows:
@@ -206,7 +206,7 @@ def calls_of(
     launches = tables["launches"]
     links = tables["launch_links"]
     every, ends, cycles = find_once(tables, "calls", lambda: _all_calls(tables, origin))
-    ours = _chosen(launches, links, step, cycle)[every.row]
+    ours = _mark_step_rows(launches, links, step, cycle)[every.row]
     return LaunchCalls(
         every.row[ours],
         every.rank[ours],
@@ -270,7 +270,7 @@ def activities_of(
     kernels = tables["kernels"]
     links = tables["kernel_links"]
     every, ends, cycles = find_once(tables, "activities", lambda: _all_activities(tables, origin))
-    ours = _chosen(kernels, links, step, cycle)[every.row] & (every.call >= 0)
+    ours = _mark_step_rows(kernels, links, step, cycle)[every.row] & (every.call >= 0)
     where = fill_none(tables["launches"].num_rows + 1)
     where[calls.row] = np.arange(len(calls.row))
     return Activities(
@@ -297,8 +297,10 @@ def _all_activities(tables: NamedTables, origin: int) -> tuple[Activities, Ints,
     shift = compute_corrections(tables["rank_clocks"], rank, read_numbers(kernels["start_ns"]))
     start = read_numbers(kernels["start_ns"]) - origin + shift
     end = read_numbers(kernels["end_ns"]) - origin + shift
-    device = _lane(rank, read_numbers(kernels["device"], NONE))
-    lane = _lane(rank, read_numbers(kernels["device"], NONE), read_numbers(kernels["stream"], NONE))
+    device = _number_lanes(rank, read_numbers(kernels["device"], NONE))
+    lane = _number_lanes(
+        rank, read_numbers(kernels["device"], NONE), read_numbers(kernels["stream"], NONE)
+    )
     rows = order_by(lane, start)
     names, dictionary = codes_of(kernels["name"])
     kinds, kind_names = codes_of(kernels["kind"])
@@ -320,7 +322,7 @@ def _all_activities(tables: NamedTables, origin: int) -> tuple[Activities, Ints,
     return every, end[rows], read_numbers(kernels["cycle"], 0)[rows]
 
 
-def _chosen(table: pa.Table, links: pa.Table, step: Which, cycle: int | None) -> Mask:
+def _mark_step_rows(table: pa.Table, links: pa.Table, step: Which, cycle: int | None) -> Mask:
     every: Mask = np.ones(len(table), bool)
     if step is not None:
         every &= np.isin(read_numbers(links["step"], NONE), step)
@@ -361,7 +363,7 @@ def _threads_by_first_row(launches: pa.Table, rank: Ints) -> Ints:
     return code[threads.group_ids]
 
 
-def _lane(*columns: NDArray[np.integer]) -> Ints:
+def _number_lanes(*columns: NDArray[np.integer]) -> Ints:
     """Return one number for each distinct combination."""
     return Groups.by_keys(columns).group_ids
 

@@ -27,13 +27,13 @@ def measure_busy_sets(time: Ints, sets: tuple[Nodes, Nodes, Nodes]) -> tuple[int
 
 def busy_pure(time: Ints, sets: tuple[Nodes, Nodes, Nodes]) -> tuple[int, int, int]:
     """Return how long the first set runs, any of two, and any of all, with NumPy alone."""
-    first = _union(time, sets[:1])
-    second = _union(time, sets[:2])
-    third = _union(time, sets[:3])
+    first = _measure_union(time, sets[:1])
+    second = _measure_union(time, sets[:2])
+    third = _measure_union(time, sets[:3])
     return first, second, third
 
 
-def _union(time: Ints, sets: tuple[Nodes, ...]) -> int:
+def _measure_union(time: Ints, sets: tuple[Nodes, ...]) -> int:
     starts, ends = (
         np.concatenate([time[nodes] for nodes in side]) for side in zip(*sets, strict=True)
     )

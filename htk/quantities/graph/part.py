@@ -57,13 +57,13 @@ class HeardOfStep:
 def hear_ranks(tables: NamedTables, of_all: StepOfAll) -> list[HeardOfStep]:
     """Return what some ranks tell of the step, and of the one that it is tested with."""
     tables = SharedTables(tables)
-    by_step = [_heard(tables, of_all, of_all.step, edges_of)]
+    by_step = [_hear_step(tables, of_all, of_all.step, edges_of)]
     if of_all.held_out is not None:
-        by_step.append(_heard(tables, of_all, of_all.held_out, lengths_of))
+        by_step.append(_hear_step(tables, of_all, of_all.held_out, lengths_of))
     return by_step
 
 
-def _heard(
+def _hear_step(
     tables: NamedTables,
     of_all: StepOfAll,
     step: int | None,
@@ -126,14 +126,14 @@ class Replayed:
         return int(ends[np.argmax(self.time[ends])])
 
 
-def replayed(part: GraphPart, began: Ints) -> Replayed:
+def replay_with_arrivals(part: GraphPart, began: Ints) -> Replayed:
     """Replay a part, of which each collective begins when told."""
     graph = part.graph
-    time = _times(part, part.weights[0], began)
+    time = _time_part(part, part.weights[0], began)
     return Replayed(part, time, edges_waited_for(time, graph.src, graph.dst, graph.weight))
 
 
-def _times(part: GraphPart, weights: Weights, began: Ints) -> Ints:
+def _time_part(part: GraphPart, weights: Weights, began: Ints) -> Ints:
     return replay_one_step(part.graph, weights.edges, weights.wraps, weights.seen, began=began)
 
 
@@ -151,10 +151,10 @@ def replay_part(part: GraphPart, began: Sequence[Ints]) -> PartReplay:
     """Return what a part's replay tells; `began`: when collectives begin with each of its
     weights."""
     graph = part.graph
-    state = replayed(part, began[0])
+    state = replay_with_arrivals(part, began[0])
     held_out_end = None
     if len(began) > 1:
-        held_out_end = last_end(graph, _times(part, part.weights[1], began[1]))
+        held_out_end = last_end(graph, _time_part(part, part.weights[1], began[1]))
     figures = Figures.of(graph, state.time, part.linked, held_out_end)
     from_ = _collectives_before(state)
     edge = state.waited_for[graph.joins]
@@ -184,7 +184,7 @@ def list_path_legs(
     """Return the legs of a path that end with the arrival at these collectives, each back to the
     one before; None: with the last end."""
     graph = part.graph
-    state = replayed(part, began)
+    state = replay_with_arrivals(part, began)
     node_of = dict(zip(part.match.tolist(), graph.joins.tolist(), strict=True))
     meets: Mask = np.zeros(len(state.time), bool)
     meets[graph.joins] = True

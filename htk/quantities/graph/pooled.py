@@ -141,7 +141,7 @@ class Told(Pooled):
 
     @classmethod
     def by(cls, heard: Sequence[Heard]) -> "Told":
-        figures = _merged([part.figures for part in heard], Counted.together)
+        figures = _merge_by_name([part.figures for part in heard], Counted.together)
         match = np.concatenate([part.match for part in heard])
         collectives = Groups.by_keys(match)
         several = collectives.sum(np.concatenate([part.members for part in heard])) > 1
@@ -149,9 +149,9 @@ class Told(Pooled):
         return cls(
             {what: int(values.quantile(_LOW)) for what, values in figures.items()},
             {what: int(values.quantile(0.5)) for what, values in figures.items()},
-            _merged([part.leasts for part in heard], min),
-            _merged([part.flags for part in heard], any),
-            _merged([part.tallies for part in heard], _added),
+            _merge_by_name([part.leasts for part in heard], min),
+            _merge_by_name([part.flags for part in heard], any),
+            _merge_by_name([part.tallies for part in heard], _add_tallies),
             collectives.keys[:, 0][several],
             last[several],
         )
@@ -183,12 +183,14 @@ class Told(Pooled):
         return self.last[np.searchsorted(self.match, match)]
 
 
-def _merged(parts: Sequence[Mapping[str, _T]], merge: Callable[[list[_T]], _T]) -> dict[str, _T]:
+def _merge_by_name(
+    parts: Sequence[Mapping[str, _T]], merge: Callable[[list[_T]], _T]
+) -> dict[str, _T]:
     """Return what several parts have by name, merged name by name."""
     names = dict.fromkeys(name for part in parts for name in part)
     return {name: merge([part[name] for part in parts if name in part]) for name in names}
 
 
-def _added(tallies: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
+def _add_tallies(tallies: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
     names = dict.fromkeys(name for tally in tallies for name in tally)
     return {name: sum(tally.get(name, 0) for tally in tallies) for name in names}

@@ -44,9 +44,9 @@ def replay_graph(
     if not len(graph.wrap_src):
         time = replay_one_step(graph, weight, wraps, graph.wrap_seen)
         end = int(time[graph.end].max())
-        return Replay(time, end, _alone(graph, time, end), time, 0)
+        return Replay(time, end, _measure_lone_period(graph, time, end), time, 0)
     time, again = np.empty((2, len(graph.time)), np.int64)
-    end, period, last = _repeated(graph, weight, wraps, (time, again))
+    end, period, last = _repeat_step(graph, weight, wraps, (time, again))
     return Replay(time, end, period, again, last - period - graph.window[0])
 
 
@@ -55,9 +55,9 @@ def replayed_period(graph: Graph, weight: Ints, wrap_weight: Ints | None = None)
     wraps = graph.wrap_weight if wrap_weight is None else wrap_weight
     if not len(graph.wrap_src):
         time = replay_one_step(graph, weight, wraps, graph.wrap_seen)
-        return _alone(graph, time, int(time[graph.end].max()))
+        return _measure_lone_period(graph, time, int(time[graph.end].max()))
     time = np.empty(len(graph.time), np.int64)
-    return _repeated(graph, weight, wraps, (time, time))[1]
+    return _repeat_step(graph, weight, wraps, (time, time))[1]
 
 
 def periods_beside(graph: Graph, weight: Ints, more: Ints, wrap_weight: Ints) -> tuple[int, int]:
@@ -70,7 +70,10 @@ def periods_beside(graph: Graph, weight: Ints, more: Ints, wrap_weight: Ints) ->
         return _beside_pure(graph, weight, more, wrap_weight)
     with _adding_times():
         periods: tuple[int, int] = repeated_beside(
-            _arrays(graph, weight, wrap_weight), graph.wrap_seen, *_until(graph), more
+            _list_replay_arrays(graph, weight, wrap_weight),
+            graph.wrap_seen,
+            *_find_replay_end(graph),
+            more,
         )
     return periods
 
@@ -82,14 +85,14 @@ def _beside_pure(graph: Graph, weight: Ints, more: Ints, wrap_weight: Ints) -> t
     return plus, minus
 
 
-def _alone(graph: Graph, time: Ints, end: int) -> int:
+def _measure_lone_period(graph: Graph, time: Ints, end: int) -> int:
     """Return the period of a step that does not repeat itself."""
     begin = int(time[graph.start].min())  # what comes before the first activity is not in it
     moved = begin - int(graph.time[graph.start].min())
     return end - graph.window[0] - moved
 
 
-def _repeated(
+def _repeat_step(
     graph: Graph, weight: Ints, wraps: Ints, times: tuple[Ints, Ints]
 ) -> tuple[int, int, int]:
     """Return the end of the first step, the period once it is steady, and the last end; `times`:
@@ -101,7 +104,7 @@ def _repeated(
     seen = graph.wrap_seen.copy()
     with _adding_times():
         ends_and_period: tuple[int, int, int] = repeated(
-            _arrays(graph, weight, wraps), seen, *_until(graph), *times
+            _list_replay_arrays(graph, weight, wraps), seen, *_find_replay_end(graph), *times
         )
     return ends_and_period
 
@@ -118,14 +121,14 @@ def _adding_times() -> Iterator[None]:
         ) from None
 
 
-def _arrays(graph: Graph, weight: Ints, wraps: Ints) -> tuple[Ints, ...]:
+def _list_replay_arrays(graph: Graph, weight: Ints, wraps: Ints) -> tuple[Ints, ...]:
     """Return a graph as the compiled replay takes it."""
     ends = graph.ends_by_time  # one behind the other in memory
     fixed = graph.pinned, graph.src, graph.dst, ends, graph.wrap_src, graph.wrap_dst
     return tuple(np.ascontiguousarray(values) for values in (*fixed, weight, wraps))
 
 
-def _until(graph: Graph) -> tuple[int, int, float]:
+def _find_replay_end(graph: Graph) -> tuple[int, int, float]:
     return graph.window[0], _PASSES, _STEADY
 
 

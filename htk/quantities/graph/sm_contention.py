@@ -35,14 +35,14 @@ def waits_for_room(activities: Activities, calls: LaunchCalls, ready: Ints) -> t
             start = int(activities.start[row])
             low = int(np.searchsorted(ends, start - _JUST_ENDED_NS))
             near = on_device[low : int(np.searchsorted(ends, start, "right"))]
-            near = near[_before(activities, launched, near, row)]
+            near = near[_mark_launched_before(activities, launched, near, row)]
             if len(near):
                 other = int(near[-1])
                 ended.append((other, row, start - int(activities.end[other]), False))
                 continue
             beside = on_device[(activities.start[on_device] < start) & (ends > start)]
             beside = beside[activities.kind[beside] == 0]
-            beside = beside[_before(activities, launched, beside, row)]
+            beside = beside[_mark_launched_before(activities, launched, beside, row)]
             if len(beside):
                 other = int(beside[np.argmax(activities.start[beside])])
                 lead = start - int(activities.start[other])
@@ -50,7 +50,7 @@ def waits_for_room(activities: Activities, calls: LaunchCalls, ready: Ints) -> t
     return Wait.of(ended), Wait.of(running)
 
 
-def _before(activities: Activities, launched: Ints, others: Ints, row: int) -> Mask:
+def _mark_launched_before(activities: Activities, launched: Ints, others: Ints, row: int) -> Mask:
     """Return which of the others are on another stream than the row and were launched earlier."""
     elsewhere = activities.lane[others] != activities.lane[row]
     return np.asarray(elsewhere & (launched[others] < launched[row]))

@@ -22,7 +22,7 @@ def keep_unexplained(graph: Graph) -> Graph:
     launch = fill_none(len(graph.time))
     edges = np.flatnonzero(graph.edges("launch"))
     launch[graph.dst[edges]] = edges
-    late = graph.time - _ready(graph)
+    late = graph.time - _find_ready_times(graph)
     least = min(_UNEXPLAINED_NS, _OF_STEP * graph.period_ns)
     heads = graph.start[(late[graph.start] > least) & (launch[graph.start] >= 0)]
     own = launch[heads]
@@ -35,7 +35,7 @@ def keep_unexplained(graph: Graph) -> Graph:
     return replace(graph, weight=weight, observed=observed, unexplained=unexplained)
 
 
-def _ready(graph: Graph) -> Ints:
+def _find_ready_times(graph: Graph) -> Ints:
     """Return when each instant could have come, by the observed times of all that it waits for."""
     ready = np.full(len(graph.time), np.iinfo(np.int64).min // 2)
     np.maximum.at(ready, graph.dst, graph.time[graph.src] + graph.weight)

@@ -70,7 +70,7 @@ def waits_for_events(
     target = launched.next_on(recorded.lane, recorded.wait)
     source = launched.last_on(recorded.waited_lane, recorded.record)
     is_seen = (source >= 0) & (target >= 0) & (source != target)
-    believed = _believed(tables, launched, recorded.wait, origin, pooled)
+    believed = _believe_waits(tables, launched, recorded.wait, origin, pooled)
     pairs = np.concatenate([np.column_stack([source, target])[is_seen], believed])
     observed = np.arange(len(pairs)) < is_seen.sum()
     first = np.sort(Groups.by_keys(pairs).first_row)  # what was recorded comes before guesses
@@ -80,7 +80,7 @@ def waits_for_events(
     return Wait(source, target, lag, observed[first])
 
 
-def _believed(
+def _believe_waits(
     tables: NamedTables,
     launched: "_Launched",
     recorded: Ints,
@@ -93,16 +93,18 @@ def _believed(
     """
     pairs, sure = launched.guesses(recorded)
     lanes = launched.activities.lane[pairs]
-    often = _often(lanes, lanes[launched.aligned(pairs)])
+    often = _mark_often_seen(lanes, lanes[launched.aligned(pairs)])
     if pooled.any("doubtful waits", not (sure | often).all()):
         calls = calls_of(tables, None, origin)
         everything = _Launched.of(activities_of(tables, calls, None, origin), calls)
         every, _ = everything.guesses(np.empty(0, np.int64))
-        often = _often(lanes, everything.activities.lane[every[everything.aligned(every)]])
+        often = _mark_often_seen(
+            lanes, everything.activities.lane[every[everything.aligned(every)]]
+        )
     return pairs[sure | often]
 
 
-def _often(lanes: Ints, aligned: Ints) -> Mask:
+def _mark_often_seen(lanes: Ints, aligned: Ints) -> Mask:
     """Return which pairs of streams were seen in enough instances."""
     both = Groups.by_keys(np.concatenate([lanes, aligned]))
     seen = np.bincount(both.group_ids[len(lanes) :], minlength=len(both))
@@ -314,8 +316,8 @@ def find_communicator_waits(
     second = second[same]
     lag = activities.start[second] - activities.end[first]
     apart = activities.lane[first] != activities.lane[second]
-    overlapping = _counted("overlaps in a group", names, group[first[lag < 0]], pooled)
-    seen = _counted("pairs of a group", names, group[first[apart]], pooled)
+    overlapping = _count_names("overlaps in a group", names, group[first[lag < 0]], pooled)
+    seen = _count_names("pairs of a group", names, group[first[apart]], pooled)
     keep = apart & (overlapping == 0)[group[first]] & (seen >= _INSTANCES)[group[first]]
     first = first[keep]
     second = second[keep]
@@ -327,7 +329,7 @@ def waits_for_nodes(tables: NamedTables, activities: Activities) -> Wait:
     """Return waits of graphs' nodes for others of their replay, as the profiler wrote them."""
     kernels = tables["kernels"]
     codes, texts = codes_of(kernels["waits_for_nodes"])
-    waits_of_text = [_listed(text) for text in texts.to_pylist()]
+    waits_of_text = [_list_waited_nodes(text) for text in texts.to_pylist()]
     code = codes[activities.row]
     target = np.flatnonzero(code >= 0)
     count = np.array([len(pairs) for pairs in waits_of_text], np.int64)[code[target]]
@@ -345,12 +347,12 @@ def waits_for_nodes(tables: NamedTables, activities: Activities) -> Wait:
     return Wait(source, target, np.minimum(host_ns, np.maximum(gap, 0)), is_seen[is_seen])
 
 
-def _listed(waits: str) -> list[list[int]]:
+def _list_waited_nodes(waits: str) -> list[list[int]]:
     """Return the nodes that are waited for, and how long the host takes between."""
     return [[node, host_ns] for node, host_ns in json.loads(waits)]
 
 
-def _counted(what: str, names: pa.Array, codes: Ints, pooled: Pooled) -> Ints:
+def _count_names(what: str, names: pa.Array, codes: Ints, pooled: Pooled) -> Ints:
     """Return how often each name occurs, of all ranks."""
     listed = names.to_pylist()
     own = np.bincount(codes, minlength=len(listed)).tolist()
@@ -365,7 +367,7 @@ def find_sync_waits(activities: Activities, calls: LaunchCalls) -> Wait:
     for call in np.flatnonzero(calls.named(SYNCHRONISES)).tolist():  # some tens in a step
         last = launched.ended_before(call)
         if last >= 0:
-            rows += _returned(activities, calls, last, call)
+            rows += _find_return_edge(activities, calls, last, call)
     for call in np.flatnonzero(calls.named(FREES)).tolist():  # some in a step whose memory is full
         last = launched.ended_before(call)
         if last >= 0 and activities.end[last] > calls.start[call]:
@@ -373,11 +375,11 @@ def find_sync_waits(activities: Activities, calls: LaunchCalls) -> Wait:
     copies = np.flatnonzero((activities.kind == 2) & (activities.call >= 0))
     copies = copies[calls.named(_COPY)[activities.call[copies]]]
     for copy in copies[activities.end[copies] <= calls.end[activities.call[copies]]].tolist():
-        rows += _returned(activities, calls, copy, int(activities.call[copy]))
+        rows += _find_return_edge(activities, calls, copy, int(activities.call[copy]))
     return Wait.of(rows)
 
 
-def _returned(
+def _find_return_edge(
     activities: Activities, calls: LaunchCalls, activity: int, call: int
 ) -> list[tuple[int, int, int, bool]]:
     """Return the edge, if the call returned soon after the activity and began before its end."""

@@ -49,10 +49,10 @@ def sum_windows(
     complete = np.ones(len(first), bool)
     np.logical_and.at(complete, inverse.ravel(), read_booleans(windows["complete"]))
     columns = {
-        "rank": _nullable(who[:, 0]),
-        "device": _nullable(who[:, 1]),
+        "rank": _build_nullable(who[:, 0]),
+        "device": _build_nullable(who[:, 1]),
         "cycle": build_numbers(who[:, 2], INT32, who[:, 3] >= 0),
-        "step": _nullable(who[:, 3]),
+        "step": _build_nullable(who[:, 3]),
         "complete": build_booleans(complete),
     }
     sums = {}
@@ -92,7 +92,7 @@ def pool_rows(per: Pool, rows: pa.Table, step: pa.ChunkedArray) -> Ints:
 
 def who_columns(keys: Ints) -> list[pa.Array]:
     """Return the columns rank, cycle and step of what `pooled` keeps apart."""
-    return [_nullable(keys[:, k]) for k in range(3)]
+    return [_build_nullable(keys[:, k]) for k in range(3)]
 
 
 def build_percent(part: Ints | Floats, total: Ints | Floats) -> pa.Array:
@@ -105,5 +105,5 @@ def build_ratio(part: Ints | Floats, total: Ints | Floats) -> pa.Array:
     return build_numbers(divide_or_nan(part, total), FLOAT64, total > 0)
 
 
-def _nullable(values: NDArray[np.int64]) -> pa.Array:
+def _build_nullable(values: NDArray[np.int64]) -> pa.Array:
     return number_or_null(values, INT32)

@@ -168,11 +168,11 @@ class Histories:
 
 
 def group_id(row: Facts) -> GroupId:
-    return _group(row["group"] or "", row["group_ranks"] or "[]")
+    return _parse_group(row["group"] or "", row["group_ranks"] or "[]")
 
 
 @cache
-def _group(name: str, listed: str) -> GroupId:
+def _parse_group(name: str, listed: str) -> GroupId:
     return GroupId(name, tuple(json.loads(listed)))
 
 

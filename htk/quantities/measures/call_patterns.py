@@ -32,12 +32,12 @@ def wrong_turns(history: Histories) -> list[WrongTurn]:
     for rank in history.dumped:
         calls = [c for c in history.calls[rank] if c.call_site.pair is None]
         if calls and calls[0].record == 0:  # the ring has not lost the beginning
-            alike[_kinds(history, rank)][rank] = calls
+            alike[_list_call_kinds(history, rank)][rank] = calls
     turns = (_first_turn(history, members) for members in alike.values())
     return [turn for turn in turns if turn is not None]
 
 
-def _kinds(history: Histories, rank: int) -> frozenset[Kind]:
+def _list_call_kinds(history: Histories, rank: int) -> frozenset[Kind]:
     groups = {group for member, group in history.status if member == rank}
     groups |= {c.call_site.group for c in history.calls[rank]}
     return frozenset(group_kind(history, group) for group in groups)

@@ -71,7 +71,7 @@ class CallTree:
     def into_parents(self, values: Ints) -> Ints:
         """Return the sum over the direct callees of each call."""
         inner = self.parent != NONE
-        return _sums(self.parent[inner], values[inner], len(self.parent))
+        return _sum_by_row(self.parent[inner], values[inner], len(self.parent))
 
     def subtree(self, own: Ints) -> Ints:
         """Return the sum over each call and all that it calls, at any depth."""
@@ -112,7 +112,7 @@ class CallTree:
         return root[:-1]
 
 
-def _sums(where: Ints, values: Ints, length: int) -> Ints:
+def _sum_by_row(where: Ints, values: Ints, length: int) -> Ints:
     total = np.zeros(length, np.int64)
     np.add.at(total, where, values)
     return total
@@ -141,7 +141,7 @@ class Paths:
             names.append(groups.keys[:, 1])
             depths.append(np.full(len(groups), depth))
             count += len(groups)
-        return cls(of_row[:-1], joined(above), joined(names), joined(depths))
+        return cls(of_row[:-1], join_parts(above), join_parts(names), join_parts(depths))
 
     def subtree(self, own: Ints) -> Ints:
         """Return the sum over each path and all that begin with it."""
@@ -162,7 +162,7 @@ class Paths:
         return " > ".join(reversed(parts))
 
 
-def joined(parts: Sequence[Ints]) -> Ints:
+def join_parts(parts: Sequence[Ints]) -> Ints:
     return np.concatenate([*parts, np.empty(0, np.int64)]).astype(np.int64)
 
 
@@ -186,9 +186,9 @@ class DeviceTimes:
         forward = take_or(read_numbers(op_links["forward_row"], NONE), row)
         behind = forward != NONE
         return cls(
-            _sums(row[linked], length[linked], operators),
+            _sum_by_row(row[linked], length[linked], operators),
             np.bincount(row[linked], minlength=operators).astype(np.int64),
-            _sums(forward[behind], length[behind], operators),
+            _sum_by_row(forward[behind], length[behind], operators),
             row,
             length,
         )

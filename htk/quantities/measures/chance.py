@@ -28,11 +28,11 @@ def _incomplete_beta(x: Floats, a: Floats) -> Floats:
     y = np.where(turned, 1 - x, x)
     with np.errstate(divide="ignore"):  # y = 0: the value is 0
         front = np.exp(p * np.log(y) + q * np.log1p(-np.minimum(y, 1 - 1e-16)) - _ln_beta(p, q)) / p
-    value = front * _fraction(y, p, q)
+    value = front * _compute_fraction(y, p, q)
     return np.asarray(np.where(turned, 1 - value, value))
 
 
-def _fraction(x: Floats, a: Floats, b: Floats) -> Floats:
+def _compute_fraction(x: Floats, a: Floats, b: Floats) -> Floats:
     """Lentz's method."""
     c = np.ones(len(x))
     d = 1 / (1 - (a + b) * x / (a + 1))
@@ -55,7 +55,7 @@ def find_student_quantile(chance: Floats, free: Floats) -> Floats:
     value = z + (z**3 + z) / (4 * free)  # Cornish and Fisher; Newton's method goes on from there
     for _ in range(_ROUNDS):
         above = compute_student_tail(value, free)
-        slope = value * _density(value, free) / above  # both on logarithmic axes
+        slope = value * _compute_density(value, free) / above  # both on logarithmic axes
         step = np.clip(np.log(above / chance) / slope, -0.7, 0.7)
         value = value * np.exp(step)
         if np.all(np.abs(step) < 1e-9):
@@ -63,7 +63,7 @@ def find_student_quantile(chance: Floats, free: Floats) -> Floats:
     return np.asarray(value)
 
 
-def _density(t: Floats, free: Floats) -> Floats:
+def _compute_density(t: Floats, free: Floats) -> Floats:
     ln_beta = _ln_beta(free / 2, np.full(len(free), 0.5))
     power = -(free + 1) / 2 * np.log1p(t**2 / free)
     return np.asarray(np.exp(power - ln_beta) / np.sqrt(free))

@@ -39,7 +39,7 @@ def find_best_splits(series: Floats) -> Shift:
     best = np.argmin(rest, axis=1)
     rows = np.arange(many)
     free = np.full(many, steps - 2.0)
-    variance = rest[rows, best] / free * _resemblance(series, splits[best])
+    variance = rest[rows, best] / free * _measure_resemblance(series, splits[best])
     change = np.abs(after - before)[rows, best]
     error = np.sqrt(variance / weight[best])
     t = np.divide(change, error, out=np.where(change > 0, np.inf, 0.0), where=error > 0)
@@ -53,7 +53,7 @@ def find_best_splits(series: Floats) -> Shift:
     return Shift(splits[best], low, high, before[rows, best], after[rows, best], p)
 
 
-def _resemblance(series: Floats, split: Ints) -> Floats:
+def _measure_resemblance(series: Floats, split: Ints) -> Floats:
     """By how much the variance of a mean grows as neighbouring steps resemble each other."""
     later = np.arange(series.shape[1]) >= split[:, None]
     parts = [np.where(side, series, np.nan) for side in (later, ~later)]

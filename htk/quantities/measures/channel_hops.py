@@ -50,27 +50,27 @@ def hops_between_nodes(
 
     `comm_hashes` is what the calls of a group were paired with, where they were.
     """
-    comms = _communicators(inits)
+    comms = _read_communicators(inits)
     if not comms or not transports.num_rows:
         return [None] * len(members)
     logged = dict(_logged_hops(transports))
-    position = _places(calls)
+    position = _read_places(calls)
     trees = _tree_users(calls)
     hosts = calls.hosts.of_rank
     hops: list[Hops | None] = []
     for ranks in members:  # a few groups
         algorithm = TREE if ranks in trees else RING
-        comm = _communicator(ranks, members, comms, logged, position, comm_hashes.get(ranks))
+        comm = _find_communicator(ranks, members, comms, logged, position, comm_hashes.get(ranks))
         order = logged.get(comm, {}).get(algorithm, set()) if comm else set()
         is_complete = {a for a, _ in order} | {b for _, b in order} == set(range(len(ranks)))
         if comm is None or not is_complete:
             hops.append(None)
             continue
-        hops.append(_between(ranks, order, logged[comm]["adapters"], hosts))
+        hops.append(_list_node_hops(ranks, order, logged[comm]["adapters"], hosts))
     return hops
 
 
-def _between(
+def _list_node_hops(
     ranks: tuple[int, ...],
     order: set[tuple[int, int]],
     adapters: Mapping[tuple[int, int, int], str],
@@ -98,7 +98,7 @@ def paired_communicators(collectives: pa.Table, facts: pa.Table) -> dict[tuple[i
     return {listed[code]: hashes.pop() for code, hashes in seen.items() if len(hashes) == 1}
 
 
-def _communicators(inits: pa.Table) -> dict[Comm, dict[int, _Place]]:
+def _read_communicators(inits: pa.Table) -> dict[Comm, dict[int, _Place]]:
     """Return host and device of each rank of each communicator that was logged whole."""
     comms: dict[Comm, dict[int, _Place]] = defaultdict(dict)
     size: dict[Comm, int] = {}
@@ -132,7 +132,7 @@ def _logged_hops(transports: pa.Table) -> dict[Comm, Fields]:
     return logged
 
 
-def _places(calls: CollectiveCalls) -> dict[int, _Place]:
+def _read_places(calls: CollectiveCalls) -> dict[int, _Place]:
     """Return the recorded host and device of each rank."""
     hosts = {} if calls.hosts.inferred else calls.hosts.of_rank
     rank = calls.rows.rank
@@ -155,7 +155,7 @@ def _tree_users(calls: CollectiveCalls) -> set[tuple[int, ...]]:
     return users
 
 
-def _communicator(
+def _find_communicator(
     ranks: tuple[int, ...],
     members: list[tuple[int, ...]],
     comms: Mapping[Comm, Mapping[int, _Place]],
@@ -168,19 +168,19 @@ def _communicator(
         if paired is not None and comm[0] == paired and len(places) == len(ranks):
             return comm
     own = [position.get(rank, (None, None)) for rank in ranks]
-    fitting = [c for c, places in comms.items() if _fits(own, places)]
-    rivals = {m for m in members if _alike([position.get(r, (None, None)) for r in m], own)}
+    fitting = [c for c, places in comms.items() if _is_logged_whole(own, places)]
+    rivals = {m for m in members if _is_alike([position.get(r, (None, None)) for r in m], own)}
     if not fitting or len(rivals) != 1:
         return None
     first, *others = (logged.get(comm) for comm in fitting)
     return fitting[0] if all(other == first for other in others) else None
 
 
-def _fits(own: list[_Place], logged: Mapping[int, _Place]) -> bool:
-    return len(own) == len(logged) and _alike(own, [logged[k] for k in sorted(logged)])
+def _is_logged_whole(own: list[_Place], logged: Mapping[int, _Place]) -> bool:
+    return len(own) == len(logged) and _is_alike(own, [logged[k] for k in sorted(logged)])
 
 
-def _alike(some: list[_Place], others: list[_Place]) -> bool:
+def _is_alike(some: list[_Place], others: list[_Place]) -> bool:
     """Return whether ranks may share hosts and devices: the unknown contradicts nothing."""
     return len(some) == len(others) and all(
         None in (a, b) or a == b

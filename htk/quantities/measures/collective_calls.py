@@ -181,7 +181,7 @@ class CollectiveCalls:
         kept = fill_none(self.rows.length)
         for first, rows in self.with_splits():
             sent = self.sent(first)
-            own = _place(self, first)
+            own = _find_place(self, first)
             if sent is not None and 0 <= own < len(sent):
                 kept[rows] = sent[own]
         return kept
@@ -216,7 +216,7 @@ class CollectiveCalls:
         dtype = self.table["dtype"][row].as_py()
         message = self.table[total][row].as_py()
         if listed:
-            elements = _elements(listed)
+            elements = _parse_elements(listed)
             count = sum(elements)
             width = message // count if message is not None and count else dtype_bytes(dtype or "")
             return None if width is None else [n * width for n in elements]
@@ -235,7 +235,7 @@ _TIMED = (
 )
 
 
-def _place(calls: CollectiveCalls, row: int) -> int:
+def _find_place(calls: CollectiveCalls, row: int) -> int:
     """Return a rank's place in its group (NONE: unknown)."""
     comm_rank = calls.table["comm_rank"][row].as_py()
     if comm_rank is not None:
@@ -246,7 +246,7 @@ def _place(calls: CollectiveCalls, row: int) -> int:
 
 
 @lru_cache(maxsize=10_000)
-def _elements(listed: str) -> tuple[int, ...]:
+def _parse_elements(listed: str) -> tuple[int, ...]:
     return tuple(json.loads(listed))
 
 
@@ -324,17 +324,17 @@ def match_facts(calls: CollectiveCalls, align: bool) -> dict[str, object]:
         "collectives": calls.rows.length,
         "matched": int(calls.has_partner.sum()),
         "matches_lacking_members": len(short),
-        **_guessed(calls),
+        **_count_guessed(calls),
         "without_wait_because": {k: n for k, n in reasons.items() if k and n},
         **size_facts(calls, required=False),
         "partly_inferred": calls.rows.length - inferred.null_count,
-        **_undetermined(calls),
+        **_describe_undetermined(calls),
         **calls.hosts.facts(),
         **clock_facts(align),
     }
 
 
-def _guessed(calls: CollectiveCalls) -> dict[str, object]:
+def _count_guessed(calls: CollectiveCalls) -> dict[str, object]:
     """Return how many matches are guesses."""
     guessed = np.unique(
         calls.match[read_booleans(calls.matches["guessed"]) & (calls.match != NONE)]
@@ -342,7 +342,7 @@ def _guessed(calls: CollectiveCalls) -> dict[str, object]:
     return {"guessed_matches": len(guessed)} if len(guessed) else {}
 
 
-def _undetermined(calls: CollectiveCalls) -> dict[str, object]:
+def _describe_undetermined(calls: CollectiveCalls) -> dict[str, object]:
     """Return what cannot be told because ranks were not recorded."""
     if not calls.lacking.any():
         return {}

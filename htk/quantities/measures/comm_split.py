@@ -38,7 +38,7 @@ def comm_split(calls: CollectiveCalls, activities: pa.Table) -> CommShares:
     """
     waiting, unknown, moving = shares_of(calls.rows, calls.matches, activities)
     shared = waiting[:, 0] + unknown[:, 0] + moving[:, 0]
-    return _shares(calls, shared, waiting[:, 1], moving[:, 1], unknown[:, 1])
+    return _split_shares(calls, shared, waiting[:, 1], moving[:, 1], unknown[:, 1])
 
 
 def split_of(
@@ -52,10 +52,12 @@ def kept_split(calls: CollectiveCalls, collective_shares: Later) -> CommShares:
     """Return the kept shares of calls that are matched on aligned clocks."""
     kept = calls.rows_of(collective_shares())
     timed = calls.rows.timed
-    return _shares(calls, *(read_numbers(kept[name])[timed] for name in COLLECTIVE_SHARES.names))
+    return _split_shares(
+        calls, *(read_numbers(kept[name])[timed] for name in COLLECTIVE_SHARES.names)
+    )
 
 
-def _shares(
+def _split_shares(
     calls: CollectiveCalls, shared: Ints, wait: Ints, transfer: Ints, undetermined: Ints
 ) -> CommShares:
     rows = np.flatnonzero(calls.rows.timed)

@@ -29,9 +29,9 @@ def counter_series(
 ) -> Iterator[CounterSeries]:
     """Yield memory in use and reserved, launches that wait on each stream, the rate of copies; of
     every recording whose rows the tables hold."""
-    yield from _memory(memory)
-    yield from _queues(kernels, kernel_links)
-    yield from _copies(kernels)
+    yield from _build_memory_series(memory)
+    yield from _build_queue_series(kernels, kernel_links)
+    yield from _build_copy_series(kernels)
 
 
 def recorded_series(counters: pa.Table) -> Iterator[CounterSeries]:
@@ -42,7 +42,7 @@ def recorded_series(counters: pa.Table) -> Iterator[CounterSeries]:
     parts, part_texts = codes_of(kept["series"])
     groups = Groups.by_keys([number_hosts(kept), processes, names, parts])
     several = _with_several(groups.keys[:, :2])
-    for (host, *codes), time, value in _each(
+    for (host, *codes), time, value in _split_by_key(
         groups, read_numbers(kept["time_ns"]), read_numbers(kept["value"])
     ):
         process, name, series = (
@@ -54,7 +54,7 @@ def recorded_series(counters: pa.Table) -> Iterator[CounterSeries]:
         yield CounterSeries(family, ", ".join(filter(None, words)), "", time, value, host)
 
 
-def _memory(memory: pa.Table) -> Iterator[CounterSeries]:
+def _build_memory_series(memory: pa.Table) -> Iterator[CounterSeries]:
     on_gpu = read_numbers(memory["device_type"]) > 0  # CUDA 1, HIP 6, XPU 12, …
     owner = np.column_stack(
         [number_hosts(memory), read_numbers(memory["device"], -1).astype(np.int64)]
@@ -64,26 +64,26 @@ def _memory(memory: pa.Table) -> Iterator[CounterSeries]:
     for column, word in (("allocated_bytes", "allocated"), ("reserved_bytes", "reserved")):
         rows = np.flatnonzero(on_gpu & mark_valid(memory[column]))
         groups = Groups.by_keys(owner[rows])
-        for (host, device), moments, held in _each(
+        for (host, device), moments, held in _split_by_key(
             groups, time[rows], read_numbers(memory[column])[rows]
         ):
             where = f", GPU {device}" if host in several else ""
             yield CounterSeries("memory", f"memory {word}{where}", "bytes", moments, held, host)
 
 
-def _queues(kernels: pa.Table, kernel_links: pa.Table) -> Iterator[CounterSeries]:
+def _build_queue_series(kernels: pa.Table, kernel_links: pa.Table) -> Iterator[CounterSeries]:
     waiting = Waiting.of(kernels, kernel_links, per_stream=True)
     lengths = QueueLengths.of(waiting, Groups.by_keys(waiting.key))
     owner = np.column_stack([number_hosts(kernels)[waiting.row], waiting.key[:, 2:]])
     groups = Groups.by_keys(np.concatenate([owner, owner])[lengths.order])
     several = _with_several(owner[:, :2])
-    for (host, device, stream), time, length in _each(groups, lengths.time, lengths.length):
+    for (host, device, stream), time, length in _split_by_key(groups, lengths.time, lengths.length):
         where = f"GPU {device} " if host in several else ""
         name = f"queue length, {where}stream {stream}"
         yield CounterSeries("queue length", name, "", time, length, host)
 
 
-def _copies(kernels: pa.Table) -> Iterator[CounterSeries]:
+def _build_copy_series(kernels: pa.Table) -> Iterator[CounterSeries]:
     """Yield the bandwidth of copies and sets, by what they are: what runs at once is added up."""
     start, end = read_times(kernels)
     moving = (end > start) & mark_valid(kernels["bandwidth_gbps"])
@@ -98,7 +98,7 @@ def _copies(kernels: pa.Table) -> Iterator[CounterSeries]:
     # Each sum ends at nothing, so that one runs through all of them.
     total: Floats = np.cumsum(np.concatenate([rate, -rate])[order]).astype(np.float64).round(6)
     in_order = Groups(groups.keys, groups.group_ids[order], groups.first_row)
-    for (host, code), moments, moved in _each(in_order, time[order], total):
+    for (host, code), moments, moved in _split_by_key(in_order, time[order], total):
         yield CounterSeries("copies", str(names[code].as_py()), "GB/s", moments, moved, host)
 
 
@@ -109,7 +109,7 @@ def _with_several(owners: Ints) -> set[int]:
     return set(owner[count > 1].tolist())
 
 
-def _each(
+def _split_by_key(
     groups: Groups, time: Ints, value: Ints | Floats
 ) -> Iterator[tuple[list[int], Ints, Ints | Floats]]:
     """Yield the key of each group, its distinct times in order, and the last value of each."""

@@ -32,9 +32,9 @@ def find_mismatch(history: Histories, call_site: CallSite) -> Mismatch | None:
     """Return how the calls made at a place disagree; None: they do not, or there is one only."""
     calls = {r: c for r, c in history.by_site.get(call_site, {}).items() if c.operations}
     if call_site.pair:
-        return _message(call_site, calls)
-    uneven = _uneven(history, call_site, calls)
-    inconsistent = None if uneven else _inconsistent(call_site, calls)
+        return _find_message_mismatch(call_site, calls)
+    uneven = _is_uneven(history, call_site, calls)
+    inconsistent = None if uneven else _find_inconsistent(call_site, calls)
     if inconsistent:
         return inconsistent
     for what, facet in _FACETS.items():
@@ -43,11 +43,11 @@ def find_mismatch(history: Histories, call_site: CallSite) -> Mismatch | None:
         facets = {r: facet(c) for r, c in calls.items()}
         recorded = {r: s for r, s in facets.items() if s is not None}
         if len(set(recorded.values())) > 1:
-            return _in_order(history, _vote(call_site, what, recorded))
-    return _exchanged(history, call_site, calls)
+            return _in_order(history, _vote_on_facet(call_site, what, recorded))
+    return _find_exchange_mismatch(history, call_site, calls)
 
 
-def _uneven(history: Histories, call_site: CallSite, calls: Mapping[int, RecordedCall]) -> bool:
+def _is_uneven(history: Histories, call_site: CallSite, calls: Mapping[int, RecordedCall]) -> bool:
     """Return whether members may differ in size: each gives or takes a part of its own length."""
     alone = [c.operations[0] for c in calls.values() if len(c.operations) == 1]
     if len(alone) < len(calls):
@@ -64,15 +64,15 @@ def _uneven(history: Histories, call_site: CallSite, calls: Mapping[int, Recorde
         wholes = "in_shapes"
     else:
         return False
-    total = sum(sum(_counts(o[parts])) for o in alone)
-    return total > 0 and all(sum(_counts(o[wholes])) == total for o in alone)
+    total = sum(sum(_count_elements(o[parts])) for o in alone)
+    return total > 0 and all(sum(_count_elements(o[wholes])) == total for o in alone)
 
 
 # all_gather_v, reduce_scatterv, all_to_all_v_single, …
 _VARIABLE = re.compile(r"(?:gather|scatter|all|tensor)_?v(?:_single|_2d)?$", re.IGNORECASE)
 
 
-def _vote(call_site: CallSite, what: str, facets: Mapping[int, Hashable]) -> Mismatch:
+def _vote_on_facet(call_site: CallSite, what: str, facets: Mapping[int, Hashable]) -> Mismatch:
     sides: dict[Hashable, list[int]] = defaultdict(list)
     for rank, saying in sorted(facets.items()):
         sides[saying].append(rank)
@@ -87,46 +87,46 @@ def _vote(call_site: CallSite, what: str, facets: Mapping[int, Hashable]) -> Mis
     return Mismatch(call_site, what, culprits, decided, words)
 
 
-def _type(call: RecordedCall) -> str | None:
+def _spell_type(call: RecordedCall) -> str | None:
     return " + ".join(str(o["type"]) for o in call.operations)
 
 
-def _size(call: RecordedCall) -> str | None:
+def _spell_size(call: RecordedCall) -> str | None:
     parts = []
     for operation in call.operations:
         kind = operation["type"]
         if kind in _SIZE_FREE:
             continue
-        into = "" if kind == "scatter" else f"in {elements(operation['in_shapes'])}"
-        out = "" if kind == "gather" else f"out {elements(operation['out_shapes'])}"
+        into = "" if kind == "scatter" else f"in {spell_elements(operation['in_shapes'])}"
+        out = "" if kind == "gather" else f"out {spell_elements(operation['out_shapes'])}"
         parts.append(f"{kind} of {' '.join(p for p in (into, out) if p)} elements")
     return " + ".join(parts) or None
 
 
-def _dtype(call: RecordedCall) -> str | None:
+def _spell_dtype(call: RecordedCall) -> str | None:
     parts = []
     for operation in call.operations:
         into = None if operation["type"] in ("scatter", "broadcast") else operation["dtype"]
         out = None if operation["type"] == "gather" else operation["out_dtype"]
         parts += [part for part in (into, out) if part]
-    return f"{_type(call)} of {'/'.join(dict.fromkeys(parts))}" if parts else None
+    return f"{_spell_type(call)} of {'/'.join(dict.fromkeys(parts))}" if parts else None
 
 
 _FACETS: dict[str, Callable[[RecordedCall], str | None]] = {
-    "type": _type,
-    "size": _size,
-    "dtype": _dtype,
+    "type": _spell_type,
+    "size": _spell_size,
+    "dtype": _spell_dtype,
 }
 
 
-def elements(shapes: str | None) -> str:
+def spell_elements(shapes: str | None) -> str:
     """Return the elements of each tensor: "[[4096,64]]" is 262144."""
-    counts = _counts(shapes)
+    counts = _count_elements(shapes)
     return "+".join(str(n) for n in counts) or "no"
 
 
 @lru_cache(maxsize=100_000)
-def _counts(shapes: str | None) -> list[int]:
+def _count_elements(shapes: str | None) -> list[int]:
     parsed = json.loads(shapes or "[]")
     counts = []
     for shape in parsed:
@@ -145,31 +145,31 @@ _CONSISTENT: dict[str, Callable[[int, int, int], bool]] = {
 }
 
 
-def _inconsistent(call_site: CallSite, calls: Mapping[int, RecordedCall]) -> Mismatch | None:
+def _find_inconsistent(call_site: CallSite, calls: Mapping[int, RecordedCall]) -> Mismatch | None:
     """Return the calls that contradict themselves: nobody else is needed to tell."""
     size = len(call_site.group.ranks)
-    wrong = [r for r, call in sorted(calls.items()) if size and _contradicts(call, size)]
+    wrong = [r for r, call in sorted(calls.items()) if size and _is_contradictory(call, size)]
     if not wrong or len(wrong) == len(calls):
         return None
     operation = calls[wrong[0]].operations[0]
     words = (
-        f"{name_ranks(wrong)}: {operation['type']} with {elements(operation['in_shapes'])} "
-        f"elements in and {elements(operation['out_shapes'])} out, in a group of {size}"
+        f"{name_ranks(wrong)}: {operation['type']} with {spell_elements(operation['in_shapes'])} "
+        f"elements in and {spell_elements(operation['out_shapes'])} out, in a group of {size}"
     )
     return Mismatch(call_site, "size", tuple(wrong), True, words)
 
 
-def _contradicts(call: RecordedCall, size: int) -> bool:
+def _is_contradictory(call: RecordedCall, size: int) -> bool:
     if len(call.operations) != 1:
         return False
     operation = call.operations[0]
     rule = _CONSISTENT.get(operation["type"])
-    into = _counts(operation["in_shapes"])
-    out = _counts(operation["out_shapes"])
+    into = _count_elements(operation["in_shapes"])
+    out = _count_elements(operation["out_shapes"])
     return bool(rule and into and out and not rule(sum(into), sum(out), size))
 
 
-def _exchanged(
+def _find_exchange_mismatch(
     history: Histories, call_site: CallSite, calls: Mapping[int, RecordedCall]
 ) -> Mismatch | None:
     """Return a mismatch if all ranks of an all-to-all send more or less than all receive. Who is
@@ -179,20 +179,22 @@ def _exchanged(
         return None
     if any(o["type"] != "all_to_all" for o in alone):
         return None
-    sent = sum(sum(_counts(o["in_shapes"])) for o in alone)
-    received = sum(sum(_counts(o["out_shapes"])) for o in alone)
+    sent = sum(sum(_count_elements(o["in_shapes"])) for o in alone)
+    received = sum(sum(_count_elements(o["out_shapes"])) for o in alone)
     if sent == received or not sent or not received:
         return None
     words = f"all ranks send {sent} elements and receive {received}"
     return Mismatch(call_site, "size", tuple(sorted(calls)), False, words)
 
 
-def _message(call_site: CallSite, calls: Mapping[int, RecordedCall]) -> Mismatch | None:
+def _find_message_mismatch(
+    call_site: CallSite, calls: Mapping[int, RecordedCall]
+) -> Mismatch | None:
     if len(calls) < 2 or call_site.pair is None:
         return None
     sender, receiver = call_site.pair
-    sent = elements(calls[sender].operations[0]["in_shapes"])
-    received = elements(calls[receiver].operations[0]["out_shapes"])
+    sent = spell_elements(calls[sender].operations[0]["in_shapes"])
+    received = spell_elements(calls[receiver].operations[0]["out_shapes"])
     if sent == received:
         return None
     words = f"rank {sender} sends {sent} elements, rank {receiver} expects {received}"
@@ -210,14 +212,14 @@ def _in_order(history: Histories, vote: Mismatch) -> Mismatch:
         return vote
     calls = history.by_site[vote.call_site]
     others = [r for r in sorted(calls) if r not in vote.culprits and calls[r].operations]
-    theirs = _sayings(history, vote.call_site, others[0])
+    theirs = _list_sayings(history, vote.call_site, others[0])
     for rank in vote.culprits:
-        own = _sayings(history, vote.call_site, rank)
-        if not own or own[0] == theirs[0] or _agree(own[1:], theirs[1:]) is not False:
+        own = _list_sayings(history, vote.call_site, rank)
+        if not own or own[0] == theirs[0] or _compare_calls(own[1:], theirs[1:]) is not False:
             continue
-        swapped = own[:2] == theirs[1::-1] and _agree(own[2:], theirs[2:]) is not False
-        early = _agree(own, theirs[1:])
-        late = _agree(own[1:], theirs)
+        swapped = own[:2] == theirs[1::-1] and _compare_calls(own[2:], theirs[2:]) is not False
+        early = _compare_calls(own, theirs[1:])
+        late = _compare_calls(own[1:], theirs)
         if not (swapped or early or late):
             continue
         how = (
@@ -237,18 +239,18 @@ def _in_order(history: Histories, vote: Mismatch) -> Mismatch:
 _COMPARED = 8  # calls behind one that differs
 
 
-def _sayings(history: Histories, call_site: CallSite, rank: int) -> list[tuple[Any, ...]]:
+def _list_sayings(history: Histories, call_site: CallSite, rank: int) -> list[tuple[Any, ...]]:
     """Return type, size and dtype of a rank's call and those behind it, until one is unrecorded."""
     sayings = []
     for seq in range(call_site.seq, call_site.seq + _COMPARED):
         call = history.by_site.get(CallSite(call_site.group, seq), {}).get(rank)
         if call is None or not call.operations:
             break
-        sayings.append((_type(call), _size(call), _dtype(call)))
+        sayings.append((_spell_type(call), _spell_size(call), _spell_dtype(call)))
     return sayings
 
 
-def _agree(own: list[tuple[Any, ...]], theirs: list[tuple[Any, ...]]) -> bool | None:
+def _compare_calls(own: list[tuple[Any, ...]], theirs: list[tuple[Any, ...]]) -> bool | None:
     """Return whether calls are alike one by one; None: no two can be compared."""
     pairs = list(zip(own, theirs, strict=False))
     return all(a == b for a, b in pairs) if pairs else None

@@ -32,15 +32,15 @@ def with_buffers(
     allocations = np.flatnonzero(
         (within != NONE) & match_texts(cpu_ops["name"], lambda name: name in _MADE)
     )
-    buffers = _lists(
+    buffers = _list_values(
         within[allocations], cpu_ops["concrete_inputs"].take(pa.array(allocations)).to_pylist()
     )
     rows = np.flatnonzero(take_or(within, launcher) != NONE)
-    names = _lists(within[launcher[rows]], kernels.take(pa.array(rows)).to_pylist())
+    names = _list_values(within[launcher[rows]], kernels.take(pa.array(rows)).to_pylist())
     texts = [json.dumps([buffers[r], sorted(set(names[r]))]) for r in mixtures.tolist()]
     mask = np.zeros(cpu_ops.num_rows, bool)
     mask[mixtures] = True
-    return _replaced(cpu_ops, "concrete_inputs", mask, texts)
+    return _replace_texts(cpu_ops, "concrete_inputs", mask, texts)
 
 
 def _mixture_of(tree: CallTree, mixtures: Ints) -> Ints:
@@ -53,7 +53,7 @@ def _mixture_of(tree: CallTree, mixtures: Ints) -> Ints:
     return within
 
 
-def _lists(keys: Ints, values: list[str | None]) -> dict[int, list[str]]:
+def _list_values(keys: Ints, values: list[str | None]) -> dict[int, list[str]]:
     """Return the values of each key; layers times steps of them, a dozen each."""
     lists: dict[int, list[str]] = defaultdict(list)
     for key, value in zip(keys.tolist(), values, strict=True):
@@ -62,7 +62,7 @@ def _lists(keys: Ints, values: list[str | None]) -> dict[int, list[str]]:
     return lists
 
 
-def _replaced(table: pa.Table, column: str, mask: Mask, texts: list[str]) -> pa.Table:
+def _replace_texts(table: pa.Table, column: str, mask: Mask, texts: list[str]) -> pa.Table:
     codes, dictionary = codes_of(table[column])
     codes = codes.copy()
     new = pa.array(texts, STRING).dictionary_encode()

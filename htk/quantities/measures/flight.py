@@ -77,7 +77,7 @@ def collect_histories(
                 rank, call_site, row["event"] or 0, batch=batch
             )
             calls.setdefault(rank, []).append(call)
-        _add(call, row)
+        _add_record(call, row)
     for row in states:
         descriptions.setdefault(group_id(row), row["group_desc"] or "")
         _from_status(row, calls, by_site, first)
@@ -137,12 +137,12 @@ class _Messages:
         self._first: dict[int, int] = {}
         for row in records:
             self._first.setdefault(row["rank"], row["event"] or 0)
-            pair = _pair(row)
+            pair = _find_pair(row)
             if pair and row["state"] == "completed":
                 self._completed[row["rank"], group_id(row), pair] += 1
 
     def call_site(self, row: Facts, group: GroupId) -> CallSite | None:
-        pair = _pair(row)
+        pair = _find_pair(row)
         if pair is None:
             return None  # the closing record of a batch: its members stand for it
         key = (row["rank"], group, pair)
@@ -151,7 +151,7 @@ class _Messages:
         return CallSite(group, self._made[key] - (self._completed[key] if lost else 0), pair)
 
 
-def _pair(row: Facts) -> tuple[int, int] | None:
+def _find_pair(row: Facts) -> tuple[int, int] | None:
     """Return sender and receiver (None: no message, or unknown)."""
     if row["type"] not in ("send", "recv") or row["peer"] is None:
         return None
@@ -160,7 +160,7 @@ def _pair(row: Facts) -> tuple[int, int] | None:
     return (rank, peer) if row["type"] == "send" else (peer, rank)
 
 
-def _add(call: RecordedCall, row: Facts) -> None:
+def _add_record(call: RecordedCall, row: Facts) -> None:
     """Add a record to a call, unless it closes a coalesced group: it would say nothing new."""
     closing = row["type"] == "coalesced" or (call.operations and row["in_shapes"] == "[]")
     if not (closing and call.operations):

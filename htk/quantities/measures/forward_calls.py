@@ -65,13 +65,13 @@ def _tell_convolutions(
 def _called_with_gradient(cpu_ops: pa.Table, parent: Ints) -> Ints:
     """Return the calls that a node of autograd gives all of its gradient to."""
     name, names = labels_of(cpu_ops["name"])
-    codes = _codes(names)
+    codes = _code_names(names)
     called = np.array([codes.get(CALLER_TELLS_RESULT.get(n, ""), NONE) for n in names], np.int64)
     rows = np.flatnonzero(parent != NONE)
     return np.asarray(rows[called[name[parent[rows]]] == name[rows]])
 
 
-def _codes(names: list[str]) -> dict[str, int]:
+def _code_names(names: list[str]) -> dict[str, int]:
     """Return the code of each name; what has none is no call of another's."""
     return {name: k for k, name in enumerate(names) if name}
 
@@ -79,7 +79,7 @@ def _codes(names: list[str]) -> dict[str, int]:
 def _nodes_and_calls(cpu_ops: pa.Table) -> tuple[Ints, Ints]:
     """Return nodes and the forward call that made each, where that is certain."""
     name, names = labels_of(cpu_ops["name"])
-    code_of = _codes(names)
+    code_of = _code_names(names)
     forward_code = np.array([code_of.get(forward_name(n) or "", NONE) for n in names], np.int64)
     wanted = forward_code[name]
     nodes = np.flatnonzero(wanted != NONE)

@@ -110,12 +110,12 @@ def find_chains(tables: NamedTables) -> Chains:
         if alike[number] == len(keys):
             keys.append(tuple(work.calls.signatures[k][:3] for k in kinds.tolist()))
             moved = [calls.moved[k] for k in kinds.tolist()]
-            savings.append(_saving(moved) if calls.has_shapes else None)
+            savings.append(_compute_saving(moved) if calls.has_shapes else None)
             around.append((calls.name(low, -1), calls.name(high - 1, 1)))
     of_activity = np.repeat(chain, np.diff(np.append(calls.begins, len(calls.order))))
     inside = take_or(alike, of_activity) != NONE
     numbers_inside = of_activity[inside]
-    is_first = ~np.append(False, _same(numbers_inside))[: len(numbers_inside)]
+    is_first = ~np.append(False, _mark_repeats(numbers_inside))[: len(numbers_inside)]
     activity = calls.order[inside]
     return Chains(activity, numbers_inside, is_first, alike, keys, savings, around, calls.rates())
 
@@ -135,7 +135,7 @@ class _Calls:
     @classmethod
     def of(cls, work: OperatorWork, tables: NamedTables) -> "_Calls":
         kernels = tables["kernels"]
-        moved = [_moved(work, k) for k in range(len(work.calls.signatures))]
+        moved = [_measure_moved(work, k) for k in range(len(work.calls.signatures))]
         has_shapes = any(moved)
         lane = [read_numbers(kernels[name], NONE) for name in ("rank", "cycle", "device", "stream")]
         lane.append(read_numbers(tables["kernel_links"]["step"], NONE))
@@ -152,13 +152,13 @@ class _Calls:
         row = work.row[order][begins]
         name = take_or(codes_of(tables["cpu_ops"]["name"])[0], row)
         parent = take_or(read_numbers(tables["op_links"]["parent_row"], NONE), row)
-        are_twins = _same(name) & _same(parent) & (parent[1:] != NONE)
+        are_twins = _mark_repeats(name) & _mark_repeats(parent) & (parent[1:] != NONE)
         pair = np.flatnonzero(
-            is_fusible[1:] & is_fusible[:-1] & _same(call[0][begins]) & ~are_twins
+            is_fusible[1:] & is_fusible[:-1] & _mark_repeats(call[0][begins]) & ~are_twins
         )
         pairs = Groups.by_keys([kind[pair], kind[pair + 1]])
         feeds = [
-            not has_shapes or (_feeds(moved[a], moved[b]) and not _copies(work, a, b))
+            not has_shapes or (_is_fed_by(moved[a], moved[b]) and not _is_copy_of(work, a, b))
             for a, b in pairs.keys.tolist()
         ]
         joined = np.zeros(max(len(begins) - 1, 0), bool)
@@ -191,7 +191,7 @@ class _Calls:
         return MemoryRates(total[timed], length[timed])
 
 
-def _same(values: Ints) -> Mask:
+def _mark_repeats(values: Ints) -> Mask:
     return np.asarray(values[1:] == values[:-1])
 
 
@@ -210,7 +210,7 @@ def _fusible_kernels(kernels: pa.Table, has_shapes: bool) -> Mask:
     return np.asarray(of_kernels & computing & ~compiled & in_family)
 
 
-def _moved(work: OperatorWork, kind: int) -> _Moved | None:
+def _measure_moved(work: OperatorWork, kind: int) -> _Moved | None:
     """Return what a call of that kind moves; None: not known, or no matter of memory."""
     cost = work.costs[kind]
     name, dims, types, values = work.calls.signatures[kind]
@@ -239,24 +239,26 @@ def _moved(work: OperatorWork, kind: int) -> _Moved | None:
     return _Moved(tuple(sizes), written, name.endswith("_"), slack)
 
 
-def _fits(size: int, by: _Moved) -> bool:
+def _is_read_of(size: int, by: _Moved) -> bool:
     return _SCALAR < size <= by.written <= by.slack * size
 
 
-def _feeds(first: _Moved | None, second: _Moved | None) -> bool:
+def _is_fed_by(first: _Moved | None, second: _Moved | None) -> bool:
     return (
-        first is not None and second is not None and any(_fits(size, first) for size in second.read)
+        first is not None
+        and second is not None
+        and any(_is_read_of(size, first) for size in second.read)
     )
 
 
-def _copies(work: OperatorWork, *kinds: int) -> bool:
+def _is_copy_of(work: OperatorWork, *kinds: int) -> bool:
     """Return whether calls are copies of one kind."""
     names = {work.calls.signatures[k][0] for k in kinds}
     costs = [work.costs[k] for k in kinds]
     return len(names) == 1 and all(isinstance(c, Cost) and c.family == "copy" for c in costs)
 
 
-def _saving(calls: Sequence[_Moved | None]) -> Saving:
+def _compute_saving(calls: Sequence[_Moved | None]) -> Saving:
     """Return what a chain moves, and what it need not: each tensor that a call wrote and a later
     one reads, once; in place it is written for others too, unless it is overwritten in place."""
     moved = read_less = written_less = 0
@@ -265,7 +267,7 @@ def _saving(calls: Sequence[_Moved | None]) -> Saving:
         assert each is not None
         moved += sum(each.read) + each.written
         for position, size in enumerate(each.read):
-            held = next((w for w in reversed(waiting) if _fits(size, w)), None)
+            held = next((w for w in reversed(waiting) if _is_read_of(size, w)), None)
             if held is None:
                 continue
             waiting.remove(held)

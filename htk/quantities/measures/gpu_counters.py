@@ -129,7 +129,7 @@ def sampled_quantities(counters: pa.Table) -> Iterator[tuple[str, list[Sampled]]
             for k, (_, names) in zip(codes, texts, strict=True)
         ]
         name = " ".join(words).strip()
-        quantity = next((q for q, listed in _PATTERNS.items() if _matches(listed, name)), None)
+        quantity = next((q for q, listed in _PATTERNS.items() if _is_matched(listed, name)), None)
         if quantity is not None:
             gpu = _GPU.search(process) or _GPU.search(name)
             rows = np.flatnonzero(groups.group_ids == counter)
@@ -142,5 +142,5 @@ def sampled_quantities(counters: pa.Table) -> Iterator[tuple[str, list[Sampled]]
         yield quantity, [sampled for name, sampled in named if pattern.search(name)]
 
 
-def _matches(patterns: list[re.Pattern[str]], name: str) -> bool:
+def _is_matched(patterns: list[re.Pattern[str]], name: str) -> bool:
     return any(pattern.search(name) for pattern in patterns)

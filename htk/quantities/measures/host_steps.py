@@ -32,7 +32,7 @@ def host_steps(step_marks: pa.Table) -> HostSteps:
     order = order_by(keys[:, 3])
     order = order[Groups.by_keys(keys[order, :3]).first_row]
     keys = keys[order]
-    return HostSteps(keys, read_booleans(on_host["complete"])[order] & ~_pieces(keys))
+    return HostSteps(keys, read_booleans(on_host["complete"])[order] & ~_mark_pieces(keys))
 
 
 def step_keys(table: pa.Table) -> Ints:
@@ -40,7 +40,7 @@ def step_keys(table: pa.Table) -> Ints:
     return np.stack([read_keys(table[n]) for n in _COLUMNS], axis=1)
 
 
-def _pieces(keys: Ints) -> Mask:
+def _mark_pieces(keys: Ints) -> Mask:
     recordings = Groups.by_keys(keys[:, :2])
     length = keys[:, 4] - keys[:, 3]
     if not len(keys):

@@ -100,7 +100,7 @@ def host_extent(operators: pa.Table, step_marks: pa.Table) -> int:
     """Return the time that operators (or their extents) or steps of the host span, added up over
     recordings."""
     steps = host_steps(step_marks).keys
-    return max(_extent(operators), int((steps[:, 4] - steps[:, 3]).sum()))
+    return max(_sum_extents(operators), int((steps[:, 4] - steps[:, 3]).sum()))
 
 
 def has_next_to_no_gpu_work(gpu_ns: int, op_extents: pa.Table, step_marks: pa.Table) -> bool:
@@ -108,7 +108,7 @@ def has_next_to_no_gpu_work(gpu_ns: int, op_extents: pa.Table, step_marks: pa.Ta
     return gpu_ns < SLIVER * host_extent(op_extents, step_marks)
 
 
-def _extent(ops: pa.Table) -> int:
+def _sum_extents(ops: pa.Table) -> int:
     """First start to last end of each recording, added up."""
     if not ops.num_rows:
         return 0

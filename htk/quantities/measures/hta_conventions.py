@@ -57,7 +57,7 @@ def class_gpu_time(
 ) -> tuple[pa.Table, pa.Table]:
     """Return all that HTA counts as GPU time in its classes, and the window of each rank."""
     refuse_steps(per)
-    counted = activities(kernels, kernel_links, syncs, launches, annotations)
+    counted = class_activities(kernels, kernel_links, syncs, launches, annotations)
     return counted, rank_windows(counted)
 
 
@@ -75,7 +75,7 @@ def kept_kernels(kernels: pa.Table, kernel_links: pa.Table, annotations: pa.Tabl
     return rows.filter(pa.array(keep & on_stream))
 
 
-def activities(
+def class_activities(
     kernels: pa.Table,
     kernel_links: pa.Table,
     syncs: pa.Table,
@@ -83,7 +83,10 @@ def activities(
     annotations: pa.Table,
 ) -> pa.Table:
     """Return all that HTA counts as GPU time, in its classes."""
-    kept = [kept_kernels(kernels, kernel_links, annotations), _syncs(syncs, launches, annotations)]
+    kept = [
+        kept_kernels(kernels, kernel_links, annotations),
+        _select_syncs(syncs, launches, annotations),
+    ]
     tables = []
     for table in kept:
         columns = {f.name: table[f.name] for f in ACTIVITIES if f.name in table.column_names}
@@ -110,7 +113,7 @@ def rank_windows(activities: pa.Table) -> pa.Table:
     return pa.table(columns, schema=WINDOWS)
 
 
-def _syncs(syncs: pa.Table, launches: pa.Table, annotations: pa.Table) -> pa.Table:
+def _select_syncs(syncs: pa.Table, launches: pa.Table, annotations: pa.Table) -> pa.Table:
     """Synchronisations on a stream, with the same choice of steps."""
     rank = read_keys(syncs["rank"])
     start = _call_starts(rank, read_numbers(syncs["correlation"], NONE), launches)

@@ -43,7 +43,7 @@ def tell_apart(by: By, tables: TablesLater, source_depth: int = 1) -> tuple[Text
     if by in ("kernel", "family"):
         of_row = TextCodes.of(kernels["name" if by == "kernel" else by])
     elif by == "stream":
-        of_row = _streams(kernels)
+        of_row = _code_streams(kernels)
     elif by == "source":
         of_row = lines_of_kernels(kernels, kernel_links, tables, source_depth)
     else:
@@ -58,19 +58,19 @@ def tell_apart(by: By, tables: TablesLater, source_depth: int = 1) -> tuple[Text
     return TextCodes(once[codes], texts), is_told
 
 
-def _streams(kernels: pa.Table) -> TextCodes:
+def _code_streams(kernels: pa.Table) -> TextCodes:
     streams = Groups.by_keys([read_numbers(kernels[name], NONE) for name in ("device", "stream")])
     texts = [f"device {device} stream {stream}" for device, stream in streams.keys.tolist()]
     return TextCodes(streams.group_ids, texts)
 
 
-def _operators(kernels: pa.Table, kernel_links: pa.Table, tables: TablesLater) -> TextCodes:
+def _code_operators(kernels: pa.Table, kernel_links: pa.Table, tables: TablesLater) -> TextCodes:
     operators = TextCodes.of(tables["cpu_ops"]()["name"])
     op = read_numbers(kernel_links["op_row"], NONE)
     return TextCodes(take_or(operators.codes, op), operators.texts)
 
 
-def _shapes(kernels: pa.Table, kernel_links: pa.Table, tables: TablesLater) -> TextCodes:
+def _code_shapes(kernels: pa.Table, kernel_links: pa.Table, tables: TablesLater) -> TextCodes:
     """Return the operator of each activity with the shapes of its inputs."""
     cpu_ops = tables["cpu_ops"]()
     operators = TextCodes.of(cpu_ops["name"])
@@ -86,7 +86,7 @@ def _shapes(kernels: pa.Table, kernel_links: pa.Table, tables: TablesLater) -> T
     return TextCodes(np.maximum(pairs.group_ids - nobody, NONE), texts)
 
 
-def _modules(kernels: pa.Table, kernel_links: pa.Table, tables: TablesLater) -> TextCodes:
+def _code_modules(kernels: pa.Table, kernel_links: pa.Table, tables: TablesLater) -> TextCodes:
     callers = (tables[name]() for name in ("launch_callers", "op_callers"))
     modules = modules_of_kernels(kernels, kernel_links, *callers)
     if not any(modules.used):
@@ -94,13 +94,13 @@ def _modules(kernels: pa.Table, kernel_links: pa.Table, tables: TablesLater) -> 
     return modules
 
 
-def _phases(kernels: pa.Table, kernel_links: pa.Table, tables: TablesLater) -> TextCodes:
+def _code_phases(kernels: pa.Table, kernel_links: pa.Table, tables: TablesLater) -> TextCodes:
     return TextCodes.of(tables["kernel_passes"]()["phase"])
 
 
 _BY_LAUNCH: dict[str, Callable[[pa.Table, pa.Table, TablesLater], TextCodes]] = {
-    "op": _operators,
-    "shape": _shapes,
-    "module": _modules,
-    "phase": _phases,
+    "op": _code_operators,
+    "shape": _code_shapes,
+    "module": _code_modules,
+    "phase": _code_phases,
 }

@@ -168,16 +168,16 @@ def link_paces(calls: CollectiveCalls, rates: LinkRates) -> LinkPaces:
     middle = alike.quantiles(excess, [0.5])[0][alike.group_ids]
     calls_of_group = np.bincount(group, minlength=count)
     off = Groups.by_keys(group).quantiles(np.abs(excess - middle), [0.5])[0]
-    least = _SCATTER * _average(group, louder, weight, count)
+    least = _SCATTER * _average_by_group(group, louder, weight, count)
     time_of_group = np.bincount(group, time, count)
     return LinkPaces(
         members=members,
         ways=[complete.ways[k] for k in judged.tolist()],
         nodes=nodes,
-        kind=_kinds(alike, members, nodes),
-        excess=_average(group, excess, weight, count),
+        kind=_number_kinds(alike, members, nodes),
+        excess=_average_by_group(group, excess, weight, count),
         scatter=np.hypot(least, _MAD * off / np.sqrt(calls_of_group)),
-        unsure=_average(group, unsure, weight, count),
+        unsure=_average_by_group(group, unsure, weight, count),
         busbw_gbps=np.bincount(group, moved, count) / time_of_group,
         usual_gbps=np.bincount(group, moved, count)
         / np.bincount(group, times.wire_ns[chosen], count),
@@ -189,13 +189,15 @@ def link_paces(calls: CollectiveCalls, rates: LinkRates) -> LinkPaces:
     )
 
 
-def _average(group: Ints, values: Floats, weight: Floats, count: int) -> Floats:
+def _average_by_group(group: Ints, values: Floats, weight: Floats, count: int) -> Floats:
     """Return the weighted mean of each group's values."""
     total: Floats = np.bincount(group, weight, count).astype(np.float64)
     return np.asarray(np.bincount(group, weight * values, count) / total)
 
 
-def _kinds(alike: Groups, members: list[tuple[int, ...]], nodes: list[tuple[str, ...]]) -> Ints:
+def _number_kinds(
+    alike: Groups, members: list[tuple[int, ...]], nodes: list[tuple[str, ...]]
+) -> Ints:
     """Return a number for groups of as many ranks and nodes that make the same calls."""
     calls: dict[int, list[tuple[int, int]]] = {}
     for group, kind, moved in alike.keys.tolist():  # a few sizes of each group

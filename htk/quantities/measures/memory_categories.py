@@ -57,10 +57,12 @@ class Categories:
             code, names = codes_of(recorded)
             listed = [str(name) for name in names.to_pylist()]
             return cls(np.where(code < 0, len(listed), code), [*listed, "unknown"], False)
-        return cls(_inferred(use, cpu_ops, op_links, op_passes, annotations), list(NAMES), True)
+        return cls(
+            _infer_categories(use, cpu_ops, op_links, op_passes, annotations), list(NAMES), True
+        )
 
 
-def _inferred(
+def _infer_categories(
     use: MemoryUse,
     cpu_ops: pa.Table,
     op_links: pa.Table,

@@ -37,12 +37,12 @@ def recompute_activations(events: MemoryEvents, activation: Mask, segments: int)
 
     `activation`: which events are of activations. Each segment keeps its first, its input.
     """
-    return _edited(events, _given_up(events, activation, segments, keeps=1), ahead=0)
+    return _edit_segments(events, _given_up(events, activation, segments, keeps=1), ahead=0)
 
 
 def offload_activations(events: MemoryEvents, activation: Mask, segments: int) -> MemoryEvents:
     """Return the events with all activations on the host until the segment after is under way."""
-    return _edited(events, _given_up(events, activation, segments, keeps=0), ahead=1)
+    return _edit_segments(events, _given_up(events, activation, segments, keeps=0), ahead=1)
 
 
 def _given_up(
@@ -50,7 +50,7 @@ def _given_up(
 ) -> list[list[_Segment]]:
     """Return the segments of each pass, in the order of the forward pass."""
     passes: list[list[_Segment]] = []
-    for born, freed in _passes(events, activation):
+    for born, freed in _split_into_passes(events, activation):
         size = events.size[born]
         begins = np.cumsum(size) - size
         number = np.minimum(begins * count // max(int(size.sum()), 1), count - 1)
@@ -66,12 +66,12 @@ def _given_up(
     return passes
 
 
-def _passes(events: MemoryEvents, activation: Mask) -> list[tuple[Ints, Ints]]:
+def _split_into_passes(events: MemoryEvents, activation: Mask) -> list[tuple[Ints, Ints]]:
     """Return rows of allocation and release of the activations of each pass.
 
     A pass ends where, after releases of its activations, the next one is allocated.
     """
-    born, freed = _lives(events)
+    born, freed = _pair_lives(events)
     chosen = activation[born]
     born = born[chosen]
     freed = freed[chosen]
@@ -88,7 +88,7 @@ def _passes(events: MemoryEvents, activation: Mask) -> list[tuple[Ints, Ints]]:
     return [(born[a:b], freed[a:b]) for a, b in zip(begins, ends, strict=True)]
 
 
-def _lives(events: MemoryEvents) -> tuple[Ints, Ints]:
+def _pair_lives(events: MemoryEvents) -> tuple[Ints, Ints]:
     """Return rows that allocate and release each block that both are recorded of, in order."""
     order = order_by(events.block, np.arange(len(events)))
     block = events.block[order]
@@ -100,7 +100,9 @@ def _lives(events: MemoryEvents) -> tuple[Ints, Ints]:
     return born[by_birth], freed[by_birth]
 
 
-def _edited(events: MemoryEvents, passes: list[list[_Segment]], *, ahead: int) -> MemoryEvents:
+def _edit_segments(
+    events: MemoryEvents, passes: list[list[_Segment]], *, ahead: int
+) -> MemoryEvents:
     """Return the events with the releases and allocations of the segments put in."""
     positions: list[float] = []  # rows between which each new event stands
     rows: list[int] = []  # the allocation that it repeats, or takes back

@@ -39,7 +39,7 @@ class MemoryUse:
     def of(cls, memory: pa.Table) -> "MemoryUse":
         used = is_use(memory)
         events = memory if used.all() else memory.filter(pa.array(used))
-        keys = _devices(events)
+        keys = _read_devices(events)
         order = order_by(*keys.T, read_numbers(events["time_ns"]), read_numbers(events["event"]))
         if (order[1:] < order[:-1]).any():
             events = events.take(pa.array(order))
@@ -78,7 +78,7 @@ class MemoryUse:
         ]
 
 
-def _devices(memory: pa.Table) -> Ints:
+def _read_devices(memory: pa.Table) -> Ints:
     columns = ("rank", "cycle", "device_type", "device")
     return np.array([read_numbers(memory[c], NONE) for c in columns], np.int64).T
 
@@ -93,7 +93,7 @@ def count_failures(memory: pa.Table, use: MemoryUse) -> Ints:
     failed = memory.filter(pa.array(match_texts(memory["name"], FAILED_ALLOCATION.__eq__)))
     wanted = {tuple(key): k for k, key in enumerate(use.devices.keys.tolist())}
     count = np.zeros(len(use.devices), np.int64)
-    for key in _devices(failed).tolist():  # failures are few
+    for key in _read_devices(failed).tolist():  # failures are few
         if tuple(key) in wanted:
             count[wanted[tuple(key)]] += 1
     return count

@@ -23,7 +23,7 @@ _IN_SWITCHES = ("NVLS", "NVLS_TREE", "COLLNET_DIRECT", "COLLNET_CHAIN")
 def node_traffic(calls: CollectiveCalls) -> tuple[Ints, Ints]:
     """Return the bytes that each call sends within nodes, and between nodes (NONE: unknown)."""
     size, factor = calls.traffic
-    between, sending = _shares(calls)
+    between, sending = _share_between_nodes(calls)
     total = np.where(calls.rows.is_type("all_to_all"), _sent_to_all(calls), size * factor * sending)
     has = ~np.isnan(total * between)
     sent = np.rint(np.nan_to_num(total)).astype(np.int64)
@@ -40,7 +40,7 @@ def _sent_to_all(calls: CollectiveCalls) -> Floats:
     return np.where((into >= 0) & (calls.size > 0), sent, np.nan)
 
 
-def _shares(calls: CollectiveCalls) -> tuple[Floats, Floats]:
+def _share_between_nodes(calls: CollectiveCalls) -> tuple[Floats, Floats]:
     """Return the share of each call's bytes that passes between nodes, and what of those that bus
     bandwidth counts a rank sends (NaN: unknown)."""
     rows = calls.rows

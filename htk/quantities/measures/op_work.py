@@ -79,8 +79,10 @@ class OperatorWork:
         tree = CallTree.of(cpu_ops, tables["op_links"])
         launching = np.bincount(launcher[launcher != NONE], minlength=cpu_ops.num_rows) > 0
         cpu_ops = with_buffers(cpu_ops, tree, launcher, kernels["name"])
-        calls = _calls(cpu_ops, _with_callers(tree, launching), told_by(cpu_ops, tree.parent))
-        tokens, iteration = _iterations(tables["annotations"], kernels, kernel_links)
+        calls = _build_signatures(
+            cpu_ops, _with_callers(tree, launching), told_by(cpu_ops, tree.parent)
+        )
+        tokens, iteration = _find_iterations(tables["annotations"], kernels, kernel_links)
         modelled_kinds = np.array([isinstance(f, Cost) for f in calls.costs], bool)
         served = (
             np.array([bool(tokens) and is_served(t[0]) for t in calls.signatures], bool)
@@ -89,9 +91,9 @@ class OperatorWork:
         priced = modelled_kinds | served
         modelled = take_or(priced, calls.kind, False)
         comm = match_texts(kernels["kind"], lambda kind: kind == "comm")
-        best = take_or(_answering(tree, launching, modelled), launcher)
+        best = take_or(_find_answering(tree, launching, modelled), launcher)
         row = np.where((best != NONE) & ~comm, best, launcher)
-        kind, costs = _served(calls, take_or(calls.kind, row), served, iteration, tokens)
+        kind, costs = _cost_served(calls, take_or(calls.kind, row), served, iteration, tokens)
         costed = np.array([isinstance(f, Cost) for f in costs] + [False], bool)
         bears = costed[kind] & (row != NONE) & ~comm
         again = read_booleans(tables["op_passes"]["recomputed"])
@@ -150,7 +152,7 @@ def coverage_facts(
             work.length[saving_activities(work, kernels)].sum()
         ),
         "told_by_graph_captures_ns": int(work.length[work.replay != NONE].sum()),
-        "operators_without_model_ns": _worst(work, cpu_ops),
+        "operators_without_model_ns": _list_worst(work, cpu_ops),
     }
 
 
@@ -179,7 +181,7 @@ def tf32_rows(kernels: pa.Table, work: OperatorWork, operators: int) -> Mask:
     return in_tf32[:-1]
 
 
-def _worst(work: OperatorWork, cpu_ops: pa.Table, most: int = 5) -> dict[str, int]:
+def _list_worst(work: OperatorWork, cpu_ops: pa.Table, most: int = 5) -> dict[str, int]:
     name, names = labels_of(cpu_ops["name"])
     rows = np.flatnonzero(~work.modelled & (work.row != NONE))
     times = np.bincount(name[work.row[rows]], work.length[rows])
@@ -196,7 +198,7 @@ def _with_callers(tree: CallTree, chosen: Mask) -> Ints:
     return np.flatnonzero(marked)
 
 
-def _calls(cpu_ops: pa.Table, rows: Ints, told_by_calls: ToldBy) -> CallSignatures:
+def _build_signatures(cpu_ops: pa.Table, rows: Ints, told_by_calls: ToldBy) -> CallSignatures:
     kind = fill_none(cpu_ops.num_rows)
     sources = (told_by_calls.first[rows], told_by_calls.second[rows])
     codes = {c: codes_of(cpu_ops[c])[0].astype(np.int64) for c in _DESCRIBED}
@@ -208,11 +210,11 @@ def _calls(cpu_ops: pa.Table, rows: Ints, told_by_calls: ToldBy) -> CallSignatur
     unknown = _usual_type(cpu_ops)
     begun = [source[groups.first_row] for source in sources]
     signatures: list[Any] = [
-        (name, *map(_followed, first, second)) if link else (name, *first)
+        (name, *map(_join_lists, first, second)) if link else (name, *first)
         for name, first, second, link in zip(
             cpu_ops["name"].take(pa.array(rows[groups.first_row])).to_pylist(),
-            _described(cpu_ops, begun[0]),
-            _described(cpu_ops, np.maximum(begun[1], 0)),
+            _describe_calls(cpu_ops, begun[0]),
+            _describe_calls(cpu_ops, np.maximum(begun[1], 0)),
             linked[groups.first_row].tolist(),
             strict=True,
         )
@@ -223,20 +225,20 @@ def _calls(cpu_ops: pa.Table, rows: Ints, told_by_calls: ToldBy) -> CallSignatur
     return CallSignatures(kind, costs, signatures, unknown)
 
 
-def _described(cpu_ops: pa.Table, rows: Ints) -> list[tuple[Any, ...]]:
+def _describe_calls(cpu_ops: pa.Table, rows: Ints) -> list[tuple[Any, ...]]:
     """Return the shapes, types and values of calls."""
     columns = [cpu_ops[c].take(pa.array(rows)).to_pylist() for c in _DESCRIBED[1:]]
     return list(zip(*columns, strict=True))
 
 
-def _followed(first: str | None, second: str | None) -> str | None:
+def _join_lists(first: str | None, second: str | None) -> str | None:
     """Return one JSON list followed by another."""
     if not first or not second or min(len(first), len(second)) <= 2:
         return first
     return f"{first[:-1]},{second[1:]}"
 
 
-def _iterations(
+def _find_iterations(
     annotations: pa.Table, kernels: pa.Table, kernel_links: pa.Table
 ) -> tuple[list[Tokens], Ints]:
     """Iterations of a server that tell their tokens, and that of each activity (or NONE)."""
@@ -250,7 +252,7 @@ def _iterations(
     return [t for k in codes[rows].tolist() if (t := by_name[k])], iteration
 
 
-def _served(
+def _cost_served(
     calls: CallSignatures, kind: Ints, served: Mask, iteration: Ints, tokens: list[Tokens]
 ) -> tuple[Ints, list[op_costs.CostOrReason]]:
     """Kinds of calls, a server's attention told apart by iteration."""
@@ -281,7 +283,7 @@ def _usual_type(cpu_ops: pa.Table) -> str:
     return seen.most_common(1)[0][0] if seen else FALLBACK
 
 
-def _answering(tree: CallTree, launching: Mask, modelled: Mask) -> Ints:
+def _find_answering(tree: CallTree, launching: Mask, modelled: Mask) -> Ints:
     """Return the operator that answers for what each operator launches, or NONE."""
     leaves = (launching & modelled).astype(np.int64)
     alone = modelled & (tree.subtree(leaves) - leaves == 0)

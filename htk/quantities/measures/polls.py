@@ -18,7 +18,7 @@ def newest_polls(records: Rows, states: Rows) -> tuple[Rows, Rows]:
     """
     held = Counter((row["rank"], row["cycle"]) for row in records)
     newest: dict[int, tuple[int, int, int]] = {}
-    for (rank, cycle), enqueued in _enqueued(records, states).items():
+    for (rank, cycle), enqueued in _find_last_enqueued(records, states).items():
         fullness = (enqueued, held[rank, cycle], cycle)
         newest[rank] = max(newest.get(rank, (-1, -1, -1)), fullness)
     before: dict[int, int] = defaultdict(int)
@@ -38,24 +38,24 @@ def moved_between_polls(records: Rows, states: Rows) -> dict[int, bool]:
         for counter in ("last_enqueued", "last_completed"):
             key = (row["group"] or "", counter)
             progress[row["rank"], row["cycle"]][key] = row[counter] or 0
-    for poll, enqueued in _enqueued(records, states).items():
+    for poll, enqueued in _find_last_enqueued(records, states).items():
         progress[poll]["", "enqueue_ns"] = enqueued
     polls: dict[int, list[dict[tuple[str, str], int]]] = defaultdict(list)
     for (rank, _), counters in sorted(progress.items()):
         polls[rank].append(counters)
     return {
-        rank: any(_differ(dumps[0], other) for other in dumps[1:])
+        rank: any(_is_different(dumps[0], other) for other in dumps[1:])
         for rank, dumps in polls.items()
         if len(dumps) > 1
     }
 
 
-def _differ(earlier: dict[tuple[str, str], int], later: dict[tuple[str, str], int]) -> bool:
+def _is_different(earlier: dict[tuple[str, str], int], later: dict[tuple[str, str], int]) -> bool:
     """Return whether a counter that both dumps have differs: what one leaves out tells nothing."""
     return any(earlier[counter] != later[counter] for counter in earlier.keys() & later.keys())
 
 
-def _enqueued(records: Rows, states: Rows) -> dict[tuple[int, int], int]:
+def _find_last_enqueued(records: Rows, states: Rows) -> dict[tuple[int, int], int]:
     """Return when the last call of each dump was enqueued, in ns, by rank and cycle (0: unknown). A
     watchdog's times do not count: they are only as exact as it polls, and are no dump's."""
     last = {(s["rank"], s["cycle"]): 0 for s in states}

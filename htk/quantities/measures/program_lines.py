@@ -52,16 +52,16 @@ def lines_of_kernels(
     call = python_of_kernels(kernel_links, tables["launch_callers"](), callers)
     own = TextCodes.of(map_texts(kernels["call_stack"], partial(_lines_of_stacks, depth)))
     op = read_numbers(kernel_links["op_row"], NONE)
-    return _known(own.or_else(_lines_round(op, call, tables, depth)))
+    return _require_lines(own.or_else(_lines_round(op, call, tables, depth)))
 
 
 def lines_of_operators(tables: TablesLater) -> TextCodes:
     """Return the innermost line of the program round each operator."""
     call = read_numbers(tables["op_callers"]()["python_row"], NONE)
-    return _known(_lines_round(np.arange(len(call)), call, tables))
+    return _require_lines(_lines_round(np.arange(len(call)), call, tables))
 
 
-def _known(lines: TextCodes) -> TextCodes:
+def _require_lines(lines: TextCodes) -> TextCodes:
     if not (lines.codes != NONE).any():
         raise MissingTable("no line of the program was recorded", "python_calls")
     return lines
@@ -76,12 +76,12 @@ def _lines_round(op: Ints, call: Ints, tables: TablesLater, depth: int = 1) -> T
     of_forward = take_or(read_numbers(tables["op_callers"]()["python_row"], NONE), forward)
     is_own = match_texts(python_calls["name"], is_of_program)
     parent = read_numbers(tables["python_links"]()["parent_row"], NONE)
-    own = _nearest(of_forward, is_own, parent)
-    row = np.where(own != NONE, own, _nearest(call, is_own, parent))
+    own = _find_nearest(of_forward, is_own, parent)
+    row = np.where(own != NONE, own, _find_nearest(call, is_own, parent))
     frames = TextCodes.of(python_calls["name"])
     lines = TextCodes(take_or(frames.codes, row), frames.texts)
     for _ in range(depth - 1):
-        row = _nearest(take_or(parent, row), is_own, parent)
+        row = _find_nearest(take_or(parent, row), is_own, parent)
         if not (row != NONE).any():
             break
         lines = _called_by(lines, take_or(frames.codes, row), frames.texts)
@@ -92,7 +92,7 @@ def _lines_round(op: Ints, call: Ints, tables: TablesLater, depth: int = 1) -> T
     return lines
 
 
-def _nearest(call: Ints, is_wanted: Mask, parent: Ints) -> Ints:
+def _find_nearest(call: Ints, is_wanted: Mask, parent: Ints) -> Ints:
     """Return the nearest wanted call of each one and those round it."""
     rows, row_of_call = np.unique(call, return_inverse=True)
     while len(outer := np.flatnonzero((rows != NONE) & ~take_or(is_wanted, rows, True))):

@@ -33,7 +33,7 @@ class PythonTime:
     ) -> "PythonTime":
         tree = CallTree.of(python_calls, python_links)
         name, names = functions_of(python_calls["name"])
-        caller, outer = _called(op_links, op_callers)
+        caller, outer = _find_callers(op_links, op_callers)
         operators = _operator_time(tree, cpu_ops, caller, outer)
         return cls(tree, Groups.by_keys(name), names, caller, operators)
 
@@ -43,7 +43,7 @@ class PythonTime:
         return np.asarray(np.maximum(self.tree.self_time - self.operators, 0))
 
 
-def _called(op_links: pa.Table, op_callers: pa.Table) -> tuple[Ints, Mask]:
+def _find_callers(op_links: pa.Table, op_callers: pa.Table) -> tuple[Ints, Mask]:
     """Return the Python call round each operator, and whether no operator lies between them."""
     row = read_numbers(op_callers["python_row"], NONE)
     parent = read_numbers(op_links["parent_row"], NONE)
@@ -57,12 +57,12 @@ def _operator_time(tree: CallTree, cpu_ops: pa.Table, row: Ints, outer: Mask) ->
     caller = row[outer]
     np.add.at(total, caller, end - start)
     inner = np.flatnonzero(tree.parent != NONE)
-    inside = inner[_inside(caller, start, end, tree.parent[inner], tree.start[inner])]
+    inside = inner[_mark_inside(caller, start, end, tree.parent[inner], tree.start[inner])]
     np.subtract.at(total, tree.parent[inside], tree.length[inside])
     return np.maximum(total, 0)
 
 
-def _inside(caller: Ints, start: Ints, end: Ints, of: Ints, time: Ints) -> Mask:
+def _mark_inside(caller: Ints, start: Ints, end: Ints, of: Ints, time: Ints) -> Mask:
     """Return whether each time lies in a span of its caller; a caller's spans are disjoint."""
     if not len(caller):
         return np.zeros(len(of), bool)

@@ -50,7 +50,7 @@ class ServerIterations:
     @classmethod
     def of(cls, annotations: pa.Table, match: str | None = None) -> "ServerIterations":
         """Return the iterations that ranges tell; `match`: a regular expression of their names."""
-        form, read, rows = _ranges(annotations, match)
+        form, read, rows = _find_ranges(annotations, match)
         start = read_numbers(annotations["start_ns"])
         rank = read_numbers(annotations["rank"], NONE)
         rows = rows[order_by(rank[rows], start[rows])]
@@ -93,7 +93,7 @@ class LaunchedWork:
         self.busy = union_lengths(iteration[rows], begin, end, length)
 
 
-def _ranges(
+def _find_ranges(
     annotations: pa.Table, match: str | None
 ) -> tuple[str, Callable[[str], ServerRange | None], Ints]:
     """Return the form of a recording's iterations, what reads their names, and their rows."""
@@ -123,7 +123,7 @@ def _ranges(
 def pattern_reader(pattern: re.Pattern[str]) -> Callable[[str], ServerRange]:
     """Return what reads names by the named groups of a pattern."""
 
-    def read(name: str) -> ServerRange:
+    def read_range(name: str) -> ServerRange:
         match = pattern.match(name)
         fields = {k: v for k, v in match.groupdict().items() if v is not None} if match else {}
         counts = {name: int(value) for name, value in fields.items() if value.isdigit()}
@@ -133,4 +133,4 @@ def pattern_reader(pattern: re.Pattern[str]) -> Callable[[str], ServerRange]:
         phase = phase_of(prompts.requests, answers.requests) if mode is None else mode.phase
         return ServerRange(phase, prompts, answers, counts.get("padded"))
 
-    return read
+    return read_range

@@ -82,11 +82,11 @@ def logged_paces(calls: CollectiveCalls, rates: LinkRates, records: NcclRecords)
 
 def find_slow_links(paces: LinkPaces, hosts: dict[int, str]) -> tuple[list[Alike], float]:
     """Return what may be slow, the likeliest first, and the probability that nothing is."""
-    users = _users(paces, hosts)
+    users = _list_users(paces, hosts)
     if not users:
         return [], 1.0
     keys = list(users)
-    support, factor = _support(paces, [users[key] for key in keys])
+    support, factor = _measure_support(paces, [users[key] for key in keys])
     kinds = [key[0] for key in keys]
     share = sum(_SHARES[kind] for kind in set(kinds))
     prior = np.array([SUSPECTED * _SHARES[k] / share / kinds.count(k) for k in kinds])
@@ -111,14 +111,14 @@ def find_slow_links(paces: LinkPaces, hosts: dict[int, str]) -> tuple[list[Alike
 Key = tuple[str, tuple[str, ...], tuple[int, ...], str]
 
 
-def _users(paces: LinkPaces, hosts: dict[int, str]) -> dict[Key, list[int]]:
+def _list_users(paces: LinkPaces, hosts: dict[int, str]) -> dict[Key, list[int]]:
     """Return the groups that use each suspect."""
     users: dict[Key, list[int]] = defaultdict(list)
     ranks_of: dict[str, list[int]] = defaultdict(list)
     for rank, host in sorted(hosts.items()):
         ranks_of[host].append(rank)
     everywhere = tuple(sorted({n for nodes in paces.nodes if len(nodes) > 1 for n in nodes}))
-    adapters = _adapters(paces, hosts)
+    adapters = _name_adapters(paces, hosts)
     for group, (members, nodes) in enumerate(zip(paces.members, paces.nodes, strict=True)):
         if len(nodes) == 1:
             users[NODE, nodes, tuple(ranks_of[nodes[0]]), ""].append(group)
@@ -132,25 +132,25 @@ def _users(paces: LinkPaces, hosts: dict[int, str]) -> dict[Key, list[int]]:
         users[NETWORK, everywhere, (), ""].append(group)
         hops = paces.hops[group] if paces.hops else None
         ends = members if hops is None else {r for h in hops for r in (h.sender, h.receiver)}
-        pairs = {nodes} if hops is None and len(nodes) == 2 else _pairs(hops, hosts)
+        pairs = {nodes} if hops is None and len(nodes) == 2 else _list_pairs(hops, hosts)
         for pair in sorted(pairs):
             users[PAIR, pair, (), ""].append(group)
-        for key in sorted({adapters.get(r) or _adapter(r, hosts) for r in ends}):
+        for key in sorted({adapters.get(r) or _build_adapter_key(r, hosts) for r in ends}):
             users[key].append(group)
         for node in sorted({hosts[r] for r in ends if r in hosts} or nodes):
             users[ADAPTERS, (node,), tuple(ranks_of[node]), ""].append(group)
     return users
 
 
-def _pairs(hops: Hops | None, hosts: dict[int, str]) -> set[tuple[str, ...]]:
+def _list_pairs(hops: Hops | None, hosts: dict[int, str]) -> set[tuple[str, ...]]:
     return {tuple(sorted((hosts[h.sender], hosts[h.receiver]))) for h in hops or ()}
 
 
-def _adapter(rank: int, hosts: dict[int, str]) -> Key:
+def _build_adapter_key(rank: int, hosts: dict[int, str]) -> Key:
     return ADAPTER, (hosts[rank],) if rank in hosts else (), (rank,), ""
 
 
-def _adapters(paces: LinkPaces, hosts: dict[int, str]) -> dict[int, Key]:
+def _name_adapters(paces: LinkPaces, hosts: dict[int, str]) -> dict[int, Key]:
     """Return each rank's adapter by name; empty unless every hop names both ends' adapters, the
     same one for a rank each time."""
     names: dict[int, set[str | None]] = defaultdict(set)
@@ -173,10 +173,10 @@ def _adapters(paces: LinkPaces, hosts: dict[int, str]) -> dict[int, Key]:
     }
 
 
-def _support(paces: LinkPaces, users: list[list[int]]) -> tuple[Floats, Floats]:
+def _measure_support(paces: LinkPaces, users: list[list[int]]) -> tuple[Floats, Floats]:
     """Return each suspect's log likelihood over that of nothing slow, and its likeliest factor."""
     kinds = int(paces.kind.max(initial=-1)) + 1
-    weight = 1 / _variance(paces)
+    weight = 1 / _estimate_variance(paces)
     total = np.bincount(paces.kind, weight * paces.excess**0, kinds).astype(np.float64)
     first = np.bincount(paces.kind, weight * paces.excess**1, kinds).astype(np.float64)
     unsure = np.bincount(paces.kind, weight * paces.unsure, kinds) / total
@@ -195,10 +195,10 @@ def _support(paces: LinkPaces, users: list[list[int]]) -> tuple[Floats, Floats]:
     gain = np.stack(gains, axis=1)
     peak = gain.max(axis=1)
     support = peak + np.log(np.exp(gain - peak[:, None]).mean(axis=1))
-    return support, _likeliest(on, off, first, precision)
+    return support, _find_likeliest(on, off, first, precision)
 
 
-def _likeliest(on: Floats, off: Floats, first: Floats, precision: Floats) -> Floats:
+def _find_likeliest(on: Floats, off: Floats, first: Floats, precision: Floats) -> Floats:
     """Return the factor that fits best, at least 1."""
     slope = (off - on * first / precision).sum(axis=1)
     curve = (on - on**2 / precision).sum(axis=1)
@@ -206,7 +206,7 @@ def _likeliest(on: Floats, off: Floats, first: Floats, precision: Floats) -> Flo
     return factor
 
 
-def _variance(paces: LinkPaces) -> Floats:
+def _estimate_variance(paces: LinkPaces) -> Floats:
     """Return the variance of each group's excess: its scatter's, and that among groups of its kind.
 
     The latter is measured where a kind has many groups, and assumed elsewhere.

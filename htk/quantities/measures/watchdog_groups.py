@@ -50,12 +50,12 @@ def _named_like(call: Fields, named: Rows) -> Fields | None:
         and other["seq_kind"] == call["seq_kind"]
         and _can_share_a_group(call, other)
     ]
-    alike = [other for other in fitting if _operation(other) == _operation(call)]
+    alike = [other for other in fitting if _describe_operation(other) == _describe_operation(call)]
     groups = {other["group"]: other for other in alike or fitting}
     return next(iter(groups.values())) if len(groups) == 1 else None
 
 
-def _operation(call: Fields) -> tuple[Any, ...]:
+def _describe_operation(call: Fields) -> tuple[Any, ...]:
     return call["type"], call["in_elements"], call["out_elements"], call["in_shapes"]
 
 

@@ -37,7 +37,7 @@ class Question:
                 f"{held.verdict}: the rows do not explain the step times; log every forward, "
                 "backward, send, receive, reduction and optimizer of each worker, on one clock"
             )
-        return cls(job, held, *_gpus(job, layouts, gpus), _missing(job, layouts))
+        return cls(job, held, *_count_gpus(job, layouts, gpus), _count_missing(job, layouts))
 
     def covered(self, table: pa.Table) -> pa.Table:
         """Return the answer, with what it rests on."""
@@ -69,7 +69,7 @@ def _refuse_several_jobs(layouts: pa.Table) -> None:
         )
 
 
-def _gpus(job: Job, layouts: pa.Table, gpus: int | None) -> tuple[int, str]:
+def _count_gpus(job: Job, layouts: pa.Table, gpus: int | None) -> tuple[int, str]:
     """GPUs of the job: given, of its layout, or one for each worker that logged."""
     if gpus is not None:
         return gpus, "option"
@@ -79,7 +79,7 @@ def _gpus(job: Job, layouts: pa.Table, gpus: int | None) -> tuple[int, str]:
     return int(np.prod(job.rank.shape)), "workers that logged"
 
 
-def _missing(job: Job, layouts: pa.Table) -> dict[str, int]:
+def _count_missing(job: Job, layouts: pa.Table) -> dict[str, int]:
     """Replicas without rows: what they are slow in is not seen."""
     sizes = read_numbers(layouts["dp_size"], 0)
     fewer = len(sizes) == 1 and int(sizes[0]) > len(job.replicas)

@@ -50,7 +50,7 @@ class _OfWorkers:
         return chosen
 
 
-def _transfers(block: Block) -> Mask:
+def _mark_transfers(block: Block) -> Mask:
     return np.asarray(_COMMUNICATION[block.program.type][:, None, None])
 
 
@@ -125,7 +125,7 @@ class Causes:
         usual = self.job.usual
         changes: dict[str, Change] = {
             "worker": Usual(_OfWorkers(tuple(self.slowest)), usual),
-            "communication": Usual(_transfers, usual),
+            "communication": Usual(_mark_transfers, usual),
         }
         if len(job.replicas) > 1:
             changes["peers"] = LikePeers(*self.slowest[0])

@@ -77,7 +77,7 @@ def stages_even(block: Block) -> Ints:
     """
     own = block.own.copy()
     for code in (FORWARD, BACKWARD):
-        chunks = _chunks(block, code)
+        chunks = _list_chunks(block, code)
         usual = [float(np.median(own[rows])) for rows in chunks]
         for rows, now in zip(chunks, usual, strict=True):  # stages times chunks
             own[rows] = np.rint(own[rows] * (np.mean(usual) / max(now, 1.0)))
@@ -92,7 +92,7 @@ def lengths_even(block: Block) -> Ints:
     """
     own = block.own.copy()
     for code in (FORWARD, BACKWARD):
-        chunks = _chunks(block, code)
+        chunks = _list_chunks(block, code)
         count = min(len(rows) for rows in chunks)
         if not count:
             continue
@@ -139,11 +139,11 @@ class _Together:
     chunks: int
 
 
-def _together(block: Block) -> _Together:
+def _pair_passes(block: Block) -> _Together:
     forward = [np.empty(0)]
     backward = [np.empty(0)]
     mean = []
-    chunks = _chunks(block, FORWARD), _chunks(block, BACKWARD)
+    chunks = _list_chunks(block, FORWARD), _list_chunks(block, BACKWARD)
     alike = len(chunks[0]) == len(chunks[1])  # else pieces of passes, cut from profiles
     for ahead, back in zip(*chunks, strict=True) if alike else ():
         if len(ahead) != len(back) or len(ahead) < 2:
@@ -166,7 +166,7 @@ def length_correlation(job: Job) -> tuple[float | None, float | None]:
     Pearson's correlation, and the coefficient of variation of forwards; both within a worker's
     step, so that slow workers, stages and steps do not count. None: one micro-batch a step.
     """
-    parts = job.of_blocks(_together)
+    parts = job.of_blocks(_pair_passes)
     count = sum(p.count for p in parts)
     chunks = sum(p.chunks for p in parts)
     if not count:
@@ -182,7 +182,7 @@ def length_correlation(job: Job) -> tuple[float | None, float | None]:
     return (float(products) / spread if spread else None), varies
 
 
-def _chunks(block: Block, code: int) -> list[Ints]:
+def _list_chunks(block: Block, code: int) -> list[Ints]:
     """Return the rows of one pass for each stage and chunk, by micro-batch."""
     program = block.program
     chosen = program.type == code

@@ -36,7 +36,7 @@ class LaneReplay:
 
     def __init__(self, program: Program) -> None:
         self.program = program
-        self._edges = _edges(program)
+        self._edges = _build_edges(program)
         self._graphs: dict[tuple[int, int], LaneGraph] = {}
         last = np.ones(program.operations, bool)
         last[program.tail] = False
@@ -89,11 +89,13 @@ class LaneReplay:
         lane = np.arange(width, dtype=np.int64)
         leader = lane - lane % lanes
 
-        def nodes(of: Ints) -> Ints:
+        def number_nodes(of: Ints) -> Ints:
             shared = edges.shared[of]
             return np.asarray(of[:, None] * width + np.where(shared[:, None], leader, lane)).ravel()
 
-        return LaneGraph(nodes(edges.src), nodes(edges.dst), edges.row, edges.nodes * width)
+        return LaneGraph(
+            number_nodes(edges.src), number_nodes(edges.dst), edges.row, edges.nodes * width
+        )
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ class _Edges:
         return local
 
 
-def _edges(program: Program) -> _Edges:
+def _build_edges(program: Program) -> _Edges:
     """Return the nodes: the end of each operation, each meeting, and the step's start."""
     count = program.operations
     meetings = len(program.over_replicas)

@@ -76,16 +76,16 @@ class CountedTimes:
         return counted
 
 
-def merged(parts: Iterable[Counted]) -> Counted:
+def merge_counts(parts: Iterable[Counted]) -> Counted:
     """Return the counts of all blocks together."""
     by_code: dict[int, list[CountedValues]] = {}
     for part in parts:
         for code, counted in part.items():
             by_code.setdefault(code, []).append(counted)
-    return {code: _added(counted) for code, counted in by_code.items()}
+    return {code: _add_counts(counted) for code, counted in by_code.items()}
 
 
-def _added(parts: list[CountedValues]) -> CountedValues:
+def _add_counts(parts: list[CountedValues]) -> CountedValues:
     values, inverse = np.unique(np.concatenate([v for v, _ in parts]), return_inverse=True)
     counts = np.zeros(len(values), np.int64)
     np.add.at(counts, inverse, np.concatenate([c for _, c in parts]))
@@ -99,15 +99,18 @@ def compute_quantiles(
     shares: tuple[float, ...],
 ) -> dict[int, list[float]]:
     """Return quantiles of the times of each code, in ns, as NumPy interpolates them."""
-    counted = merged(bins)
-    places = {code: _places(int(counts.sum()), shares) for code, (_, counts) in counted.items()}
+    counted = merge_counts(bins)
+    places = {
+        code: _find_places(int(counts.sum()), shares) for code, (_, counts) in counted.items()
+    }
     wanted = {
-        code: values[np.unique(_positions(counts, places[code]))]
+        code: values[np.unique(_find_positions(counts, places[code]))]
         for code, (values, counts) in counted.items()
     }
-    times = merged(of_blocks(CountedTimes(codes, wanted)))
+    times = merge_counts(of_blocks(CountedTimes(codes, wanted)))
     return {
-        code: _interpolated(counted[code], times[code], places[code], shares) for code in counted
+        code: _interpolate_quantiles(counted[code], times[code], places[code], shares)
+        for code in counted
     }
 
 
@@ -121,20 +124,20 @@ def compute_medians(
     }
 
 
-def _places(count: int, shares: tuple[float, ...]) -> Ints:
+def _find_places(count: int, shares: tuple[float, ...]) -> Ints:
     """Return which times, in their order, stand below and above each quantile."""
     below = np.floor((count - 1) * np.array(shares)).astype(np.int64)
     return np.stack([below, np.minimum(below + 1, count - 1)], axis=1).ravel()
 
 
-def _positions(counts: Ints, places: Ints) -> NDArray[np.intp]:
+def _find_positions(counts: Ints, places: Ints) -> NDArray[np.intp]:
     return np.searchsorted(np.cumsum(counts), places, side="right")
 
 
-def _interpolated(
+def _interpolate_quantiles(
     bins: CountedValues, times: CountedValues, places: Ints, shares: tuple[float, ...]
 ) -> list[float]:
-    position = _positions(bins[1], places)
+    position = _find_positions(bins[1], places)
     before = np.cumsum(bins[1])[position] - bins[1][position]  # times of earlier bins
     bin_of_time = bins_of(times[0])
     upto = np.cumsum(times[1])

@@ -48,7 +48,7 @@ class OperationRows:
     def of(cls, table: pa.Table) -> "OperationRows":
         facts: Fields = {"operations": table.num_rows}
         table, call = _one_row_a_message(table)
-        type_, chosen = _types(table, facts)
+        type_, chosen = _code_types(table, facts)
         columns = {
             name: read_numbers(table[name], -1)
             for name in ("rank", "dp_rank", "stage", "chunk", "micro_batch", "step")
@@ -65,8 +65,8 @@ class OperationRows:
             order = order[by_step]
             step = step[by_step]
         bounds = np.concatenate([[0], np.flatnonzero(np.diff(step)) + 1, [len(step)]])
-        replicas, replica = _dense(columns["dp_rank"], order)
-        stages, stage = _dense(columns["stage"], order)
+        replicas, replica = _number_densely(columns["dp_rank"], order)
+        stages, stage = _number_densely(columns["stage"], order)
         ranks = np.full((len(replicas), len(stages)), -1, np.int64)
         ranks[replica[order], stage[order]] = columns["rank"][order]
         return cls(
@@ -128,7 +128,7 @@ def _one_row_a_message(table: pa.Table) -> tuple[pa.Table, Ints]:
     return table, np.where(count[row] > 1, row, -1)
 
 
-def _dense(values: Ints, rows: Ints) -> tuple[Ints, NDArray[Any]]:
+def _number_densely(values: Ints, rows: Ints) -> tuple[Ints, NDArray[Any]]:
     """Return the distinct values of some rows, and the place of each row's value among them."""
     distinct, inverse = number_values(values[rows])
     codes = np.zeros(len(values), np.int32)
@@ -151,7 +151,7 @@ def check_workers(replicas: Ints, stages: Ints, rows: int) -> None:
         )
 
 
-def _types(table: pa.Table, facts: Fields) -> tuple[NDArray[Any], Mask]:
+def _code_types(table: pa.Table, facts: Fields) -> tuple[NDArray[Any], Mask]:
     codes, dictionary = codes_of(table["type"])
     names = [operation_type(name) for name in dictionary.to_pylist()]
     code_of = np.array([*(CODES.get(name, -1) for name in names), -1], np.int8)
@@ -192,13 +192,13 @@ def blocks_of(rows: OperationRows, steps: tuple[int, int] | None = None) -> Iter
     kept: dict[bytes, list[Ints]] = {}
     dropped = 0
     for low, high in pairwise(bounds.tolist()):  # steps
-        order, key = _arranged(rows, rows.order[low:high])
+        order, key = _arrange_step(rows, rows.order[low:high])
         if order is None:
             dropped += high > low
         else:
             kept.setdefault(key, []).append(order)
     for members in kept.values():
-        yield _block(rows, members)
+        yield _build_block(rows, members)
     counted = {"steps": sum(map(len, kept.values())), "steps_left_out": dropped}
     rows.facts |= {name: rows.facts.get(name, 0) + count for name, count in counted.items()}
 
@@ -220,7 +220,7 @@ def _refuse_rows_read_twice(rows: OperationRows, step: Ints) -> None:
         )
 
 
-def _arranged(rows: OperationRows, chosen: Ints) -> tuple[Ints | None, bytes]:
+def _arrange_step(rows: OperationRows, chosen: Ints) -> tuple[Ints | None, bytes]:
     """A step's rows by replica, stage, type and start; None unless all replicas have the same."""
     replicas = len(rows.replicas)
     stages = len(rows.stages)
@@ -234,7 +234,7 @@ def _arranged(rows: OperationRows, chosen: Ints) -> tuple[Ints | None, bytes]:
     return chosen[order_by(replica, stage, type_, rows.start[chosen])], count[0].tobytes()
 
 
-def _block(rows: OperationRows, members: list[Ints]) -> Block:
+def _build_block(rows: OperationRows, members: list[Ints]) -> Block:
     shape = (len(members), len(rows.replicas), -1)
     order = np.concatenate(members).reshape(shape).transpose(2, 0, 1)
     start = rows.start[order]

@@ -46,7 +46,7 @@ def job_of_any_size(operations: pa.Table) -> Job:
     if not elsewhere and operations.num_rows <= _held_rows(errand):
         return job_of(operations)
     tables = StepTables.of(operations, errand if elsewhere else None)
-    job = None if tables is None else _streamed(tables)
+    job = None if tables is None else _stream_job(tables)
     return job_of(operations) if job is None else job
 
 
@@ -245,7 +245,7 @@ class StreamedBlocks:
     facts: Fields = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[Block]:
-        return self.map(_itself)
+        return self.map(_pass_block)
 
     def map(self, function: Callable[[Block], Value]) -> Iterator[Value]:
         """Yield what a function makes of each block, in order."""
@@ -258,13 +258,13 @@ class StreamedBlocks:
         self.facts = {**facts, **({"unknown_types": dict(unknown)} if unknown else {})}
 
 
-def _itself(block: Block) -> Block:
+def _pass_block(block: Block) -> Block:
     return block
 
 
-def _streamed(tables: StepTables) -> Job | None:
+def _stream_job(tables: StepTables) -> Job | None:
     """Look at every step once; None where ranks share a worker."""
-    workers = _workers(tables)
+    workers = _collect_workers(tables)
     if workers is None:
         return None
     blocks = StreamedBlocks(tables, workers)
@@ -279,7 +279,7 @@ def _workers_of(rows: OperationRows) -> tuple[Ints, int, bool]:
     return rows.workers, len(rows.order), "tensor_parallel_ranks_left_out" not in rows.facts
 
 
-def _workers(tables: StepTables) -> _Workers | None:
+def _collect_workers(tables: StepTables) -> _Workers | None:
     """Return the workers that any step names; None where one of them has several ranks."""
     named, counts, alone = zip(*tables.map(_workers_of), strict=True)
     if not all(alone):

@@ -11,7 +11,7 @@ class Allocator:
         """`held`: what was allocated before, and stays; `cached`: the least that is reserved."""
         self.allocated = held
         self._cached = cached
-        self._next = _BEGIN + _whole(held)
+        self._next = _BEGIN + _round_to_segments(held)
         self._taken: defaultdict[int, list[int]] = defaultdict(list)  # by size
         self._free: defaultdict[int, list[int]] = defaultdict(list)
 
@@ -32,9 +32,9 @@ class Allocator:
 
     def _new(self, size: int) -> int:
         address = self._next
-        self._next += _whole(size)
+        self._next += _round_to_segments(size)
         return address
 
 
-def _whole(size: int) -> int:
+def _round_to_segments(size: int) -> int:
     return -(-size // _SEGMENT) * _SEGMENT

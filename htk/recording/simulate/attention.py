@@ -38,7 +38,7 @@ class Attention(Passes):
         ):
             self._round_the_ring("flash_fwd_kernel", flops, moved, grid)
 
-        def backward() -> None:
+        def run_backward() -> None:
             with (
                 self._node("ScaledDotProductFlashAttentionBackward0", sequence),
                 host.range("aten::_flash_attention_backward", inputs=gradient),
@@ -47,7 +47,7 @@ class Attention(Passes):
                 kernel = "flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel"
                 self._round_the_ring(kernel, work, 2 * moved, grid)
 
-        host.tape.append(backward)
+        host.tape.append(run_backward)
 
     def _attention_in_parts(self, heads: int) -> None:
         """Multiply, mask, take the softmax and multiply again: every score is in memory."""
@@ -57,16 +57,16 @@ class Attention(Passes):
         scores = many * seq * seq
         shape = (config.micro_batch, heads, seq, seq)
 
-        def multiplied(*sizes: tuple[int, int, int]) -> None:
+        def multiply_batched(*sizes: tuple[int, int, int]) -> None:
             for m, n, k in sizes:
                 product = self.host.times.gemm(many * m, n, k, "tn")
                 called = build_operator_inputs(self.kind, (many, m, k), (many, k, n))
                 with self.host.range("aten::bmm", inputs=called):
                     self.host.launch(
-                        _batched(product.name, product.ns, product.grid, 2 * many * m * n * k)
+                        _build_batched(product.name, product.ns, product.grid, 2 * many * m * n * k)
                     )
 
-        def passed(name: str, tensors: int) -> None:
+        def run_pass(name: str, tensors: int) -> None:
             with self.host.range(f"aten::{name}", inputs=self._called(name, shape)):
                 kernel = self._pass(name, scores, tensors, ())
                 if "softmax" in name:
@@ -76,21 +76,21 @@ class Attention(Passes):
 
         sequence = self.host.next_sequence()
         with self.host.range("aten::matmul", inputs=None, sequence=sequence, flow=1):
-            multiplied((seq, seq, size))
-            passed("mul", 2)
-            passed("masked_fill", 2)
-            passed("_softmax", 2)
-            multiplied((seq, size, seq))
+            multiply_batched((seq, seq, size))
+            run_pass("mul", 2)
+            run_pass("masked_fill", 2)
+            run_pass("_softmax", 2)
+            multiply_batched((seq, size, seq))
 
-        def backward() -> None:
+        def run_backward() -> None:
             with self._node("BmmBackward0", sequence):
-                multiplied((seq, seq, size), (seq, size, seq))
-                passed("_softmax_backward_data", 3)
-                passed("masked_fill", 2)
-                passed("mul", 2)
-                multiplied((seq, size, seq), (seq, size, seq))
+                multiply_batched((seq, seq, size), (seq, size, seq))
+                run_pass("_softmax_backward_data", 3)
+                run_pass("masked_fill", 2)
+                run_pass("mul", 2)
+                multiply_batched((seq, size, seq), (seq, size, seq))
 
-        self.host.tape.append(backward)
+        self.host.tape.append(run_backward)
 
     def _round_the_ring(
         self, kernel: str, flops: int, moved: int, grid: tuple[int, int, int]
@@ -111,7 +111,7 @@ class Attention(Passes):
             more = part < ranks - 1
             if more:
                 self._pass_on(sent)
-            host.launch(_flash(kernel, ns, grid, flops // ranks))
+            host.launch(_build_flash(kernel, ns, grid, flops // ranks))
             if part:
                 merged = self.tokens * self.model.hidden // self.split
                 host.launch(self._pass("merge", merged, 4, ()))
@@ -152,7 +152,7 @@ class Attention(Passes):
         ]  # fmt: skip
 
 
-def _flash(name: str, ns: int, grid: tuple[int, int, int], flops: int) -> Activity:
+def _build_flash(name: str, ns: int, grid: tuple[int, int, int], flops: int) -> Activity:
     full = f"void pytorch_flash::{name}<Flash_fwd_kernel_traits<128, 128, 64, 4> >(Flash_params)"
     return Activity(
         full,
@@ -166,7 +166,7 @@ def _flash(name: str, ns: int, grid: tuple[int, int, int], flops: int) -> Activi
     )
 
 
-def _batched(name: str, ns: int, grid: tuple[int, int, int], flops: int) -> Activity:
+def _build_batched(name: str, ns: int, grid: tuple[int, int, int], flops: int) -> Activity:
     return Activity(
         name, "compute", COMPUTE, ns, grid=grid, registers=230, shared_bytes=98304, flops=flops
     )

@@ -59,7 +59,7 @@ class RuntimeCalls:
             if launched.name.startswith("Cijk"):  # libraries bring kernels of their own
                 name = "hipExtModuleLaunchKernel"
                 args = args.replace("107", "65", 1)
-            args += f', "kernel": {json.dumps(launched.name)}, {_size(launched)}'
+            args += f', "kernel": {json.dumps(launched.name)}, {_spell_size(launched)}'
         return name, args
 
     def activity(self, what: Activity, external: int, number: int, ns: int) -> str:
@@ -98,7 +98,7 @@ class RuntimeCalls:
         )
 
 
-def _size(what: Activity) -> str:
+def _spell_size(what: Activity) -> str:
     return (
         f'"grid": {list(what.grid)}, "block": {list(what.block)},'
         f' "shared memory": {what.shared_bytes}'

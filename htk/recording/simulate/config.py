@@ -278,7 +278,7 @@ def check_config(config: Config) -> Config:
         _check_planted(config, name, plants)
     if not config.written or not set(config.written) <= set(range(config.ranks)):
         raise UsageError(f"ranks to write must be of 0 to {config.ranks - 1}, and one at least")
-    _fits(config)
+    _check_memory(config)
     return config
 
 
@@ -379,7 +379,7 @@ def _check_planted(config: Config, name: str, options: dict[str, Value]) -> None
         raise UsageError(f"{name}: a link leads from a node to another one")
 
 
-def _fits(config: Config) -> None:
+def _check_memory(config: Config) -> None:
     needed = config.memory.total / 1e9
     there = config.device.memory_gb
     if needed > there:

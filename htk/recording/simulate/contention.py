@@ -48,8 +48,12 @@ class Beside:
         for rank in range(overlap.shape[1]):  # each has intervals of its own
             start = self._start[:, rank]
             end = self._end[:, rank]
-            overlap[compute, rank] = _share(start[comm], end[comm], start[compute], end[compute])
-            overlap[comm, rank] = _share(start[compute], end[compute], moving[:, rank], end[comm])
+            overlap[compute, rank] = _share_covered(
+                start[comm], end[comm], start[compute], end[compute]
+            )
+            overlap[comm, rank] = _share_covered(
+                start[compute], end[compute], moving[:, rank], end[comm]
+            )
         for k in comm:
             what = self._what[k].collective
             if what is not None:
@@ -58,17 +62,19 @@ class Beside:
         return overlap
 
 
-def _share(low: Ints, high: Ints, start: Ints, end: Ints) -> NDArray[np.float64]:
+def _share_covered(low: Ints, high: Ints, start: Ints, end: Ints) -> NDArray[np.float64]:
     """Return the share of each interval `start`-`end` that the union of `low`-`high` covers."""
     order = order_by(low)
     until = np.maximum.accumulate(high[order])
     since = np.maximum(low[order], np.concatenate([low[order][:1], until[:-1]]))
     total = np.cumsum(until - since)
 
-    def covered(instants: Ints) -> Ints:
+    def measure_covered_until(instants: Ints) -> Ints:
         last = np.searchsorted(since, instants, side="right") - 1
         overlap: Ints = np.where(last < 0, 0, total[last] - np.maximum(0, until[last] - instants))
         return overlap
 
-    overlap: NDArray[np.float64] = (covered(end) - covered(start)) / np.maximum(1, end - start)
+    overlap: NDArray[np.float64] = (
+        measure_covered_until(end) - measure_covered_until(start)
+    ) / np.maximum(1, end - start)
     return overlap

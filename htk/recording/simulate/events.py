@@ -15,7 +15,7 @@ def write_complete_event(
 ) -> str:
     return (
         f'  {{\n    "ph": "X",\n    "cat": "{category}",\n    "name": "{name}",\n'
-        f'    "pid": {_id(pid)},\n    "tid": {_id(tid)},\n'
+        f'    "pid": {_spell_id(pid)},\n    "tid": {_spell_id(tid)},\n'
         f'    "ts": {format_microseconds(start - BASE_NS)},\n'
         f'    "dur": {format_microseconds(end - start)},\n'
         f'    "args": {{\n      {args}\n    }}\n  }},\n'
@@ -46,7 +46,7 @@ def write_instant_event(
     more = f',\n    "args": {{\n      {args}\n    }}' if args else ""
     return (
         f'  {{\n    "ph": "i",\n{kind}    "s": "{scope}",\n    "name": "{name}",\n'
-        f'    "pid": {_id(pid)},\n    "tid": {_id(where)},\n'
+        f'    "pid": {_spell_id(pid)},\n    "tid": {_spell_id(where)},\n'
         f'    "ts": {format_microseconds(time_ns - BASE_NS)}{more}\n  }},\n'
     )
 
@@ -60,5 +60,5 @@ def write_metadata_event(name: str, pid: int, tid: int, begin: int, args: str) -
     )
 
 
-def _id(of: int | str) -> str:
+def _spell_id(of: int | str) -> str:
     return f'"{of}"' if isinstance(of, str) else str(of)

@@ -84,7 +84,7 @@ class MixtureLayers(Layers):
         sequence = self.host.next_sequence()
         weights = self._weights
 
-        def multiply(m: int, n: int, k: int, layout: str, stacked: tuple[int, ...]) -> None:
+        def multiply_grouped(m: int, n: int, k: int, layout: str, stacked: tuple[int, ...]) -> None:
             with self.host.range(
                 "aten::_grouped_mm",
                 inputs=build_operator_inputs(self.kind, (m, k), stacked, None),
@@ -92,15 +92,15 @@ class MixtureLayers(Layers):
             ):
                 self.host.launch(self._grouped_kernel(m, n, k, layout, load))
 
-        multiply(rows, out, into, "tn", (weights, into, out))
+        multiply_grouped(rows, out, into, "tn", (weights, into, out))
 
-        def backward() -> None:
+        def run_backward() -> None:
             with self._node("GroupedMmBackward0", sequence):
-                multiply(rows, into, out, "nn", (weights, out, into))
-                multiply(out, into, rows, "nt", (weights, rows // weights, into))
+                multiply_grouped(rows, into, out, "nn", (weights, out, into))
+                multiply_grouped(out, into, rows, "nt", (weights, rows // weights, into))
             self.expert_gradient_ready(weights * out * into)
 
-        self.host.tape.append(backward)
+        self.host.tape.append(run_backward)
 
     def _grouped_kernel(self, m: int, n: int, k: int, layout: str, load: Load) -> Activity:
         """No faster than the weights of all experts of the rank are read or written."""

@@ -68,9 +68,9 @@ def process_groups(config: Config) -> dict[str, Group]:
         "tensor": data.reshape(-1, tensor),
     }
     if config.context_parallel > 1:
-        kinds["context"] = _neighbours(config, config.context_parallel)
+        kinds["context"] = _group_neighbours(config, config.context_parallel)
     if config.expert_parallel > 1:
-        kinds["expert"] = _neighbours(config, config.expert_parallel)
+        kinds["expert"] = _group_neighbours(config, config.expert_parallel)
         spread = np.arange(config.ranks).reshape(stages, -1, config.expert_parallel, tensor)
         copies = config.data_parallel // config.expert_parallel
         kinds["expert_replicate"] = spread.transpose(0, 2, 3, 1).reshape(-1, copies)
@@ -93,7 +93,7 @@ def process_groups(config: Config) -> dict[str, Group]:
     return groups
 
 
-def _neighbours(config: Config, many: int) -> Ints:
+def _group_neighbours(config: Config, many: int) -> Ints:
     """Return groups of so many neighbours in data parallelism."""
     tensor = config.tensor_parallel
     ranks = np.arange(config.ranks).reshape(-1, many, tensor)

@@ -33,14 +33,14 @@ def write_header(config: Config, rank: int, groups: dict[str, Group]) -> str:
     """Return everything up to the first event."""
     facts: Fields = {
         "schemaVersion": 1,
-        "deviceProperties": [_device(config, n) for n in range(config.gpus_per_node)],
-        **_versions(config),
+        "deviceProperties": [_describe_device(config, n) for n in range(config.gpus_per_node)],
+        **_list_versions(config),
         "record_shapes": 1,
         "profile_memory": 1,
         **({"with_stack": 1} if config.stacks else {}),
         "trace_id": _trace_id(config, rank),
         **({"host_name": host_name(config, rank)} if config.host_names else {}),
-        "distributedInfo": _distributed(config, rank, groups),
+        "distributedInfo": _describe_distributed(config, rank, groups),
         "displayTimeUnit": "ms",
         "baseTimeNanoseconds": BASE_NS,
     }
@@ -52,7 +52,7 @@ def host_name(config: Config, rank: int) -> str:
     return f"node-{rank // config.gpus_per_node}"
 
 
-def _versions(config: Config) -> dict[str, float]:
+def _list_versions(config: Config) -> dict[str, float]:
     if config.device.vendor == "amd":
         return {
             "roctracer_version": 4.1,
@@ -62,7 +62,7 @@ def _versions(config: Config) -> dict[str, float]:
     return {"cupti_version": 130000, "cuda_runtime_version": 13000, "cuda_driver_version": 13000}
 
 
-def _device(config: Config, number: int) -> Fields:
+def _describe_device(config: Config, number: int) -> Fields:
     device = config.device
     major, minor = map(int, (device.capability or "0.0").split("."))
     return {
@@ -87,18 +87,18 @@ def _trace_id(config: Config, rank: int) -> str:
     return md5(text.encode(), usedforsecurity=False).hexdigest().upper()
 
 
-def _distributed(config: Config, rank: int, groups: dict[str, Group]) -> Fields:
+def _describe_distributed(config: Config, rank: int, groups: dict[str, Group]) -> Fields:
     facts: Fields = {
         "backend": "nccl",
         "rank": rank % config.job_ranks,
         "world_size": config.job_ranks,
     }
     if config.named_groups:
-        facts |= _listed(config, rank, groups)
+        facts |= _list_groups(config, rank, groups)
     return facts | {"nccl_version": "2.29.7"}
 
 
-def _listed(config: Config, rank: int, groups: dict[str, Group]) -> Fields:
+def _list_groups(config: Config, rank: int, groups: dict[str, Group]) -> Fields:
     """Return the process groups that a rank is in."""
     listed = {"0": ("default_pg", list(range(config.job_ranks)))}
     for group in groups.values():

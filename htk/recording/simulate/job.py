@@ -33,7 +33,7 @@ def simulate_job(config: Config, folder: Path) -> list[Path]:
         aside = opened.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))
         exchanges = opened.enter_context(tempfile.TemporaryFile("w+", encoding="utf-8"))
         truth = Truth(config, groups, aside, exchanges)
-        for stages in _steps(config, schedule):
+        for stages in _simulate_steps(config, schedule):
             never = fill_none(config.ranks)
             truth.add(stages, schedule.now if stages[0].recorded else never)
             for writer in writers:
@@ -66,7 +66,7 @@ def _must_run(plants: Plants, usual: list[RankProgram]) -> None:
         )
 
 
-def _steps(config: Config, schedule: Schedule) -> Iterator[list[Timed]]:
+def _simulate_steps(config: Config, schedule: Schedule) -> Iterator[list[Timed]]:
     """Yield what reaches into the recording from before, then the recorded steps; by stage."""
     if config.stagger_us:
         yield schedule.warm_up()

@@ -117,11 +117,11 @@ class Layers(Attention):
             kernel = self._pass("liger_cross_entropy", logits, 3, ())
             self.host.launch(replace(kernel, name="liger_cross_entropy_kernel"))
 
-        def backward() -> None:
+        def run_backward() -> None:
             with self._node("LigerCrossEntropyFunctionBackward", sequence):
                 self.host.think(5000)
 
-        self.host.tape.append(backward)
+        self.host.tape.append(run_backward)
 
     def _feed_forward(self) -> None:
         model = self.model
@@ -160,7 +160,7 @@ class Layers(Attention):
             self._multiply(tokens, out, into, "tn", sequence)
         rank = self.config.lora_rank
 
-        def backward() -> None:
+        def run_backward() -> None:
             with self._node("MmBackward0", sequence):
                 self._multiply(tokens, into, out, "nn")
                 if not rank:
@@ -168,7 +168,7 @@ class Layers(Attention):
             if own_weight and not rank:
                 self.gradient_ready(out * into)
 
-        host.tape.append(backward)
+        host.tape.append(run_backward)
         if rank and name != "lm_head":
             self._adapted(out, into, rank)
 
@@ -181,7 +181,7 @@ class Layers(Attention):
             self._multiply(tokens, rank, into, "tn", sequence)
             self._multiply(tokens, out, rank, "tn", sequence)
 
-        def backward() -> None:
+        def run_backward() -> None:
             with self._node("MmBackward0", sequence):
                 self._multiply(tokens, rank, out, "nn")
                 self._multiply(out, rank, tokens, "nt")
@@ -189,7 +189,7 @@ class Layers(Attention):
                 self._multiply(rank, into, tokens, "nt")
             self.gradient_ready(rank * (out + into))
 
-        self.host.tape.append(backward)
+        self.host.tape.append(run_backward)
         self._pointwise("mul", tokens * out, 2, "MulBackward0", 2, width=out)
         self._pointwise("add", tokens * out, 3, "AddBackward0", 0, width=out)
 

@@ -29,12 +29,14 @@ def write_collective_metadata(
         "dtype": _NAMES[kind],
         "In msg nelems": into,
         "Out msg nelems": out,
-        "In split size": _shortened(what.splits.sent[rank].tolist() if what.splits else ()),
-        "Out split size": _shortened(what.splits.received[rank].tolist() if what.splits else ()),
+        "In split size": _shorten_ranks(what.splits.sent[rank].tolist() if what.splits else ()),
+        "Out split size": _shorten_ranks(
+            what.splits.received[rank].tolist() if what.splits else ()
+        ),
         "Group size": group.size,
         "Process Group Name": name,
         "Process Group Description": group.description,
-        "Process Group Ranks": _shortened(ranks),
+        "Process Group Ranks": _shorten_ranks(ranks),
         "Seq": number,
         "Comms Id": _comms_id(name, number, ranks),
     }
@@ -80,7 +82,7 @@ def message_metadata(
         "Group size": len(ranks),
         "Process Group Name": group.names[group.of_rank[rank]],
         "Process Group Description": group.description,
-        "Process Group Ranks": _shortened(ranks),
+        "Process Group Ranks": _shorten_ranks(ranks),
         "Dst Rank" if what.kind == "send" else "Src Rank": ranks[other],
         "Seq": number,
         "Comms Id": _comms_id(f"{group.names[group.of_rank[rank]]},p2p", number, ranks),
@@ -115,7 +117,7 @@ def write_unnamed_metadata(what: Collective | RankMessage, group: Group, kind: s
     return json.dumps(facts)[1:-1]
 
 
-def _shortened(ranks: Sequence[int]) -> str:
+def _shorten_ranks(ranks: Sequence[int]) -> str:
     """Return a list as PyTorch shows it: cut above thirty."""
     if len(ranks) <= 30:
         return str(list(ranks))

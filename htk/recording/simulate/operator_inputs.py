@@ -41,23 +41,23 @@ class OperatorInputs:
 
 def build_operator_inputs(kind: str, *values: Argument) -> OperatorInputs:
     """Tensors are of that kind, and contiguous."""
-    columns = zip(*(_written(kind, value) for value in values), strict=True)
+    columns = zip(*(_spell_argument(kind, value) for value in values), strict=True)
     return OperatorInputs(*(json.dumps(list(column)) for column in columns))
 
 
-def _written(kind: str, what: Argument) -> tuple[object, object, object, object]:
+def _spell_argument(kind: str, what: Argument) -> tuple[object, object, object, object]:
     """Value, type, strides and shape of one argument."""
     if what is None:
         return "", "", [], []
     if isinstance(what, str):
         return what, "ScalarList" if what.startswith("[") else "Scalar", [], []
     if isinstance(what, Tensors):
-        return "", "TensorList", [_strides(s) for s in what.shapes], what.shapes
+        return "", "TensorList", [_compute_strides(s) for s in what.shapes], what.shapes
     shape, kind = what if isinstance(what, TypedTensor) else (what, kind)
-    return "", kind, _strides(shape), shape
+    return "", kind, _compute_strides(shape), shape
 
 
-def _strides(shape: Shape) -> list[int]:
+def _compute_strides(shape: Shape) -> list[int]:
     strides = []
     step = 1
     for size in reversed(shape):

@@ -63,13 +63,13 @@ class Passes:
         with host.range(f"aten::{name}", inputs=called, sequence=sequence, flow=1):
             host.launch(self._pass(name, elements, reads, load))
 
-        def backward() -> None:
+        def run_backward() -> None:
             with self._node(node, sequence):
                 if back:
                     with host.range(f"aten::{gradient}", inputs=self._called(gradient, shape)):
                         host.launch(self._pass(gradient, elements, back, load))
 
-        host.tape.append(backward)
+        host.tape.append(run_backward)
 
     def _called(self, name: str, shape: Shape) -> OperatorInputs:
         more: tuple[Argument, ...] = _MORE.get(name, ())

@@ -89,18 +89,18 @@ class PipelineSchedule(NamedTuple):
             before = order[position - 1] if position else None
             after = order[position + 1] if position + 1 < len(order) else None
             if before is None or before.way == current.way:
-                items.append([_taken(current)])
+                items.append([_receive_before(current)])
             items.append(current)
-            call = [_given(current)]
+            call = [_send_after(current)]
             if after is not None and after.way != current.way:  # both are of one neighbour
-                call.append(_taken(after))
+                call.append(_receive_before(after))
             items.append(call)
         return items
 
     def _together(self) -> list[PipelinePass | Call]:
         forwards = self._forwards()
         backwards = self._backwards()
-        items: list[PipelinePass | Call] = [[_taken(forwards[0])]]
+        items: list[PipelinePass | Call] = [[_receive_before(forwards[0])]]
         total = len(forwards)
         ahead = min(self.ahead, total - 1)  # the last of them comes with the first backward
         for position in range(total + ahead):
@@ -108,14 +108,14 @@ class PipelineSchedule(NamedTuple):
             back = position - ahead
             if position < total:
                 items.append(forwards[position])
-                call.append(_given(forwards[position]))
+                call.append(_send_after(forwards[position]))
             if back >= 0:
                 items.append(backwards[back])
-                call.append(_given(backwards[back]))
+                call.append(_send_after(backwards[back]))
             if position + 1 < total:
-                call.append(_taken(forwards[position + 1]))
+                call.append(_receive_before(forwards[position + 1]))
             if 0 <= back + 1 < total:
-                call.append(_taken(backwards[back + 1]))
+                call.append(_receive_before(backwards[back + 1]))
             items.append(call)
         return items
 
@@ -129,11 +129,11 @@ class PipelineSchedule(NamedTuple):
         ]
 
 
-def _given(by: PipelinePass) -> PipelineMessage:
+def _send_after(by: PipelinePass) -> PipelineMessage:
     shift = 1 if by.way == FORWARD else -1
     return PipelineMessage("send", shift, by)
 
 
-def _taken(by: PipelinePass) -> PipelineMessage:
+def _receive_before(by: PipelinePass) -> PipelineMessage:
     shift = -1 if by.way == FORWARD else 1
     return PipelineMessage("recv", shift, by)

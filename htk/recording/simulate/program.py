@@ -41,26 +41,26 @@ class _Part:
 
 def build_programs(config: Config) -> list[RankProgram]:
     """Return one step of each stage of the pipeline, or a server's iteration."""
-    return [program(config, stage) for stage in pipeline_stages(config)]
+    return [build_program(config, stage) for stage in pipeline_stages(config)]
 
 
-def program(config: Config, stage: Stage | None = None) -> RankProgram:
+def build_program(config: Config, stage: Stage | None = None) -> RankProgram:
     """Return one step, or a server's iteration, the same for all ranks of a stage."""
     if config.decode_requests:
         return build_iteration(config)
     host = SimulatedHost(config, stage)
-    parts = [_part(host, chunk) for chunk in host.stage.chunks]
+    parts = [_build_part(host, chunk) for chunk in host.stage.chunks]
     with host.function(_STEP):
         if config.pipeline_parallel > 1:
-            _pipeline(host, parts)
+            _run_pipeline(host, parts)
         else:
             _micro_batches(host, parts[0])
-        _optimize(host)
-        _log(host)
+        _run_optimizer(host)
+        _log_loss(host)
     return host.program
 
 
-def _part(host: SimulatedHost, chunk: Chunk) -> _Part:
+def _build_part(host: SimulatedHost, chunk: Chunk) -> _Part:
     strategy = strategy_of(host, chunk)
     mixture = MixtureLayers(host, chunk.number) if host.config.decoder.moe_layers else None
     if mixture is not None:
@@ -74,17 +74,17 @@ def _micro_batches(host: SimulatedHost, part: _Part) -> None:
     """Run each micro-batch forward and backward."""
     for micro_batch in range(host.config.accumulation):
         part.strategy.last = micro_batch == host.config.accumulation - 1
-        _load(host)
+        _load_batch(host)
         with host.annotation("forward"):
-            _forward(host, part)
+            _run_forward(host, part)
         host.think(9000)
         host.think(0, "gc")
         with host.annotation("backward"):
-            _backward(host)
+            _run_backward(host)
             part.strategy.finish()
 
 
-def _pipeline(host: SimulatedHost, parts: list[_Part]) -> None:
+def _run_pipeline(host: SimulatedHost, parts: list[_Part]) -> None:
     """Run the passes of a stage, and between them the calls that send and receive."""
     config = host.config
     shared = config.tensor_parallel if config.sequence_parallel else 1
@@ -107,10 +107,10 @@ def _pipeline(host: SimulatedHost, parts: list[_Part]) -> None:
 def _stage_forward(host: SimulatedHost, part: _Part, micro_batch: int) -> None:
     """Run a chunk forward; what autograd remembers is kept until its backward pass."""
     if part.chunk.is_first or part.chunk.is_last:
-        _load(host)
+        _load_batch(host)
     host.tape = []
     with host.annotation("forward"):
-        _forward(host, part)
+        _run_forward(host, part)
     part.tapes[micro_batch] = host.tape
 
 
@@ -119,12 +119,12 @@ def _stage_backward(host: SimulatedHost, part: _Part, micro_batch: int) -> None:
     part.strategy.last = micro_batch == host.config.accumulation - 1
     host.tape = part.tapes.pop(micro_batch)
     with host.annotation("backward"):
-        _backward(host)
+        _run_backward(host)
         if not part.strategy.last:
             part.strategy.finish()
 
 
-def _load(host: SimulatedHost) -> None:
+def _load_batch(host: SimulatedHost) -> None:
     fetch = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
     with host.range(fetch, annotation=True), host.function(_FETCH):
         host.think(400_000, "data")
@@ -133,10 +133,10 @@ def _load(host: SimulatedHost) -> None:
     tokens = TypedTensor((batch, host.config.tokens // batch), "long int")
     with host.range("aten::copy_", inputs=build_operator_inputs("", tokens, tokens, "True")):
         ns = host.times.copy(moved)
-        host.launch(_copy("Memcpy HtoD (Pinned -> Device)", ns, moved))
+        host.launch(_build_copy("Memcpy HtoD (Pinned -> Device)", ns, moved))
 
 
-def _forward(host: SimulatedHost, part: _Part) -> None:
+def _run_forward(host: SimulatedHost, part: _Part) -> None:
     layers = part.layers
     strategy = part.strategy
     chunk = part.chunk
@@ -150,9 +150,9 @@ def _forward(host: SimulatedHost, part: _Part) -> None:
             with host.annotation(f"layers.{layer}"), layers.modules.layer(layer):
                 strategy.before_forward(unit)
                 if host.config.checkpointing:
-                    _checkpointed(host, part, unit)
+                    _run_checkpointed(host, part, unit)
                 else:
-                    _kept(host, part, unit)
+                    _run_kept(host, part, unit)
                 strategy.after_forward(unit)
         if chunk.is_last:
             layers.head()
@@ -161,18 +161,18 @@ def _forward(host: SimulatedHost, part: _Part) -> None:
     host.tape.append(lambda: strategy.before_backward(root))
 
 
-def _kept(host: SimulatedHost, part: _Part, unit: int) -> None:
+def _run_kept(host: SimulatedHost, part: _Part, unit: int) -> None:
     layers = part.layers
     strategy = part.strategy
     host.tape.append(lambda: strategy.after_backward(unit))
     if host.config.graphs:
-        _graphed(host, layers, part.chunk.layers[unit])
+        _run_graphed(host, layers, part.chunk.layers[unit])
     else:
         layers.layer()
     host.tape.append(lambda: strategy.before_backward(unit))
 
 
-def _graphed(host: SimulatedHost, layers: Layers, unit: int, kept: bool = True) -> None:
+def _run_graphed(host: SimulatedHost, layers: Layers, unit: int, kept: bool = True) -> None:
     """A layer as make_graphed_callables has it: a graph, and another one for its backward pass.
 
     Gradients are ready when the second one is launched as a whole.
@@ -185,7 +185,7 @@ def _graphed(host: SimulatedHost, layers: Layers, unit: int, kept: bool = True) 
     inner = host.tape
     host.tape = outer
 
-    def backward() -> None:
+    def run_graph_backward() -> None:
         ready: list[int] = []
         at_once = layers.gradient_ready
         layers.gradient_ready = ready.append
@@ -197,10 +197,10 @@ def _graphed(host: SimulatedHost, layers: Layers, unit: int, kept: bool = True) 
         for elements in ready:
             at_once(elements)
 
-    host.tape.append(backward)
+    host.tape.append(run_graph_backward)
 
 
-def _checkpointed(host: SimulatedHost, part: _Part, unit: int) -> None:
+def _run_checkpointed(host: SimulatedHost, part: _Part, unit: int) -> None:
     """Run now and forget; run again before the backward pass, then that."""
     layers = part.layers
     strategy = part.strategy
@@ -210,39 +210,39 @@ def _checkpointed(host: SimulatedHost, part: _Part, unit: int) -> None:
     outer = host.tape
     host.tape = []
     if host.config.graphs:
-        _graphed(host, layers, layer, kept=False)
+        _run_graphed(host, layers, layer, kept=False)
     else:
         layers.layer(kept=False)
     host.tape = outer
 
-    def again() -> None:
+    def run_again() -> None:
         strategy.before_backward(unit)
         host.tape = []
         name = "CheckpointFunctionBackward"
         with host.range(f"autograd::engine::evaluate_function: {name}"), host.range(name):
             with host.function(_RECOMPUTE), layers.modules.layer(layer):
                 if host.config.graphs:
-                    _graphed(host, layers, layer)
+                    _run_graphed(host, layers, layer)
                 else:
                     layers.layer()
-            _replay(host)
+            _replay_tape(host)
         host.memory(-kept)
         strategy.after_backward(unit)
 
-    host.tape.append(again)
+    host.tape.append(run_again)
 
 
-def _backward(host: SimulatedHost) -> None:
+def _run_backward(host: SimulatedHost) -> None:
     """The main thread waits while autograd's thread runs the tape backwards."""
     with host.function(_BACKWARD), host.function(_ENGINE):
         host.think(15_000)
         host.thread = AUTOGRAD
-        _replay(host)
+        _replay_tape(host)
         host.thread = MAIN
         host.think(12_000)
 
 
-def _replay(host: SimulatedHost) -> None:
+def _replay_tape(host: SimulatedHost) -> None:
     tape = host.tape
     host.tape = []
     for entry in reversed(tape):
@@ -257,7 +257,7 @@ _FOREACH = (("mul_", 2), ("lerp_", 3), ("mul_", 2), ("addcmul_", 4), ("sqrt", 2)
 _MOVED = {"adam": 30, "adam-8bit": 19}
 
 
-def _optimize(host: SimulatedHost) -> None:
+def _run_optimizer(host: SimulatedHost) -> None:
     """AdamW: reads and writes the state of the parameters that this rank holds."""
     config = host.config
     held = int(host.stage.held_parameters * config.trained // config.owners)
@@ -267,7 +267,7 @@ def _optimize(host: SimulatedHost) -> None:
             for name, tensors in _FOREACH:
                 called = build_operator_inputs("float", *[state] * min(tensors - 1, 3), "1")
                 with host.range(f"aten::_foreach_{name}", inputs=called):
-                    _update(host, held, 4 * tensors)
+                    _update_parameters(host, held, 4 * tensors)
             return
         scalars = ("0.0001", "0.9", "0.999", "0.01", "1e-08", "False", "False")
         called = build_operator_inputs(
@@ -275,10 +275,10 @@ def _optimize(host: SimulatedHost) -> None:
         )
         name = "aten::_fused_adamw_" if config.optimizer == "adam" else "bnb::optimizer_8bit"
         with host.range(name, inputs=called):
-            _update(host, held, _MOVED[config.optimizer])
+            _update_parameters(host, held, _MOVED[config.optimizer])
 
 
-def _update(host: SimulatedHost, held: int, each: int) -> None:
+def _update_parameters(host: SimulatedHost, held: int, each: int) -> None:
     """Launch kernels that move so many bytes of each parameter."""
     kernels = max(1, min(24, held // 40_000_000 + 1))
     names = {
@@ -299,18 +299,18 @@ def _update(host: SimulatedHost, held: int, each: int) -> None:
         host.launch(step)
 
 
-def _log(host: SimulatedHost) -> None:
+def _log_loss(host: SimulatedHost) -> None:
     """loss.item(): a copy that the host waits for."""
     loss = build_operator_inputs("float", ())
     with (
         host.range("aten::item", inputs=loss),
         host.range("aten::_local_scalar_dense", inputs=loss),
     ):
-        host.launch(_copy("Memcpy DtoH (Device -> Pinned)", 1200, 4))
+        host.launch(_build_copy("Memcpy DtoH (Device -> Pinned)", 1200, 4))
         host.synchronize(host.record(COMPUTE))
 
 
-def _copy(name: str, ns: int, moved: int) -> Activity:
+def _build_copy(name: str, ns: int, moved: int) -> Activity:
     return Activity(
         name,
         "memory",

@@ -95,7 +95,7 @@ class Schedule:
         since_first = number - self.config.first_step
         programs = [stage.begin_step(since_first) for stage in self._stages]
         if self.config.cut_last_step and since_first == self.config.steps - 1:
-            programs = [cut(program) for program in programs]
+            programs = [cut_program(program) for program in programs]
         shares = self._contention(programs) if self.config.contention else None
         notes = [
             _Columns(program, stage) for program, stage in zip(programs, self._stages, strict=True)
@@ -126,7 +126,7 @@ class Schedule:
         if count:
             stage.state.free[COMPUTE] = starts[-1] + _CARRIED_NS
         written = stage.stage.written
-        starts = starts[:, _places(stage)]
+        starts = starts[:, _find_written_places(stage)]
         never = np.full_like(starts, -1)
         zero = np.zeros_like(starts)
         on_gpu = (starts, starts + _CARRIED_NS, starts, zero)
@@ -192,7 +192,7 @@ class _Columns:
     def __init__(self, program: RankProgram, stage: StageTimes) -> None:
         self._program = program
         self._stage = stage
-        self._written = _places(stage)
+        self._written = _find_written_places(stage)
         shape = len(program.do), len(self._written)
         self._recorded = [np.full(shape, -1, np.int64) for _ in range(6)]
         self._exchanges: dict[int, ToldExchange] = {}
@@ -216,12 +216,12 @@ class _Columns:
         return Timed(step, self._program, begin, end, *on_gpu, since, ranks, self._exchanges)
 
 
-def _places(stage: StageTimes) -> Ints:
+def _find_written_places(stage: StageTimes) -> Ints:
     """Return the places in a stage of the ranks that are written."""
     return np.array(stage.stage.written, np.int64) - stage.stage.ranks.start
 
 
-def cut(program: RankProgram) -> RankProgram:
+def cut_program(program: RankProgram) -> RankProgram:
     """Return the first part of a step, its open ranges closed where the recording ends."""
     keep = len(program.do) * 3 // 10
     short = replace(

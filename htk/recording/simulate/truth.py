@@ -344,7 +344,7 @@ class _Rank:
         # An instant with k collectives is shared: m of them moving are m/k of it.
         exposed = (on & 3) == _BITS["comm"]
         moving = (length * active[_MOVING] // np.maximum(active[_BITS["comm"]], 1))[exposed].sum()
-        return _figures(low, high, times, int(moving)) | {
+        return _compute_figures(low, high, times, int(moving)) | {
             "idle_by_cause_ns": self._causes(edges, on)
         }
 
@@ -368,22 +368,22 @@ class _Rank:
         return by_cause
 
 
-def _figures(low: int, high: int, times: Ints, moving: int) -> Fields:
-    def total(*wanted: int) -> int:
+def _compute_figures(low: int, high: int, times: Ints, moving: int) -> Fields:
+    def sum_classes(*wanted: int) -> int:
         return int(times[list(wanted)].sum())
 
     return {
         "start_ns": low,
         "end_ns": high,
         "total_ns": high - low,
-        "busy_ns": total(1, 2, 3, 4, 5, 6, 7),
-        "idle_ns": total(0),
-        "compute_ns": total(1, 3, 5, 7),
-        "comm_ns": total(2, 3, 6, 7),
-        "memory_ns": total(4, 5, 6, 7),
-        "overlap_ns": total(3, 7),
-        "exposed_comm_ns": total(2, 6),
-        "exposed_wait_ns": total(2, 6) - moving,
+        "busy_ns": sum_classes(1, 2, 3, 4, 5, 6, 7),
+        "idle_ns": sum_classes(0),
+        "compute_ns": sum_classes(1, 3, 5, 7),
+        "comm_ns": sum_classes(2, 3, 6, 7),
+        "memory_ns": sum_classes(4, 5, 6, 7),
+        "overlap_ns": sum_classes(3, 7),
+        "exposed_comm_ns": sum_classes(2, 6),
+        "exposed_wait_ns": sum_classes(2, 6) - moving,
         "exposed_transfer_ns": moving,
-        "exposed_memory_ns": total(4),
+        "exposed_memory_ns": sum_classes(4),
     }

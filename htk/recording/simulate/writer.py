@@ -90,7 +90,7 @@ class Writer:
         self._zip = gzip.GzipFile("", "wb", 5, self._file, mtime=0)
         self._name = path.name.removesuffix(".gz")
         self._write(write_header(config, rank, groups))
-        self._memory = Allocator(round(stage.memory.resident), _cached(config))
+        self._memory = Allocator(round(stage.memory.resident), _count_cached_bytes(config))
         self._begin: int | None = None
         self._last = BEGIN_NS
 
@@ -112,7 +112,7 @@ class Writer:
             if do == Do.OPEN:
                 self._range(state, out, k, closes[k], what)
             elif do == Do.CLOSE:
-                _close(state, what)
+                _close_range(state, what)
             elif do in (Do.LAUNCH, Do.NODE):
                 self._launch(state, out, k, *what)
             elif do in (Do.RECORD, Do.WAIT, Do.SYNC):
@@ -409,14 +409,14 @@ class Writer:
         self._zip.write(text.encode())
 
 
-def _cached(config: Config) -> int:
+def _count_cached_bytes(config: Config) -> int:
     """Return the bytes that the allocator holds, used or not: nearly all where memory is full."""
     if not Plants(config).has("full_allocator"):
         return 0
     return int(_FULL * config.device.memory_gb * 1e9)
 
 
-def _close(state: _Pass, what: Range) -> None:
+def _close_range(state: _Pass, what: Range) -> None:
     if what.python:
         state.python[what.thread].pop()
     elif what.annotation:

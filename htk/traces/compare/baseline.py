@@ -84,14 +84,14 @@ def build_cost_baseline(tables: NamedTables, kinds: tuple[By, ...] = EACH) -> Re
     steps = Groups.by_keys(samples[:, 1:])
     series: dict[str, dict[str, Series]] = {}
     if len(samples):
-        series = {kind: _series(READERS[kind](side), rank, steps.group_ids) for kind in kinds}
+        series = {kind: _build_series(READERS[kind](side), rank, steps.group_ids) for kind in kinds}
     numbers = tuple(steps.keys[:, 1].tolist())
-    facts = _facts(tables)
+    facts = _read_facts(tables)
     outlying = tuple(side.outlying)
     return RecordedBaseline(len(steps), tuple(ranks.tolist()), series, facts, numbers, outlying)
 
 
-def _series(items: Items, rank: Ints, step: Ints) -> dict[str, Series]:
+def _build_series(items: Items, rank: Ints, step: Ints) -> dict[str, Series]:
     """Return the times of each name, by step and by rank."""
     counted = (items.sample >= 0) & (items.code >= 0)
     if not counted.any():
@@ -101,15 +101,15 @@ def _series(items: Items, rank: Ints, step: Ints) -> dict[str, Series]:
     time = items.time[counted].astype(np.float64)
     many = len(items.names)
 
-    def means(group: Ints) -> Floats:
+    def compute_means(group: Ints) -> Floats:
         width = int(group.max()) + 1
         sums = np.bincount(code * width + group[sample], time, many * width)
         return np.asarray(sums.reshape(many, width) / np.bincount(group, minlength=width))
 
     often = np.bincount(code, minlength=many) / len(rank)
-    by_step = means(step)
-    by_rank = means(rank)
-    least = _least(code, sample, time, step, by_step.shape)
+    by_step = compute_means(step)
+    by_rank = compute_means(rank)
+    least = _find_least(code, sample, time, step, by_step.shape)
     order = order_by(-by_step.mean(axis=1)).tolist()
     return {
         items.names[k]: Series(float(often[k]), by_step[k], by_rank[k], least[k])
@@ -118,7 +118,9 @@ def _series(items: Items, rank: Ints, step: Ints) -> dict[str, Series]:
     }
 
 
-def _least(code: Ints, sample: Ints, time: Floats, step: Ints, shape: tuple[int, ...]) -> Floats:
+def _find_least(
+    code: Ints, sample: Ints, time: Floats, step: Ints, shape: tuple[int, ...]
+) -> Floats:
     """Return each name's least time over the ranks that have it, in each step."""
     sums = Groups.by_keys([code, sample])
     total = np.bincount(sums.group_ids, time)
@@ -134,7 +136,7 @@ def fold_values(values: Floats, most: int) -> Floats:
     return np.array([piece.mean() for piece in np.array_split(values, most)])
 
 
-def _facts(tables: NamedTables) -> dict[str, str]:
+def _read_facts(tables: NamedTables) -> dict[str, str]:
     """Return what it was recorded on."""
     facts = {}
     for name, column in (("device", "device_name"), ("hosts", "host")):
@@ -155,7 +157,7 @@ def to_json(recorded: RecordedBaseline) -> str:
     kinds = []
     for kind, things in recorded.kinds.items():
         lines = [
-            f"      {json.dumps(name, ensure_ascii=False)}: {_numbers(series)}"
+            f"      {json.dumps(name, ensure_ascii=False)}: {_spell_numbers(series)}"
             for name, series in list(things.items())[:MOST_NAMES]
         ]
         kinds.append(f"    {json.dumps(kind)}: {{\n" + ",\n".join(lines) + "\n    }")
@@ -163,7 +165,7 @@ def to_json(recorded: RecordedBaseline) -> str:
     return "{\n" + top + '  "kinds": {\n' + ",\n".join(kinds) + "\n  }\n}\n"
 
 
-def _numbers(series: Series) -> str:
+def _spell_numbers(series: Series) -> str:
     """Return how often, then whole ns by step, by rank, and least by step."""
     kept = (
         fold_values(series.by_step, MOST_STEPS),

@@ -47,15 +47,15 @@ class CallForest:
         rank, cycle, step = _chosen_step(tables)
         ops = tables["cpu_ops"]
         links = tables["op_links"]
-        rows = np.flatnonzero(read_booleans(links["selected"]) & _of(ops, rank, cycle))
+        rows = np.flatnonzero(read_booleans(links["selected"]) & _mark_rank_rows(ops, rank, cycle))
         if step is not None:
             rows = rows[read_numbers(links["step"], NONE)[rows] == step]
-        spans = _Spans.of(ops.take(pa.array(rows)), _modules(tables, rank, cycle))
+        spans = _Spans.of(ops.take(pa.array(rows)), _select_modules(tables, rank, cycle))
         node_of_op = fill_none(ops.num_rows + 1)
         node_of_op[rows] = spans.node_of_op
         kernels = tables["kernels"]
         kernel_links = tables["kernel_links"]
-        activities = _of(kernels, rank, cycle)
+        activities = _mark_rank_rows(kernels, rank, cycle)
         if step is not None:
             activities &= read_numbers(kernel_links["step"], NONE) == step
         chosen = np.flatnonzero(activities)
@@ -107,14 +107,14 @@ class _Spans:
         start = np.append(read_numbers(modules["start_ns"]), read_numbers(ops["start_ns"]))
         end = np.append(read_numbers(modules["end_ns"]), read_numbers(ops["end_ns"]))
         is_op = np.arange(len(start)) >= modules.num_rows
-        kept = is_op | _holds(thread, start, end, is_op)
+        kept = is_op | _mark_holding(thread, start, end, is_op)
         thread = thread[kept]
         start = start[kept]
         end = end[kept]
         is_op = is_op[kept]
-        texts, codes = _names(modules, ops)
+        texts, codes = _name_calls(modules, ops)
         codes = codes[kept]
-        roots, root_names = _roots(thread, start, codes, texts)
+        roots, root_names = _find_roots(thread, start, codes, texts)
         order = order_by(roots, start, -end, is_op)  # of equal spans the module is round
         parent, depth = nest_spans(roots[order].astype(np.int32), start[order], end[order])
         count = len(root_names)
@@ -135,7 +135,7 @@ class _Spans:
         return cls([*texts, *root_names], name, above, deep, node[is_op])
 
 
-def _holds(thread: Ints, start: Ints, end: Ints, is_op: Mask) -> Mask:
+def _mark_holding(thread: Ints, start: Ints, end: Ints, is_op: Mask) -> Mask:
     """Return which spans have an operator's start inside them, on their thread."""
     holds = np.zeros(len(thread), bool)
     for number in np.unique(thread).tolist():  # a handful of threads
@@ -146,7 +146,7 @@ def _holds(thread: Ints, start: Ints, end: Ints, is_op: Mask) -> Mask:
     return holds
 
 
-def _names(modules: pa.Table, ops: pa.Table) -> tuple[list[str], Ints]:
+def _name_calls(modules: pa.Table, ops: pa.Table) -> tuple[list[str], Ints]:
     """Return names and their codes, modules first, without what differs from run to run."""
     module, module_names = labels_of(modules["name"])
     op, op_names = labels_of(ops["name"])
@@ -158,7 +158,9 @@ def _names(modules: pa.Table, ops: pa.Table) -> tuple[list[str], Ints]:
     return texts, codes[np.append(module, op + len(module_names))]
 
 
-def _roots(thread: Ints, start: Ints, code: Ints, names: Sequence[str]) -> tuple[Ints, list[str]]:
+def _find_roots(
+    thread: Ints, start: Ints, code: Ints, names: Sequence[str]
+) -> tuple[Ints, list[str]]:
     """Return the root of each span and the roots' names: those of the forward pass first."""
     threads = Groups.by_keys(thread[:, None].astype(np.int64))
     is_backward = np.array([name.startswith(_AUTOGRAD) for name in names], bool)[code]
@@ -171,13 +173,13 @@ def _roots(thread: Ints, start: Ints, code: Ints, names: Sequence[str]) -> tuple
     ]
 
 
-def _modules(tables: Tables, rank: int, cycle: int) -> pa.Table:
+def _select_modules(tables: Tables, rank: int, cycle: int) -> pa.Table:
     calls = tables["python_calls"]
     chosen = match_texts(calls["name"], lambda name: name.startswith(_MODULE))
-    return calls.filter(pa.array(chosen & _of(calls, rank, cycle)))
+    return calls.filter(pa.array(chosen & _mark_rank_rows(calls, rank, cycle)))
 
 
-def _of(table: pa.Table, rank: int, cycle: int) -> Mask:
+def _mark_rank_rows(table: pa.Table, rank: int, cycle: int) -> Mask:
     of_rank = read_numbers(table["rank"], NONE) == rank
     return np.asarray(of_rank & (read_numbers(table["cycle"], 0) == cycle))
 

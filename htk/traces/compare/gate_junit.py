@@ -12,7 +12,7 @@ def render_junit(judged: Sequence[Judgement], strictly: bool) -> bytes:
 
     A rule that could not be judged is a skipped test; with `strictly` it is a failed one.
     """
-    failed = [j for j in judged if _fails(j, strictly)]
+    failed = [j for j in judged if _is_failing(j, strictly)]
     skipped = [j for j in judged if j.verdict != "passed" and j not in failed]
     suite = Element(
         "testsuite",
@@ -38,5 +38,5 @@ def render_junit(judged: Sequence[Judgement], strictly: bool) -> bytes:
     return text
 
 
-def _fails(judgement: Judgement, strictly: bool) -> bool:
+def _is_failing(judgement: Judgement, strictly: bool) -> bool:
     return judgement.verdict == "failed" or (strictly and judgement.verdict != "passed")

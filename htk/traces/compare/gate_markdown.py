@@ -47,7 +47,7 @@ def render_gate_markdown(
     lines.append("")
     for j in failed + unsure:
         lines.append(f"- {code_span(j.rule.text)}: {escape_markdown(j.reason)}")
-    lines += ["", *_details(changed)]
+    lines += ["", *_list_details(changed)]
     lines += ["", *(f"- {escape_markdown(note)}" for note in facts.get("notes", []))]
     who = " · ".join(
         f"{name}: {pluralize_count(side.steps, 'run' if side.runs else 'step')}, "
@@ -57,7 +57,7 @@ def render_gate_markdown(
     return "\n".join([*lines, "", f"<sub>{who}; times are of a step, means over ranks</sub>", ""])
 
 
-def _details(changed: pa.Table) -> list[str]:
+def _list_details(changed: pa.Table) -> list[str]:
     rows = [row for row in changed.to_pylist() if row["change"] not in ("same", "unclear")]
     if not rows:
         return ["Nothing else changed by more than the noise of the steps."]

@@ -91,14 +91,14 @@ class Side:
         """Return how long ranks were recorded in all, in ns: by GPU work, else by operators."""
         gpu = self.tables["rank_windows"]
         spans = gpu if gpu.num_rows else self.tables["cpu_ops"]
-        rank = Groups.by_keys(_who(spans))
+        rank = Groups.by_keys(_read_rank_and_cycle(spans))
         ends = rank.max(read_numbers(spans["end_ns"]))
         starts = rank.min(read_numbers(spans["start_ns"]))
         return int((ends - starts).sum())
 
     def sample(self, table: pa.Table, step: Ints) -> Ints:
         """Sample of each row of a table, whose steps are given; -1 where it is in none."""
-        keys = np.column_stack([*_who(table), step.astype(np.int64)])
+        keys = np.column_stack([*_read_rank_and_cycle(table), step.astype(np.int64)])
         return np.where(step >= 0, row_of(self.samples, keys), NONE)
 
 
@@ -110,7 +110,7 @@ def kinds_called(by: str) -> tuple[By, ...]:
     return kinds
 
 
-def _times(side: Side) -> Items:
+def _list_times(side: Side) -> Items:
     """Return where the time of each GPU step goes; without steps, of each window."""
     by_step = len(side.samples) > 0
     if by_step and not side.tables["step_windows"].num_rows:
@@ -143,10 +143,10 @@ def _host_steps(side: Side) -> Items:
     notes = side.tables["annotations"]
     notes = notes.filter(pa.array(mark_valid(notes["step"]) & ~read_booleans(notes["on_gpu"])))
     sample = side.sample(notes, read_numbers(notes["step"], NONE))
-    return Items(["total"], np.zeros(len(sample), np.int64), sample, _length(notes))
+    return Items(["total"], np.zeros(len(sample), np.int64), sample, _measure_lengths(notes))
 
 
-def _activities(by: RowsBy, side: Side) -> Items:
+def _list_activities(by: RowsBy, side: Side) -> Items:
     """Return the time of GPU activities by what their rows stand for; without what nothing tells,
     and nothing where it was not recorded, unless it alone was asked for."""
     kernels = side.tables["kernels"]
@@ -163,19 +163,19 @@ def _activities(by: RowsBy, side: Side) -> Items:
     sample = side.sample(kernels, read_numbers(links["step"], NONE))
     code = np.where(is_told, rows_by.codes, NONE)
     names = rows_by.texts[: int(code.max(initial=NONE)) + 1]
-    return Items(names, code, sample, _length(kernels))
+    return Items(names, code, sample, _measure_lengths(kernels))
 
 
-def _ops(side: Side) -> Items:
+def _list_operators(side: Side) -> Items:
     ops = side.tables["cpu_ops"]
     links = side.tables["op_links"]
     chosen = read_booleans(links["selected"])
     named = TextCodes.of(ops["name"])
     sample = side.sample(ops, read_numbers(links["step"], NONE))
-    return Items(named.texts, named.codes[chosen], sample[chosen], _length(ops)[chosen])
+    return Items(named.texts, named.codes[chosen], sample[chosen], _measure_lengths(ops)[chosen])
 
 
-def _collectives(side: Side) -> Items:
+def _list_collectives(side: Side) -> Items:
     """Return what collectives wait and transfer, by their type; waiting is for late ranks."""
     tables = side.tables
     calls = CollectiveCalls.of_one_source(
@@ -211,14 +211,14 @@ def steps_of_events(table: pa.Table, tables: Tables) -> Ints:
 
 
 READERS: dict[str, Callable[[Side], Items]] = {
-    **{by: partial(_activities, by) for by in WORDS},
-    "time": _times,
-    "op": _ops,
-    "comm": _collectives,
+    **{by: partial(_list_activities, by) for by in WORDS},
+    "time": _list_times,
+    "op": _list_operators,
+    "comm": _list_collectives,
 }
 
 
-def _length(spans: pa.Table) -> Ints:
+def _measure_lengths(spans: pa.Table) -> Ints:
     return np.asarray(read_lengths(spans))
 
 
@@ -232,8 +232,8 @@ def _complete_steps(tables: Tables) -> Ints:
     if windows.num_rows:
         is_step = mark_valid(windows["step"])
         is_whole = read_booleans(windows["complete"])
-        uncut = _distinct(windows, is_step & is_whole)
-        cut = Groups.by_keys(_distinct(windows, is_step & ~is_whole)[:, 1:])
+        uncut = _find_distinct(windows, is_step & is_whole)
+        cut = Groups.by_keys(_find_distinct(windows, is_step & ~is_whole)[:, 1:])
         common = uncut[row_of(cut.keys, uncut[:, 1:]) == NONE]
         return common if len(common) else uncut
     keys, complete = host_steps(tables["step_marks"])
@@ -244,7 +244,7 @@ def _complete_steps(tables: Tables) -> Ints:
     ops = tables["cpu_ops"]
     links = tables["op_links"]
     chosen = read_booleans(links["selected"])
-    keys = np.column_stack([*_who(ops), read_keys(links["step"])])
+    keys = np.column_stack([*_read_rank_and_cycle(ops), read_keys(links["step"])])
     return np.asarray(steps[row_of(keys[chosen], steps) != NONE])
 
 
@@ -255,20 +255,20 @@ def _step_lengths(tables: Tables, steps: Ints) -> Ints:
         keys, _ = host_steps(tables["step_marks"])
         row = row_of(keys[:, :3], steps)
         return np.asarray(keys[row, 4] - keys[row, 3])
-    keys = np.column_stack([*_who(windows), read_keys(windows["step"])])
+    keys = np.column_stack([*_read_rank_and_cycle(windows), read_keys(windows["step"])])
     row = row_of(steps, keys)
     length = np.zeros(len(steps), np.int64)
-    np.maximum.at(length, row[row != NONE], _length(windows)[row != NONE])
+    np.maximum.at(length, row[row != NONE], _measure_lengths(windows)[row != NONE])
     return length
 
 
-def _distinct(table: pa.Table, chosen: Mask) -> Ints:
+def _find_distinct(table: pa.Table, chosen: Mask) -> Ints:
     table = table.filter(pa.array(chosen))
-    keys = np.column_stack([*_who(table), read_keys(table["step"])])
+    keys = np.column_stack([*_read_rank_and_cycle(table), read_keys(table["step"])])
     return Groups.by_keys(keys).keys
 
 
-def _who(table: pa.Table) -> tuple[Ints, Ints]:
+def _read_rank_and_cycle(table: pa.Table) -> tuple[Ints, Ints]:
     """Rank and cycle of each row."""
     rank = read_numbers(table["rank"], NONE)
     cycle = read_numbers(table["cycle"], 0)

@@ -77,26 +77,26 @@ def judge_rules(
 ) -> list[Judgement]:
     """Return each rule, judged."""
     limits = _Limits(FALSE_ALARMS / max(len(rules), 1), min_abs_ns, run_noise_pct)
-    return [_judged(base, new, asked, limits) for asked in rules]
+    return [_judge_rule(base, new, asked, limits) for asked in rules]
 
 
-def _judged(
+def _judge_rule(
     base: RecordedBaseline, new: RecordedBaseline, asked: Rule, limits: _Limits
 ) -> Judgement:
     few = _too_few(base, new)
     if not (base.steps and new.steps):
         return Judgement(asked, "too few steps", 0.0, 0.0, None, None, few)
-    pairs = _measured(base, new, asked)
+    pairs = _select_series(base, new, asked)
     if few or (asked.kind == "comm" and (few := _cannot_be_told(base, new, asked))):
         was = sum(pair[0].mean for pair in pairs.values())
         now = sum(pair[1].mean for pair in pairs.values())
         verdict: Verdict = "too few steps" if few.startswith("complete") else "not recorded"
         return Judgement(asked, verdict, was, now, None, None, few, asked.name)
     judged = _all_judged(base, new, asked, pairs, limits)
-    return _worst(asked, judged) if asked.each else judged[0]
+    return _select_worst(asked, judged) if asked.each else judged[0]
 
 
-def _measured(
+def _select_series(
     base: RecordedBaseline, new: RecordedBaseline, asked: Rule
 ) -> dict[str, tuple[Series, Series]]:
     """Return what the rule speaks of, on both sides; added up, unless each is judged by itself."""
@@ -107,7 +107,7 @@ def _measured(
         there = f"; in the base are {', '.join(names)}, …" if names else ""
         raise UsageError(f"{asked.text!r}: neither recording has such a {asked.kind}{there}")
     if not asked.each:
-        return {asked.name: (_total([*was.values()], base), _total([*now.values()], new))}
+        return {asked.name: (_sum_series([*was.values()], base), _sum_series([*now.values()], new))}
     return {
         name: (was.get(name, base.nothing()), now.get(name, new.nothing()))
         for name in {**was, **now}
@@ -115,7 +115,7 @@ def _measured(
     }
 
 
-def _total(things: list[Series], side: RecordedBaseline) -> Series:
+def _sum_series(things: list[Series], side: RecordedBaseline) -> Series:
     return reduce(add, things) if things else side.nothing()
 
 
@@ -128,29 +128,33 @@ def _all_judged(
 ) -> list[Judgement]:
     """Return a judgement of each thing; the chance of a false alarm is shared among them."""
     chance = Chance(base, new, asked.kind, limits.run_noise_pct)
-    scaled = [_scaled(pair, asked, base, new) for pair in pairs.values()]
+    scaled = [_scale_series(pair, asked, base, new) for pair in pairs.values()]
     spreads = [chance.of(*pair) for pair in scaled]
     if asked.is_step and (compute := compute_of(base, new)):
         spreads = [surer_by_compute(chance, scaled[0], compute, limits.chance)]
     grown = np.array([now.mean - was.mean for was, now in scaled])
     noise = explained_by_chance(grown, *stack_spreads(spreads), limits.chance, sides=1)
     return [
-        _one(asked, name, pair, (scaled[k][0].mean, float(grown[k]), float(noise[k])), limits)
+        _judge_one(asked, name, pair, (scaled[k][0].mean, float(grown[k]), float(noise[k])), limits)
         for k, (name, pair) in enumerate(pairs.items())
     ]
 
 
-def _scaled(
+def _scale_series(
     pair: tuple[Series, Series], asked: Rule, base: RecordedBaseline, new: RecordedBaseline
 ) -> tuple[Series, Series]:
     """Return both sides in the rule's terms: points of the step, the least over ranks."""
     was, now = pair
     if asked.least:
         was, now = (Series(s.often, s.least, s.by_rank[:0], s.least) for s in pair)
-    return (_share(was, base), _share(now, new)) if asked.unit == "pp" else (was, now)
+    return (
+        (_compute_step_share(was, base), _compute_step_share(now, new))
+        if asked.unit == "pp"
+        else (was, now)
+    )
 
 
-def _share(series: Series, side: RecordedBaseline) -> Series:
+def _compute_step_share(series: Series, side: RecordedBaseline) -> Series:
     """Percent of the step, step by step and rank by rank."""
     step = side.kinds["time"]["total"]
     by_step = np.maximum(step.by_step, 1)
@@ -163,7 +167,7 @@ def _share(series: Series, side: RecordedBaseline) -> Series:
     )
 
 
-def _one(
+def _judge_one(
     asked: Rule,
     name: str,
     pair: tuple[Series, Series],
@@ -174,13 +178,13 @@ def _one(
     base_ns, new_ns = (float((s.least if asked.least else s.by_step).mean()) for s in pair)
     if asked.unit == "%":
         if not mean:
-            return _appeared(asked, name, new_ns, noise, limits.min_abs_ns)
+            return _judge_appeared(asked, name, new_ns, noise, limits.min_abs_ns)
         grown = 100 * grown / mean
         noise = 100 * noise / mean
     unit_ns = {"%": base_ns / 100, "pp": base_ns / max(mean, 1e-9), "ns": 1.0}[asked.unit]
     small = abs(new_ns - base_ns) < limits.min_abs_ns
     matters = (grown + noise) * unit_ns >= limits.min_abs_ns
-    verdict, reason = _verdict(asked, grown, noise, small, matters)
+    verdict, reason = _reach_verdict(asked, grown, noise, small, matters)
     return Judgement(asked, verdict, base_ns, new_ns, grown, noise, reason, name)
 
 
@@ -205,7 +209,7 @@ def _cannot_be_told(base: RecordedBaseline, new: RecordedBaseline, asked: Rule) 
     return ""
 
 
-def _verdict(
+def _reach_verdict(
     asked: Rule, grown: float, noise: float, small: bool, matters: bool
 ) -> tuple[Verdict, str]:
     change = spell_change(grown, asked.unit)
@@ -223,7 +227,9 @@ def _verdict(
     return "passed", f"{change}; noise is {resolution}"
 
 
-def _appeared(asked: Rule, name: str, new_ns: float, noise: float, min_abs_ns: int) -> Judgement:
+def _judge_appeared(
+    asked: Rule, name: str, new_ns: float, noise: float, min_abs_ns: int
+) -> Judgement:
     """Return what was not there has no change in percent."""
     failed = new_ns > max(noise, min_abs_ns)
     reason = f"not in the base; now {format_duration(new_ns)} of a step"
@@ -231,7 +237,7 @@ def _appeared(asked: Rule, name: str, new_ns: float, noise: float, min_abs_ns: i
     return Judgement(asked, verdict, 0.0, new_ns, None, None, reason, name)
 
 
-def _worst(asked: Rule, judged: list[Judgement]) -> Judgement:
+def _select_worst(asked: Rule, judged: list[Judgement]) -> Judgement:
     """Return one judgement for all things of a rule: what failed, else what cannot be told."""
     for verdict in ("failed", "too noisy"):
         alike = [j for j in judged if j.verdict == verdict]
@@ -258,10 +264,12 @@ def spell_change(value: float, unit: Unit) -> str:
 
 def build_judgement_table(judged: Sequence[Judgement]) -> pa.Table:
     """Return the judgements as a table."""
-    return pa.Table.from_pylist([_row(judgement) for judgement in judged], schema=RETURNS)
+    return pa.Table.from_pylist(
+        [_build_judgement_row(judgement) for judgement in judged], schema=RETURNS
+    )
 
 
-def _row(judged: Judgement) -> dict[str, object]:
+def _build_judgement_row(judged: Judgement) -> dict[str, object]:
     return {
         "rule": judged.rule.text,
         "verdict": judged.verdict,

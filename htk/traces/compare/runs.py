@@ -76,13 +76,13 @@ class _Rows(NamedTuple):
 def compare_runs(base: Tables, new: Tables, by: tuple[By, ...] = EACH, n: int = 20) -> pa.Table:
     """Return what changed from base to new: n rows of each kind (0: all), significant first."""
     sides = build_cost_baseline(base, by), build_cost_baseline(new, by)
-    notes = _unlike(base, new)
+    notes = _describe_unlike(base, new)
     if all(side.steps for side in sides):
         return _of_steps(*sides, by, n, notes)
     pair = Side(base, with_steps=False), Side(new, with_steps=False)
-    rows = [_table(kind, _without_steps(kind, *pair), n) for kind in by]
+    rows = [_build_change_table(kind, _without_steps(kind, *pair), n) for kind in by]
     what = "a call of a kernel or operator, a second recorded of all else"
-    return _answer(rows, what, *sides, notes)
+    return _build_answer(rows, what, *sides, notes)
 
 
 def list_cost_changes(
@@ -96,14 +96,14 @@ def _of_steps(
     base: RecordedBaseline, new: RecordedBaseline, by: tuple[By, ...], n: int, notes: list[str]
 ) -> pa.Table:
     if not (base.steps and new.steps):
-        return _answer([], "a step", base, new, notes)
-    rows = [_table(kind, _by_step(kind, base, new), n) for kind in by]
+        return _build_answer([], "a step", base, new, notes)
+    rows = [_build_change_table(kind, _by_step(kind, base, new), n) for kind in by]
     if min(base.steps, new.steps) < _FEW_STEPS:
         notes = [*notes, "fewer than three complete steps on a side: chance is hardly known"]
-    return _answer(rows, "a step", base, new, notes)
+    return _build_answer(rows, "a step", base, new, notes)
 
 
-def _unlike(base: Tables, new: Tables) -> list[str]:
+def _describe_unlike(base: Tables, new: Tables) -> list[str]:
     """Return what to say where GPU work was recorded on one side alone."""
     has_work = [side["rank_windows"].num_rows > 0 for side in (base, new)]
     if has_work[0] == has_work[1]:
@@ -138,7 +138,7 @@ def _left_out(side: RecordedBaseline, word: str) -> list[str]:
     ]
 
 
-def _answer(
+def _build_answer(
     rows: Sequence[pa.Table],
     what: str,
     base: RecordedBaseline,
@@ -159,11 +159,11 @@ def _by_step(kind: By, base: RecordedBaseline, new: RecordedBaseline) -> _Rows:
     pairs = [(was.get(n, base.nothing()), now.get(n, new.nothing())) for n in names]
     often = np.array([[s.often for s in pair] for pair in pairs]).reshape(len(names), 2)
     mean = np.array([[s.mean for s in pair] for pair in pairs]).reshape(len(names), 2)
-    noise = _noise(pairs, mean, base, new, kind)
+    noise = _estimate_noise(pairs, mean, base, new, kind)
     return _Rows(names, often[:, 0], often[:, 1], mean[:, 0], mean[:, 1], noise)
 
 
-def _noise(
+def _estimate_noise(
     pairs: list[tuple[Series, Series]],
     mean: Floats,
     base: RecordedBaseline,
@@ -212,25 +212,25 @@ def _in_a_second(items: Items, code_of: dict[str, int], side: Side) -> tuple[Flo
     return count / seconds, total / seconds
 
 
-def _table(kind: By, rows: _Rows, n: int) -> pa.Table:
+def _build_change_table(kind: By, rows: _Rows, n: int) -> pa.Table:
     present = np.flatnonzero((rows.was_often > 0) | (rows.now_often > 0))
     change = np.abs(rows.now - rows.was)
     certain = change > rows.noise  # never where that is unknown
     impact = change * rows.weight
     order = order_by(~certain[present], -impact[present])
     shown = present[order][: n or None]
-    listed = [_row(kind, rows, bool(certain[k]), k) for k in shown.tolist()]
+    listed = [_build_change_row(kind, rows, bool(certain[k]), k) for k in shown.tolist()]
     return pa.Table.from_pylist(listed, schema=RETURNS)
 
 
-def _row(kind: By, rows: _Rows, certain: bool, k: int) -> dict[str, object]:
+def _build_change_row(kind: By, rows: _Rows, certain: bool, k: int) -> dict[str, object]:
     was = rows.was[k]
     diff = rows.now[k] - rows.was[k]
     noise = rows.noise[k]
     row = {
         "by": kind,
         "name": rows.names[k],
-        "change": _change(rows, certain, k),
+        "change": _name_change(rows, certain, k),
         "base_count": rows.was_often[k],
         "new_count": rows.now_often[k],
         "base_ns": was,
@@ -241,7 +241,7 @@ def _row(kind: By, rows: _Rows, certain: bool, k: int) -> dict[str, object]:
     return row if np.isnan(noise) else row | {"noise_ns": noise, "significant": certain}
 
 
-def _change(rows: _Rows, certain: bool, k: int) -> str:
+def _name_change(rows: _Rows, certain: bool, k: int) -> str:
     if not rows.was_often[k]:
         return "added"
     if not rows.now_often[k]:

@@ -42,11 +42,13 @@ SEVERAL = Label("runs_side_by_side", "How do several runs compare with the first
 def side_by_side(runs: Sequence[tuple[str, RecordedBaseline]]) -> pa.Table:
     """Return a row for each run, the base first."""
     base = runs[0][1]
-    rows = [_row(name, run, None if k == 0 else base) for k, (name, run) in enumerate(runs)]
+    rows = [
+        _build_run_row(name, run, None if k == 0 else base) for k, (name, run) in enumerate(runs)
+    ]
     return pa.Table.from_pylist(rows, schema=RETURNS)
 
 
-def _row(name: str, run: RecordedBaseline, base: RecordedBaseline | None) -> Fields:
+def _build_run_row(name: str, run: RecordedBaseline, base: RecordedBaseline | None) -> Fields:
     row: Fields = {"name": name, "rank_count": len(run.ranks), "step_count": run.steps}
     parts = run.kinds.get("time", {})
     if run.steps and "total" in parts:
@@ -54,10 +56,10 @@ def _row(name: str, run: RecordedBaseline, base: RecordedBaseline | None) -> Fie
     if run.steps and "total" in parts and not run.on_host:
         # A part that never ran has no series; with a total that is a zero, not a gap.
         row |= {c: round(parts[p].mean) if p in parts else 0 for c, p in _PARTS.items()}
-    return row | (_against(base, run) if base is not None else {})
+    return row | (_compare_with_base(base, run) if base is not None else {})
 
 
-def _against(base: RecordedBaseline, run: RecordedBaseline) -> Fields:
+def _compare_with_base(base: RecordedBaseline, run: RecordedBaseline) -> Fields:
     """Return what differs from the base; a GPU's step and a host's do not compare."""
     if not (base.steps and run.steps):
         return {"finding": "Without complete steps on both sides nothing is compared."}
@@ -71,11 +73,13 @@ def _against(base: RecordedBaseline, run: RecordedBaseline) -> Fields:
         "diff_ns": total["diff_ns"],
         "diff_pct": total["diff_pct"],
         "change": total["change"] if has_noise else None,
-        "finding": _words(kernel) if has_noise else "A single step tells nothing of chance.",
+        "finding": _describe_kernel(kernel)
+        if has_noise
+        else "A single step tells nothing of chance.",
     }
 
 
-def _words(kernel: Fields | None) -> str:
+def _describe_kernel(kernel: Fields | None) -> str:
     """Return the kernel that differs most, and by how much in a step."""
     if kernel is None:
         return "No kernel differs by more than chance."

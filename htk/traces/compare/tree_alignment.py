@@ -64,9 +64,11 @@ class Forest:
         order, begin = self._by_parent
         position = np.empty(len(order), np.uint64)
         position[order] = np.arange(len(order)) - np.repeat(begin[:-1], np.diff(begin))
-        shape = _mixed(self.name.astype(np.uint64))
+        shape = _mix_numbers(self.name.astype(np.uint64))
         for rows in reversed(self._levels[1:]):
-            np.add.at(shape, self.parent[rows], _mixed(shape[rows] + position[rows] * _MIX[0]))
+            np.add.at(
+                shape, self.parent[rows], _mix_numbers(shape[rows] + position[rows] * _MIX[0])
+            )
         return shape.view(np.int64)
 
     def matched_before(self, partner: Ints) -> Ints:
@@ -132,7 +134,7 @@ def match_forests(base: Forest, new: Forest) -> Matches:
         theirs = new.below(partner)
         share = (len(ours) + len(theirs)) / nodes
         limit = int(_MOST_CELLS * share) + _LEAST_CELLS * (len(ours) + len(theirs))
-        i, j, cut = aligned(
+        i, j, cut = align_lists(
             np.column_stack([base.name[ours], base.shape[ours]]),
             np.column_stack([new.name[theirs], new.shape[theirs]]),
             limit,
@@ -141,7 +143,7 @@ def match_forests(base: Forest, new: Forest) -> Matches:
         for row, other in zip(ours[i].tolist(), theirs[j].tolist(), strict=True):
             end = row + int(base.size[row])
             other_end = other + int(new.size[other])
-            if _alike(base, new, (row, end), (other, other_end)):
+            if _is_alike(base, new, (row, end), (other, other_end)):
                 of_base[row:end] = np.arange(other, other_end)
                 of_new[other:other_end] = np.arange(row, end)
             else:
@@ -151,7 +153,7 @@ def match_forests(base: Forest, new: Forest) -> Matches:
     return Matches(of_base, of_new, blocks)
 
 
-def _alike(base: Forest, new: Forest, rows: tuple[int, int], others: tuple[int, int]) -> bool:
+def _is_alike(base: Forest, new: Forest, rows: tuple[int, int], others: tuple[int, int]) -> bool:
     (a, a_end) = rows
     (b, b_end) = others
     if base.shape[a] != new.shape[b] or a_end - a != b_end - b:
@@ -162,7 +164,7 @@ def _alike(base: Forest, new: Forest, rows: tuple[int, int], others: tuple[int, 
     return same_names and np.array_equal(depth, other_depth)
 
 
-def aligned(a: Ints, b: Ints, limit: int) -> tuple[Ints, Ints, int]:
+def align_lists(a: Ints, b: Ints, limit: int) -> tuple[Ints, Ints, int]:
     """Return positions of two lists of (name, shape) that belong together, and blocks used."""
     if len(a) == len(b) and (a[:, 0] == b[:, 0]).all():
         both = np.arange(len(a))
@@ -183,7 +185,7 @@ def aligned(a: Ints, b: Ints, limit: int) -> tuple[Ints, Ints, int]:
             np.split(j, (cuts * len(j)).astype(int)),
             strict=True,
         )
-        for x, y in [_subsequence(a[rows], b[others])]
+        for x, y in [_find_subsequence(a[rows], b[others])]
     ]
     middle_i, middle_j = (np.concatenate(side) for side in zip(*pairs, strict=True))
     return (
@@ -193,35 +195,35 @@ def aligned(a: Ints, b: Ints, limit: int) -> tuple[Ints, Ints, int]:
     )
 
 
-def _subsequence(a: Ints, b: Ints) -> tuple[Ints, Ints]:
+def _find_subsequence(a: Ints, b: Ints) -> tuple[Ints, Ints]:
     """Return the best common subsequence, in linear memory (after Hirschberg)."""
     if len(a) * len(b) <= _CELLS or len(a) < 2:
-        return _traced(a, b)
+        return _trace_subsequence(a, b)
     half = len(a) // 2
     weight = min(len(a), len(b)) + 1
-    before = _scores(a[:half], b, weight)
-    after = _scores(a[: half - 1 : -1], b[::-1], weight)[::-1]
+    before = _score_all(a[:half], b, weight)
+    after = _score_all(a[: half - 1 : -1], b[::-1], weight)[::-1]
     cut = int(np.argmax(before + after))
-    i, j = _subsequence(a[:half], b[:cut])
-    k, m = _subsequence(a[half:], b[cut:])
+    i, j = _find_subsequence(a[:half], b[:cut])
+    k, m = _find_subsequence(a[half:], b[cut:])
     return np.append(i, half + k), np.append(j, cut + m)
 
 
-def _row(score: Ints, item: Ints, b: Ints, weight: int) -> tuple[Ints, Ints]:
+def _score_row(score: Ints, item: Ints, b: Ints, weight: int) -> tuple[Ints, Ints]:
     """Return the next row of scores, and what a match at each place would score."""
     gain = np.where(b[:, 0] == item[0], weight + (b[:, 1] == item[1]), -1)
     matched = np.where(gain > 0, score[:-1] + gain, -1)
     return np.maximum.accumulate(np.maximum(score, np.append(0, matched))), matched
 
 
-def _scores(a: Ints, b: Ints, weight: int) -> Ints:
+def _score_all(a: Ints, b: Ints, weight: int) -> Ints:
     score = np.zeros(len(b) + 1, np.int64)
     for item in a:  # a row of the table each
-        score = _row(score, item, b, weight)[0]
+        score = _score_row(score, item, b, weight)[0]
     return score
 
 
-def _traced(a: Ints, b: Ints) -> tuple[Ints, Ints]:
+def _trace_subsequence(a: Ints, b: Ints) -> tuple[Ints, Ints]:
     """Return the best common subsequence, by the whole table of scores."""
     weight = min(len(a), len(b)) + 1
     score = np.zeros(len(b) + 1, np.int64)
@@ -229,7 +231,7 @@ def _traced(a: Ints, b: Ints) -> tuple[Ints, Ints]:
     from_match = np.zeros((len(a), len(b)), bool)
     for k, item in enumerate(a):  # a row of the table each
         above = score
-        (score, matched) = _row(score, item, b, weight)
+        (score, matched) = _score_row(score, item, b, weight)
         from_match[k] = (matched == score[1:]) & (matched > above[1:])
         from_left[k] = (score[1:] > above[1:]) & ~from_match[k]
     i = len(a) - 1
@@ -248,7 +250,7 @@ def _traced(a: Ints, b: Ints) -> tuple[Ints, Ints]:
     return both[:, 0], both[:, 1]
 
 
-def _mixed(values: "np.typing.NDArray[np.uint64]") -> "np.typing.NDArray[np.uint64]":
+def _mix_numbers(values: "np.typing.NDArray[np.uint64]") -> "np.typing.NDArray[np.uint64]":
     """Return well-spread numbers of numbers."""
     values = (values + _MIX[0]) * _MIX[1]
     return np.asarray(values ^ (values >> _MIX[2]))

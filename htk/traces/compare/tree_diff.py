@@ -75,10 +75,10 @@ class _Cost:
 
     def names(self, side: int) -> str:
         kept = [
-            _often(shorten_text(name, _LETTERS), self.calls[side][name])
+            _spell_repeats(shorten_text(name, _LETTERS), self.calls[side][name])
             for name, _ in self.ns[side].most_common(_NAMES)
         ]
-        return _joined(kept, len(self.ns[side]) - len(kept))
+        return _join_some(kept, len(self.ns[side]) - len(kept))
 
 
 def compare_trees(base: Tables, new: Tables, n: int = 20) -> pa.Table:
@@ -100,14 +100,14 @@ def compare_trees(base: Tables, new: Tables, n: int = 20) -> pa.Table:
     )
     matched = int((matches.of_base != NONE).sum())
     return with_coverage(
-        _table(rows[: n or None], (sides[0].has_gpu, sides[1].has_gpu)),
-        **_facts(sides, matched),
+        _build_site_table(rows[: n or None], (sides[0].has_gpu, sides[1].has_gpu)),
+        **_collect_facts(sides, matched),
         places=len(rows),
         **({"aligned_in_blocks": matches.blocks} if matches.blocks else {}),
     )
 
 
-def _facts(sides: tuple[CallForest, CallForest], matched: int) -> dict[str, object]:
+def _collect_facts(sides: tuple[CallForest, CallForest], matched: int) -> dict[str, object]:
     facts: dict[str, object] = {"matched_nodes": matched}
     for name, side in zip(("base", "new"), sides, strict=True):
         facts |= {f"{name}_nodes": len(side.name), f"{name}_rank": side.rank}
@@ -124,7 +124,7 @@ def _add_sites(
     """Add places where operators stand in one tree only."""
     if not len(different.caller):
         return
-    path_of, path_text = _paths(sides[0], trees[0])
+    path_of, path_text = _spell_paths(sides[0], trees[0])
     listed: list[list[tuple[int, ...]]] = []
     for rows, site_of in (
         (different.base_row, different.base_site),
@@ -155,7 +155,7 @@ def _add_matched(
     matches: Matches,
 ) -> None:
     """Add operators that both trees have and that launch work themselves."""
-    path_of, path_text = _paths(sides[0], trees[0])
+    path_of, path_text = _spell_paths(sides[0], trees[0])
     both = np.flatnonzero(matches.of_base != NONE)
     nodes = both, matches.of_base[both]
     spans = [side.kernels(row, row + 1) for side, row in zip(sides, nodes, strict=True)]
@@ -184,7 +184,7 @@ def _add_outside(costs: dict[_Place, _Cost], sides: tuple[CallForest, CallForest
         costs[_Place(change, OUTSIDE, (), ())] = cost
 
 
-def _paths(side: CallForest, tree: Forest) -> "tuple[Ints, _Texts]":
+def _spell_paths(side: CallForest, tree: Forest) -> "tuple[Ints, _Texts]":
     nothing = np.zeros(len(tree.name), np.int64)
     calls = CallTree(tree.parent, tree.depth, nothing, nothing, nothing)
     paths = Paths.of(calls, side.name)
@@ -206,18 +206,18 @@ class _Texts:
         return self._made[path]
 
 
-def _table(rows: Sequence[tuple[_Place, _Cost]], has_gpu: tuple[bool, bool]) -> pa.Table:
-    return pa.Table.from_pylist([_row(*row, *has_gpu) for row in rows], schema=RETURNS)
+def _build_site_table(rows: Sequence[tuple[_Place, _Cost]], has_gpu: tuple[bool, bool]) -> pa.Table:
+    return pa.Table.from_pylist([_build_site_row(*row, *has_gpu) for row in rows], schema=RETURNS)
 
 
-def _row(site: _Place, cost: _Cost, had_gpu: bool, has_gpu: bool) -> dict[str, object]:
+def _build_site_row(site: _Place, cost: _Cost, had_gpu: bool, has_gpu: bool) -> dict[str, object]:
     was = cost.total(0)
     now = cost.total(1)
     return {
         "change": site.change,
         "path": site.path or None,
-        "base_ops": _listed(site.base_ops) or None,
-        "new_ops": _listed(site.new_ops) or None,
+        "base_ops": _list_runs(site.base_ops) or None,
+        "new_ops": _list_runs(site.new_ops) or None,
         "count": cost.count,
         "base_ns": was if had_gpu else None,
         "new_ns": now if has_gpu else None,
@@ -227,16 +227,16 @@ def _row(site: _Place, cost: _Cost, had_gpu: bool, has_gpu: bool) -> dict[str, o
     }
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_runs(names: Sequence[str]) -> str:
     """Return names in order, runs of one as `name ×3`."""
     runs = [(name, len(list(alike))) for name, alike in groupby(names)]
-    kept = [_often(shorten_text(name, _LETTERS), times) for name, times in runs[:_NAMES]]
-    return _joined(kept, len(runs) - len(kept))
+    kept = [_spell_repeats(shorten_text(name, _LETTERS), times) for name, times in runs[:_NAMES]]
+    return _join_some(kept, len(runs) - len(kept))
 
 
-def _often(name: str, times: int) -> str:
+def _spell_repeats(name: str, times: int) -> str:
     return f"{name} ×{times}" if times > 1 else name
 
 
-def _joined(kept: Sequence[str], others: int) -> str:
+def _join_some(kept: Sequence[str], others: int) -> str:
     return "; ".join([*kept, *([f"{others} more"] if others > 0 else [])])

@@ -49,7 +49,7 @@ class TraceTimeline:
     def __init__(self, trace: Trace, *, aligned: bool = True, rows: pa.Table | None = None) -> None:
         self.trace = trace
         self.aligned = aligned
-        spans = None if rows is None else _within(trace, row_spans(rows, "query", "query"))
+        spans = None if rows is None else _clip_spans(trace, row_spans(rows, "query", "query"))
         self._files = self._times_of_files()
         self.recordings = group_recordings(self._files[:, 1:].tolist())
         self.cuts = TimeCuts.between(self.recordings)
@@ -391,7 +391,7 @@ class TraceTimeline:
         ]
 
 
-def _within(trace: Trace, spans: SpanSource) -> SpanSource:
+def _clip_spans(trace: Trace, spans: SpanSource) -> SpanSource:
     """Return the spans, all of which lie within the recording: others would stretch the picture
     beyond sense."""
     table = trace.tables["ranks"]

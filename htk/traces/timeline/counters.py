@@ -70,7 +70,7 @@ def counters_of(trace: Trace, aligned: bool, cuts: TimeCuts) -> list[Counter]:
         named.setdefault((rank, part.family, part.name, part.unit), len(named))
         for rank, part in zip(ranks.tolist(), every, strict=True)
     ]
-    ends = _ends(trace)
+    ends = _find_ends(trace)
     # The last value of a counter holds until the recording ends.
     ended = [k for k, p in enumerate(every) if p.host in ends and ends[p.host] >= p.time[-1]]
     until = np.array([ends[every[k].host] for k in ended], np.int64)
@@ -122,7 +122,7 @@ def describe_counters(counters: Mapping[int, Counter]) -> list[Fields]:
     ]
 
 
-def _ends(trace: Trace) -> dict[int, int]:
+def _find_ends(trace: Trace) -> dict[int, int]:
     """Return when each recording ends: what counters are afterwards is not known."""
     table = trace.tables["ranks"]
     rows = np.flatnonzero(mark_valid(table["end_ns"]))

@@ -43,11 +43,15 @@ class TimeCuts:
 
     def position_of(self, times: Ints) -> Ints:
         """Return where on the axis some times are; within a break, in proportion."""
-        return _moved(times, self.start, self.end, self.position, self.position + self.width)
+        return _move_between_axes(
+            times, self.start, self.end, self.position, self.position + self.width
+        )
 
     def time_at(self, positions: Ints) -> Ints:
         """Return the times at some positions of the axis."""
-        return _moved(positions, self.position, self.position + self.width, self.start, self.end)
+        return _move_between_axes(
+            positions, self.position, self.position + self.width, self.start, self.end
+        )
 
     def listed(self) -> list[list[int]]:
         """Return start and end of each cut, and of its break on the axis."""
@@ -56,7 +60,9 @@ class TimeCuts:
         return cuts
 
 
-def _moved(values: Ints, start: Ints, end: Ints, new_start: Ints, new_end: Ints) -> Ints:
+def _move_between_axes(
+    values: Ints, start: Ints, end: Ints, new_start: Ints, new_end: Ints
+) -> Ints:
     """Return values of one axis on the other: exact outside of the stretches [start, end]."""
     if not len(start):
         return values

@@ -159,7 +159,7 @@ class Detail:
         head["strips"] = [k for k, lane in enumerate(chosen.tolist()) if self._summary[lane]]
         head["counters"] = [k for k, lane in enumerate(chosen.tolist()) if lane in (counters or {})]
         bounds = [(counters or {})[int(chosen[k])].bounds(edges) for k in head["counters"]]
-        return packed(
+        return pack_arrays(
             head,
             [
                 *drawn,
@@ -252,7 +252,9 @@ class Detail:
         return np.ceil(np.clip(density, 0, 1) * 255).astype(np.uint8), dominant
 
 
-def packed(head: dict[str, object], arrays: Sequence[tuple[str, NDArray[np.generic]]]) -> bytes:
+def pack_arrays(
+    head: dict[str, object], arrays: Sequence[tuple[str, NDArray[np.generic]]]
+) -> bytes:
     """Return a JSON head with the place of each array, then the arrays, each at a multiple of 8."""
     body = []
     places = []

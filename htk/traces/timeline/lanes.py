@@ -142,7 +142,7 @@ def assemble_lanes(
         return Lanes([], none, none, [], np.empty(0, np.uint8), none, none, none, none)
     start = np.concatenate([p.start for p in parts]) - origin
     end = np.concatenate([p.end for p in parts]) - origin
-    track, tracks = _tracks(parts, titles or {})
+    track, tracks = _number_tracks(parts, titles or {})
     groups = Groups.by_keys([np.concatenate([p.rank for p in parts]), track])
     size = [len(p) for p in parts]
     is_flat = np.repeat([p.section == "busy" for p in parts], size)
@@ -158,7 +158,7 @@ def assemble_lanes(
         rank, on = groups.keys[number].tolist()
         section, label = tracks[on]
         described.append(Lane(rank, section, str((titles or {}).get(label, label)), deep))
-    name, names, kinds = _names(parts)
+    name, names, kinds = _code_names(parts)
     table = np.repeat(np.array([TABLES.index(p.table) for p in parts], np.int8), size)
     row = np.concatenate([p.row.astype(np.int32) for p in parts])
     spans = Lanes.in_order(
@@ -172,11 +172,11 @@ def assemble_lanes(
         table[order],
         row[order],
     )
-    _clip(spans)
+    _clip_lanes(spans)
     return spans
 
 
-def _tracks(
+def _number_tracks(
     parts: Sequence[SpanSource], titles: dict[str, str]
 ) -> tuple[Ints, list[tuple[str, str]]]:
     """Track of each span, numbered from top to bottom, and (section, label) of each."""
@@ -186,7 +186,7 @@ def _tracks(
         section, label = track
         first = titles.get(label, "other").partition(" ")[0]
         order = _FIRST.index(first) if first in _FIRST else len(_FIRST)
-        return SECTIONS.index(section), order, _natural(label)
+        return SECTIONS.index(section), order, _split_numbers(label)
 
     ordered = sorted(every, key=place_of)
     numbers = {key: k for k, key in enumerate(ordered)}
@@ -194,12 +194,12 @@ def _tracks(
     return np.concatenate(codes), ordered
 
 
-def _natural(text: str) -> tuple[tuple[int, int, str], ...]:
+def _split_numbers(text: str) -> tuple[tuple[int, int, str], ...]:
     """Return the numbers within a text in order of size."""
     return tuple((0, int(w), "") if w.isdigit() else (1, 0, w) for w in text.split())
 
 
-def _names(parts: Sequence[SpanSource]) -> tuple[Narrow, list[str], NDArray[np.uint8]]:
+def _code_names(parts: Sequence[SpanSource]) -> tuple[Narrow, list[str], NDArray[np.uint8]]:
     """Return one code for each name and kind, over all tables."""
     code_of: dict[tuple[str, int], int] = {}
     codes = []
@@ -215,7 +215,7 @@ def _names(parts: Sequence[SpanSource]) -> tuple[Narrow, list[str], NDArray[np.u
     )
 
 
-def _clip(lanes: Lanes) -> None:
+def _clip_lanes(lanes: Lanes) -> None:
     """End each span no later than the next start of its lane and kind: by rounding a child may
     outlive what it is inside of."""
     kind = lanes.kind

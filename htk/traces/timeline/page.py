@@ -62,19 +62,19 @@ class Events:
 
 def read_script(*parts: str) -> str:
     """Return the component as one script."""
-    return _file("timeline.js") + _read(*parts)
+    return _read_asset("timeline.js") + _read_parts(*parts)
 
 
-def _file(name: str) -> str:
+def _read_asset(name: str) -> str:
     return (_ASSETS / name).read_text(encoding="utf-8")
 
 
-def _read(*parts: str) -> str:
-    return "\n".join(_file(f"timeline_{part}.js") for part in parts)
+def _read_parts(*parts: str) -> str:
+    return "\n".join(_read_asset(f"timeline_{part}.js") for part in parts)
 
 
 def read_style() -> str:
-    return _file("timeline.css")
+    return _read_asset("timeline.css")
 
 
 def render_timeline_page(trace_timeline: TraceTimeline, title: str) -> str:
@@ -86,15 +86,17 @@ def render_timeline_page(trace_timeline: TraceTimeline, title: str) -> str:
         about["can_path"] = False
     cause, match = known_links(trace_timeline.facts)
     events = Events(trace_timeline.lanes, cause, match)
-    return written(events, about, title, trace_timeline.counters)
+    return write_bounded_page(events, about, title, trace_timeline.counters)
 
 
-def written(events: Events, about: Fields, title: str, counters: Mapping[int, Counter]) -> str:
+def write_bounded_page(
+    events: Events, about: Fields, title: str, counters: Mapping[int, Counter]
+) -> str:
     """Return the file, not larger than may be."""
     count, least = len(events.lanes.start), 0
     span = events.lanes.high - events.lanes.low
     bytes_each = _bytes_each(events) if count > _SAMPLE else 0.0
-    length = _length(events.lanes)
+    length = _measure_lengths(events.lanes)
     while True:  # each time fewer: what would not fill a thousandth of a pixel, a hundredth, …
         long_enough = length >= least
         left_out = count - int(long_enough.sum())
@@ -102,7 +104,7 @@ def written(events: Events, about: Fields, title: str, counters: Mapping[int, Co
         last = least > span
         if last or bytes_each * (count - left_out) <= _CLEARLY * MOST_BYTES:
             kept = events.kept(long_enough) if left_out else events
-            packed = _packed(kept)
+            packed = _pack_events(kept)
             if last or len(packed[1]) <= MOST_BYTES:
                 break
         least = max(1000, span // (SCREEN * 1000)) if not least else least * 2
@@ -117,11 +119,11 @@ def written(events: Events, about: Fields, title: str, counters: Mapping[int, Co
     facts = {
         **about,
         **packed[0],
-        "path": _moved(about.get("path"), events, least),
+        "path": _renumber_path(about.get("path"), events, least),
         "badges": badges,
         "can_align": False,
     }
-    return _html(facts, packed[1], title)
+    return _render_html(facts, packed[1], title)
 
 
 def _bytes_each(events: Events) -> float:
@@ -130,7 +132,7 @@ def _bytes_each(events: Events) -> float:
     share = _SAMPLE / 2 / len(start)
     low, high = np.quantile(start, [0.5 - share, 0.5 + share])
     some = events.kept((start >= low) & (start <= high))
-    return len(_packed(some)[1]) / max(len(some.lanes.start), 1)
+    return len(_pack_events(some)[1]) / max(len(some.lanes.start), 1)
 
 
 def _with_points(counters: Mapping[int, Counter]) -> tuple[list[Fields], int]:
@@ -144,22 +146,22 @@ def _with_points(counters: Mapping[int, Counter]) -> tuple[list[Fields], int]:
     return listed, few if any(len(c.time) > few for c in counters.values()) else 0
 
 
-def _moved(path: Any, events: Events, least: int) -> Any:
+def _renumber_path(path: Any, events: Events, least: int) -> Any:
     """Return the path, its spans numbered as they lie in the file."""
     if not path:
         return None
-    keep = _length(events.lanes) >= least
+    keep = _measure_lengths(events.lanes) >= least
     new_span = np.append(np.where(keep, np.cumsum(keep) - 1, -1), -1)
     return {**path, "id": new_span[np.array(path["id"], np.int64)].tolist()}
 
 
-def _length(lanes: Lanes) -> Ints:
+def _measure_lengths(lanes: Lanes) -> Ints:
     """Return how long each event is that may be left out, in ns; the others are longer than any."""
     host = np.isin(lanes.kind, _HOST)
     return np.where(host, lanes.end - lanes.start, np.iinfo(np.int64).max)
 
 
-def _packed(events: Events) -> tuple[Fields, str]:
+def _pack_events(events: Events) -> tuple[Fields, str]:
     """Return what the page is told of its columns, and the columns: planes of bytes, compressed."""
     lanes = events.lanes
     detail = Detail(lanes)
@@ -171,8 +173,8 @@ def _packed(events: Events) -> tuple[Fields, str]:
         "gap": lanes.start - before,
         "length": lanes.end - lanes.start,
         "name": lanes.name,
-        "cause": _steps(events.cause, first),
-        "match": _steps(events.match, first),
+        "cause": _fold_differences(events.cause, first),
+        "match": _fold_differences(events.match, first),
     }
     planes = []
     sizes = []
@@ -180,7 +182,7 @@ def _packed(events: Events) -> tuple[Fields, str]:
         count = max(1, (int(values.max(initial=0)).bit_length() + 7) // 8)
         sizes.append([name, count])
         planes += [(values >> (8 * p)).astype(np.uint8).tobytes() for p in range(count)]
-    data = b64encode(_compressed(planes)).decode()
+    data = b64encode(_compress_planes(planes)).decode()
     parts = [
         [int(lane), int(first_row)]
         for lane, first_row in zip(detail.part_lane, offset, strict=True)
@@ -188,20 +190,22 @@ def _packed(events: Events) -> tuple[Fields, str]:
     return {"events": len(first), "columns": sizes, "parts": parts}, data
 
 
-def _compressed(planes: Sequence[bytes]) -> bytes:
+def _compress_planes(planes: Sequence[bytes]) -> bytes:
     """Return planes as one gzip stream, in the way that packs the middle of each smaller: repeated
     steps repeat sequences of bytes; without them most of what repeats are runs of one byte."""
     middle = b"".join(plane[len(plane) // 2 :][:_TRIED] for plane in planes)
     ways = (zlib.Z_DEFAULT_STRATEGY, zlib.Z_RLE)
-    return _gzip(b"".join(planes), min(ways, key=lambda way: len(_gzip(middle, way))))
+    return _compress_data(
+        b"".join(planes), min(ways, key=lambda way: len(_compress_data(middle, way)))
+    )
 
 
-def _gzip(data: bytes, way: int) -> bytes:
+def _compress_data(data: bytes, way: int) -> bytes:
     stream = zlib.compressobj(6, zlib.DEFLATED, 16 + zlib.MAX_WBITS, strategy=way)
     return stream.compress(data) + stream.flush()
 
 
-def _steps(values: Ints, first: NDArray[np.bool_]) -> Ints:
+def _fold_differences(values: Ints, first: NDArray[np.bool_]) -> Ints:
     """Differences to the value before in the same part, folded to be positive; 0 for none."""
     present = np.flatnonzero(values >= 0)
     part = np.cumsum(first)[present]
@@ -215,7 +219,7 @@ def _steps(values: Ints, first: NDArray[np.bool_]) -> Ints:
     return out
 
 
-def _html(about: Fields, data: str, title: str) -> str:
+def _render_html(about: Fields, data: str, title: str) -> str:
     # Nothing in a name may end the element that it stands in.
     facts = json.dumps(about, separators=(",", ":")).replace("<", "\\u003c")
     return f"""<!doctype html>
@@ -241,7 +245,7 @@ h1 {{ font-size: 20px; margin: 0 0 10px; }}
 <main id="timeline">reading the events …</main>
 <script type="application/json" id="about">{facts}</script>
 <script type="text/plain" id="events">{data}</script>
-<script type="text/plain" id="engine">{_read("cuts", "engine", "worker")}</script>
+<script type="text/plain" id="engine">{_read_parts("cuts", "engine", "worker")}</script>
 <script>{read_script(*_PARTS)}
 htkTimeline.page();</script>
 </body>

@@ -25,7 +25,7 @@ def row_spans(answer: pa.Table, name: str, section: str = "streams") -> SpanSour
     if until is None:
         raise UsageError(f"the rows of {name} have no start and end; trace.timeline() shows all")
     rows = np.flatnonzero(mark_valid(answer["start_ns"]) & mark_valid(answer[until]))
-    table = _encoded(answer.take(pa.array(rows)))
+    table = _encode_texts(answer.take(pa.array(rows)))
     count = len(rows)
     rank = read_numbers(table["rank"], -1) if "rank" in table.column_names else np.full(count, -1)
     texts = [f.name for f in table.schema if f.type == TEXT]
@@ -63,7 +63,7 @@ def row_spans(answer: pa.Table, name: str, section: str = "streams") -> SpanSour
     )
 
 
-def _encoded(table: pa.Table) -> pa.Table:
+def _encode_texts(table: pa.Table) -> pa.Table:
     """Return the table with its texts as those of a trace: a query's come plain."""
     for number, field in enumerate(table.schema):
         if pa.types.is_string(field.type) or pa.types.is_large_string(field.type):

@@ -110,13 +110,13 @@ class DisplayClock:
 def list_span_sources(trace: Trace, aligned: bool) -> list[SpanSource]:
     """Return everything that has a start and an end."""
     clock = DisplayClock(trace, aligned)
-    kernels = _kernels(trace, clock)
+    kernels = _list_kernel_spans(trace, clock)
     filled = [kernels, *(make(trace, clock) for make in _MAKERS)]
     filled.append(build_busy_spans(kernels))
     return [source for source in filled if len(source)]
 
 
-def _of(
+def _build_spans(
     table: pa.Table,
     clock: DisplayClock,
     rows: Ints,
@@ -150,30 +150,32 @@ def _of(
     )
 
 
-def _kernels(trace: Trace, clock: DisplayClock) -> SpanSource:
+def _list_kernel_spans(trace: Trace, clock: DisplayClock) -> SpanSource:
     table = trace.tables["kernels"]
     rows = np.arange(table.num_rows)
     codes, words = codes_of(table["kind"])
     kind_codes = [KINDS.index(w) if w in _GPU else 0 for w in words.to_pylist()]
     kind = np.array([*kind_codes, 0], np.int64)[codes]
-    return _of(table, clock, rows, "kernels", "streams", kind, _streams(table, rows))
+    return _build_spans(
+        table, clock, rows, "kernels", "streams", kind, _number_streams(table, rows)
+    )
 
 
-def _streams(table: pa.Table, rows: Ints) -> tuple[Ints, list[str]]:
+def _number_streams(table: pa.Table, rows: Ints) -> tuple[Ints, list[str]]:
     device = read_keys(table["device"])[rows]
     stream = read_keys(table["stream"])[rows]
     pairs = Groups.by_keys([device, stream])
     owned = Groups.by_keys([read_numbers(table["rank"], NONE)[rows], device]).keys[:, 0]
     several = len(np.unique(owned)) < len(owned)  # some rank has more than one GPU
 
-    def label(gpu: int, number: int) -> str:
+    def label_stream(gpu: int, number: int) -> str:
         where = f"GPU {gpu} " if several and gpu >= 0 else ""
         return where + (f"stream {number}" if number >= 0 else "GPU")
 
-    return pairs.group_ids, [label(*pair) for pair in pairs.keys.tolist()]
+    return pairs.group_ids, [label_stream(*pair) for pair in pairs.keys.tolist()]
 
 
-def _threads(table: pa.Table, rows: Ints, prefix: str = "thread ") -> tuple[Ints, list[str]]:
+def _number_threads(table: pa.Table, rows: Ints, prefix: str = "thread ") -> tuple[Ints, list[str]]:
     codes, texts = codes_of(table["thread"])
     code = codes[rows].astype(np.int64)
     labels = [prefix + str(t) for t in texts.to_pylist()] + [prefix.strip()]
@@ -181,36 +183,40 @@ def _threads(table: pa.Table, rows: Ints, prefix: str = "thread ") -> tuple[Ints
     return code, labels
 
 
-def _ops(trace: Trace, clock: DisplayClock) -> SpanSource:
+def _list_operator_spans(trace: Trace, clock: DisplayClock) -> SpanSource:
     table = trace.tables["cpu_ops"]
     rows = np.arange(table.num_rows)
     cpu = KINDS.index("cpu")
-    return _of(table, clock, rows, "cpu_ops", "threads", cpu, _threads(table, rows))
+    return _build_spans(table, clock, rows, "cpu_ops", "threads", cpu, _number_threads(table, rows))
 
 
-def _launches(trace: Trace, clock: DisplayClock) -> SpanSource:
+def _list_launch_spans(trace: Trace, clock: DisplayClock) -> SpanSource:
     table = trace.tables["launches"]
     rows = np.arange(table.num_rows)
     launch = KINDS.index("launch")
-    return _of(table, clock, rows, "launches", "threads", launch, _threads(table, rows))
+    return _build_spans(
+        table, clock, rows, "launches", "threads", launch, _number_threads(table, rows)
+    )
 
 
-def _ranges(trace: Trace, clock: DisplayClock) -> SpanSource:
+def _list_range_spans(trace: Trace, clock: DisplayClock) -> SpanSource:
     table = trace.tables["annotations"]
     rows = np.flatnonzero(~read_booleans(table["on_gpu"]))
-    track = _threads(table, rows, "ranges, thread ")
-    return _of(table, clock, rows, "annotations", "ranges", KINDS.index("range"), track)
+    track = _number_threads(table, rows, "ranges, thread ")
+    return _build_spans(table, clock, rows, "annotations", "ranges", KINDS.index("range"), track)
 
 
 def _gpu_ranges(trace: Trace, clock: DisplayClock) -> SpanSource:
     table = trace.tables["annotations"]
     rows = np.flatnonzero(read_booleans(table["on_gpu"]))
-    code, labels = _streams(table, rows)
+    code, labels = _number_streams(table, rows)
     track = code, [f"ranges on {label}" for label in labels]
-    return _of(table, clock, rows, "annotations", "gpu ranges", KINDS.index("range"), track)
+    return _build_spans(
+        table, clock, rows, "annotations", "gpu ranges", KINDS.index("range"), track
+    )
 
 
-def _groups(trace: Trace, clock: DisplayClock) -> SpanSource:
+def _list_group_spans(trace: Trace, clock: DisplayClock) -> SpanSource:
     """Return the collectives of each process group, as the GPU ran them."""
     table = trace.tables["collectives"]
     on_gpu = match_texts(table["timing"], "gpu".__eq__) & mark_valid(table["start_ns"])
@@ -218,7 +224,7 @@ def _groups(trace: Trace, clock: DisplayClock) -> SpanSource:
     rows = np.flatnonzero(on_gpu)
     comm = KINDS.index("comm")
     track = _group_labels(table, rows)
-    return _of(table, clock, rows, "collectives", "groups", comm, track, "type")
+    return _build_spans(table, clock, rows, "collectives", "groups", comm, track, "type")
 
 
 def _group_labels(table: pa.Table, rows: Ints, noted: str = "") -> tuple[Ints, list[str]]:
@@ -272,31 +278,33 @@ def _flight_records(trace: Trace, clock: DisplayClock) -> SpanSource:
     )
 
 
-def _python(trace: Trace, clock: DisplayClock) -> SpanSource:
+def _list_python_spans(trace: Trace, clock: DisplayClock) -> SpanSource:
     table = trace.tables["python_calls"]
     rows = np.arange(table.num_rows)
-    track = _threads(table, rows, "python, thread ")
-    return _of(table, clock, rows, "python_calls", "python", KINDS.index("python"), track)
+    track = _number_threads(table, rows, "python, thread ")
+    return _build_spans(table, clock, rows, "python_calls", "python", KINDS.index("python"), track)
 
 
-def _idle(trace: Trace, clock: DisplayClock) -> SpanSource:
+def _list_idle_spans(trace: Trace, clock: DisplayClock) -> SpanSource:
     table = trace.tables["idle_causes"]
     rows = np.flatnonzero(~mark_valid(table["stream"]))
     device = read_keys(table["device"])[rows]
     devices, track_of_row = np.unique(device, return_inverse=True)
     labels = [f"GPU {d} idle" if len(devices) > 1 else "idle" for d in devices.tolist()]
     track = track_of_row.ravel(), labels
-    return _of(table, clock, rows, "idle_causes", "idle", KINDS.index("idle"), track, "cause")
+    return _build_spans(
+        table, clock, rows, "idle_causes", "idle", KINDS.index("idle"), track, "cause"
+    )
 
 
-def _overheads(trace: Trace, clock: DisplayClock) -> SpanSource:
+def _list_overhead_spans(trace: Trace, clock: DisplayClock) -> SpanSource:
     table = trace.tables["overheads"]
     rows = np.arange(table.num_rows)
     track = np.zeros(len(rows), np.int64), ["profiler's own work"]
-    return _of(table, clock, rows, "overheads", "profiler", KINDS.index("overhead"), track)
+    return _build_spans(table, clock, rows, "overheads", "profiler", KINDS.index("overhead"), track)
 
 
-def _phases(trace: Trace, clock: DisplayClock) -> SpanSource:
+def _list_phase_spans(trace: Trace, clock: DisplayClock) -> SpanSource:
     """Return runs of outermost operators of one phase, cut at the steps."""
     ops = trace.tables["cpu_ops"]
     links = trace.tables["op_links"]
@@ -347,7 +355,7 @@ def build_busy_spans(kernels: SpanSource) -> SpanSource:
         of_kind = kernels.kind == number
         spans = merge_spans(begin[of_kind], until[of_kind])
         parts.append(subtract_spans(spans, covered))
-        covered = _joined(covered, spans)
+        covered = _join_spans(covered, spans)
     start, end = (np.concatenate(ends) for ends in zip(*parts, strict=True))
     kind = np.repeat(np.arange(len(_GPU)), [len(spans.start) for spans in parts])
     window = axis.window(start)
@@ -358,21 +366,21 @@ def build_busy_spans(kernels: SpanSource) -> SpanSource:
     )  # fmt: skip
 
 
-def _joined(these: Spans, those: Spans) -> Spans:
+def _join_spans(these: Spans, those: Spans) -> Spans:
     starts = [s.start for s in (these, those)]
     ends = [s.end for s in (these, those)]
     return merge_spans(np.concatenate(starts), np.concatenate(ends))
 
 
 _MAKERS: tuple[Callable[[Trace, DisplayClock], SpanSource], ...] = (
-    _ops,
-    _launches,
-    _ranges,
+    _list_operator_spans,
+    _list_launch_spans,
+    _list_range_spans,
     _gpu_ranges,
-    _groups,
+    _list_group_spans,
     _flight_records,
-    _python,
-    _idle,
-    _overheads,
-    _phases,
+    _list_python_spans,
+    _list_idle_spans,
+    _list_overhead_spans,
+    _list_phase_spans,
 )

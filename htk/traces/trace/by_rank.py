@@ -41,7 +41,7 @@ def made_by_rank(
     tasks: Sequence[_OfRank]
     if name == "own_times":
         groups = survey_files(mapper, files, _MISSING).groups()
-        tasks = [_OwnTimes(_chosen(files, own), [groups[k] for k in own]) for own in ranks]
+        tasks = [_OwnTimes(_select_files(files, own), [groups[k] for k in own]) for own in ranks]
     else:
         matches = tables["aligned_matches"]
         cuts = np.cumsum(counts)[:-1]
@@ -49,14 +49,14 @@ def made_by_rank(
         transfer = np.split(read_numbers(matches["transfer_ns"], NONE), cuts)
         tasks = [
             _Shares(
-                _chosen(files, own),
+                _select_files(files, own),
                 np.concatenate([wait[k] for k in own]),
                 np.concatenate([transfer[k] for k in own]),
             )
             for own in ranks
         ]
     of_file: dict[int, pa.Table] = {}
-    for own, rows in zip(ranks, every_result(mapper, _made, tasks, _MISSING), strict=True):
+    for own, rows in zip(ranks, every_result(mapper, _make_rows, tasks, _MISSING), strict=True):
         first = np.cumsum([0, *(counts[k] for k in own)]).tolist()
         of_file |= {k: rows.slice(row, counts[k]) for k, row in zip(own, first, strict=False)}
     held = [of_file[k] for k, count in enumerate(counts) if count]
@@ -111,7 +111,7 @@ class _Shares:
         return collective_shares(collectives, pa.table(matches), activities)
 
 
-def _made(task: _OfRank) -> pa.Table:
+def _make_rows(task: _OfRank) -> pa.Table:
     """Make the rows of a rank, in the order of its files."""
     collectives = pa.concat_tables(
         [file.table("collectives") for file in task.files]
@@ -125,5 +125,5 @@ def _made(task: _OfRank) -> pa.Table:
     return rows
 
 
-def _chosen(files: Sequence[TraceFile], own: Sequence[int]) -> tuple[TraceFile, ...]:
+def _select_files(files: Sequence[TraceFile], own: Sequence[int]) -> tuple[TraceFile, ...]:
     return tuple(files[k] for k in own)

@@ -58,12 +58,12 @@ def with_common_cycles(files: Iterable[TraceFile]) -> list[TraceFile]:
         cycles = [_Cycle.of(file) for file in recordings]
         common = counted.setdefault(form, cycles)
         one_rank = rank is None or len(common) < 2
-        numbers = list(range(len(cycles))) if one_rank else _numbers(cycles, common)
+        numbers = list(range(len(cycles))) if one_rank else _number_cycles(cycles, common)
         numbered += [replace(f, cycle=k) for f, k in zip(recordings, numbers, strict=True)]
     return numbered
 
 
-def _numbers(cycles: list[_Cycle], common: list[_Cycle]) -> list[int]:
+def _number_cycles(cycles: list[_Cycle], common: list[_Cycle]) -> list[int]:
     """Return which of the common cycles each of a rank's is, in their order."""
     numbers: list[int] = []
     for k, cycle in enumerate(cycles):

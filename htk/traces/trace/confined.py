@@ -58,12 +58,12 @@ class ParseLimits:
 def limits_of(stored_bytes: int) -> ParseLimits:
     """Return what a file of that size may take, unless the environment says otherwise."""
     return ParseLimits(
-        _number(_SECONDS) or _FREE_SECONDS + stored_bytes / _BYTES_A_SECOND,
-        _number(_MEMORY) or _FREE_MEMORY + _MEMORY_A_BYTE * stored_bytes,
+        _read_setting(_SECONDS) or _FREE_SECONDS + stored_bytes / _BYTES_A_SECOND,
+        _read_setting(_MEMORY) or _FREE_MEMORY + _MEMORY_A_BYTE * stored_bytes,
     )
 
 
-def _number(variable: str) -> int | None:
+def _read_setting(variable: str) -> int | None:
     setting = os.environ.get(variable, "").strip()
     if setting and not (setting.isdigit() and int(setting)):
         unit = "seconds" if variable == _SECONDS else "bytes"
@@ -142,7 +142,7 @@ class ConfinedReaders:
     ) -> Sequence[Entry]:
         """Return what a file holds, of each process and cycle; it is kept under the key."""
         limits = limits_of(source.size or 0)
-        facts = _request(source, options, limits, store, key)
+        facts = _build_request(source, options, limits, store, key)
         answer = self.ask(ConfinedTask(source, facts, limits, options.progress))
         if answer is not None:
             return answer
@@ -217,11 +217,11 @@ class _Reader:
         timed_out = threading.Event()
         process = self.start()
 
-        def stop() -> None:
+        def stop_all() -> None:
             timed_out.set()
             process.kill()
 
-        clock = threading.Timer(task.limits.wall_seconds, stop)
+        clock = threading.Timer(task.limits.wall_seconds, stop_all)
         clock.daemon = True
         clock.start()
         talk = _Conversation(process, task, self._empty)
@@ -237,7 +237,7 @@ class _Reader:
                 self._end()
 
 
-def _request(
+def _build_request(
     source: Source,
     options: ParseOptions,
     limits: ParseLimits,
@@ -291,7 +291,7 @@ class _Conversation:
                 self._tell_progress(heard["progress"])
             elif "failed" in heard:
                 self.is_over = True
-                raise _failure(self._task, heard)
+                raise _build_failure(self._task, heard)
             elif "recordings" in heard:
                 return self._recordings(heard)
             else:
@@ -367,7 +367,7 @@ class _Conversation:
                 file.close()
 
 
-def _failure(task: ConfinedTask, heard: Facts) -> errors.HtkError:
+def _build_failure(task: ConfinedTask, heard: Facts) -> errors.HtkError:
     if heard["failed"] == "memory":
         most = format_bytes(task.limits.memory_bytes)
         return TraceError(

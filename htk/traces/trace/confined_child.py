@@ -83,11 +83,11 @@ class _Reading:
         """
         request = self._request
         if request["key"] is None:
-            return _complete(*self._parsed(lambda table: table))
-        store = _store(request["cache"], request["cache_limit"])
+            return _complete_entries(*self._parsed(lambda table: table))
+        store = _open_store(request["cache"], request["cache_limit"])
         with columns_in_files(store.root):
             name, parsed = self._parsed(Spill(store.root))
-            complete = _complete(name, parsed)
+            complete = _complete_entries(name, parsed)
             entries = store.save_all(request["key"], parsed, name)
             for entry, in_memory in zip(entries, complete, strict=True):
                 for table_name, table in in_memory.made.items():
@@ -144,7 +144,7 @@ class _Reading:
 
     def _send(self, entries: list[MemoryEntry], warned: list[str]) -> None:
         named = [{**entry.tables, **entry.made} for entry in entries]
-        tables = [_packed(name, table) for each in named for name, table in each.items()]
+        tables = [_pack_table(name, table) for each in named for name, table in each.items()]
         sizes = iter([table.size for table in tables])
         facts = [
             {
@@ -162,7 +162,7 @@ class _Reading:
         self._answers.flush()
 
 
-def _complete(name: str, parsed: Parsed) -> list[MemoryEntry]:
+def _complete_entries(name: str, parsed: Parsed) -> list[MemoryEntry]:
     """Return what each process of a file recorded, with all that is made of it alone."""
     entries = [MemoryEntry(process) for process in (parsed, *parsed.others)]
     for entry in entries:
@@ -203,7 +203,7 @@ _selected: dict[str, Trace] = {}  # the last part of it
 _empty: dict[str, pa.Schema] = {}  # of tables that were sent with their schema before
 
 
-def _packed(name: str, table: pa.Table) -> pa.Buffer:
+def _pack_table(name: str, table: pa.Table) -> pa.Buffer:
     """Return a table as an Arrow stream; no bytes for an empty one that was sent before."""
     if not table.num_rows:
         if name in _empty and table.schema.equals(_empty[name], check_metadata=True):
@@ -256,5 +256,5 @@ def _open_path(path: Path) -> BinaryIO:
 
 
 @cache
-def _store(root: str, limit_bytes: int) -> Store:
+def _open_store(root: str, limit_bytes: int) -> Store:
     return Store(Path(root), limit_bytes)

@@ -21,13 +21,13 @@ SERVING = "serving, without the captures of graphs before it (--from 0ms asks fo
 def describe_coverage(trace: Trace, reads: Iterable[str], gpu: Facts | None = None) -> Fields:
     """Return the facts that every answer from these tables carries; `gpu`: those of GPU work, if
     they were counted already."""
-    facts: Fields = {**_ranks(trace), **_losses(trace)}
+    facts: Fields = {**_describe_ranks(trace), **_describe_losses(trace)}
     if rests_on_gpu(reads):
         facts |= gpu_coverage(trace) if gpu is None else gpu
     if "aligned_matches" in reads:
         facts |= clock_coverage(trace)
     if "collective_matches" in reads:
-        facts |= _unrecorded(trace)
+        facts |= _count_unrecorded(trace)
     chosen = {
         "steps": sorted(trace.selection.steps) if trace.selection.steps is not None else None,
         "from_ns": trace.selection.as_asked.from_ns,
@@ -51,7 +51,7 @@ def rests_on_gpu(reads: Iterable[str]) -> bool:
     return bool(_GPU & set(reads))
 
 
-def _ranks(trace: Trace) -> Fields:
+def _describe_ranks(trace: Trace) -> Fields:
     present = trace.ranks
     sizes = [v for v in trace.tables["ranks"]["world_size"].to_pylist() if v]
     world_size = max(sizes, default=None)
@@ -64,7 +64,7 @@ def _ranks(trace: Trace) -> Fields:
     return facts | ({"ranks_guessed": guessed} if guessed else {})
 
 
-def _unrecorded(trace: Trace) -> Fields:
+def _count_unrecorded(trace: Trace) -> Fields:
     """Return how many ranks of the job have no file, whichever of the others are looked at."""
     ranks = trace.everything.tables["ranks"]
     missing = unrecorded_ranks(ranks)
@@ -72,7 +72,7 @@ def _unrecorded(trace: Trace) -> Fields:
     return {"unrecorded_ranks": f"{missing} of {missing + recorded}"} if missing else {}
 
 
-def _losses(trace: Trace) -> Fields:
+def _describe_losses(trace: Trace) -> Fields:
     issues = trace.tables["parse_issues"]
     kinds, names = codes_of(issues["kind"])
     counts = np.bincount(kinds, read_numbers(issues["count"], 1), minlength=len(names))

@@ -288,7 +288,7 @@ class CutRecording:
         parts = [*self._host_windows(), self._cut_steps]
         for of, windows in ((RECORDING, self._gpu.of_recording), (STEPS, self._gpu.of_steps)):
             columns = dict(zip(windows.column_names, windows.columns, strict=True))
-            parts.append(_windows(of, windows.num_rows, columns))
+            parts.append(_build_windows(of, windows.num_rows, columns))
         return pa.concat_tables(parts).unify_dictionaries()
 
     @property
@@ -304,7 +304,7 @@ class CutRecording:
         rows = steps.filter(pa.array(cut))
         left = {name: rows[name] for name in ("step", "start_ns", "end_ns")}
         complete = build_booleans(np.zeros(rows.num_rows, bool))
-        return _windows(CUT_STEPS, rows.num_rows, {**left, "complete": complete})
+        return _build_windows(CUT_STEPS, rows.num_rows, {**left, "complete": complete})
 
     def _host_windows(self) -> Iterator[pa.Table]:
         named = {(None, None): self.spans.others, **self.spans.of_thread}
@@ -314,7 +314,7 @@ class CutRecording:
                 "process": build_texts([process] * count),
                 "thread": build_texts([thread] * count),
             }
-            yield _windows(HOST, count, {**whose, **_times(spans)})
+            yield _build_windows(HOST, count, {**whose, **_build_times(spans)})
 
     @cached_property
     def recorded(self) -> object:
@@ -377,14 +377,16 @@ _ROWS: Mapping[str, Callable[[CutRecording, pa.Table], Mask]] = {
 _OF_EVENTS = ("events", *CALLS, *_MOMENTS, "flows", "kernels", "annotations", "syncs")
 
 
-def _times(spans: Spans) -> dict[str, pa.Array]:
+def _build_times(spans: Spans) -> dict[str, pa.Array]:
     return {
         "start_ns": build_numbers(spans.start, INT64),
         "end_ns": build_numbers(spans.end, INT64),
     }
 
 
-def _windows(of: str, count: int, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> pa.Table:
+def _build_windows(
+    of: str, count: int, columns: Mapping[str, pa.Array | pa.ChunkedArray]
+) -> pa.Table:
     schema = drop_fields(CUT_WINDOWS, "rank", "cycle")
     return build_table(schema, {**columns, "of": build_texts([of] * count)}, count)
 

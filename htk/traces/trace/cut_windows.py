@@ -41,7 +41,7 @@ class GpuWindows:
         """Windows of the GPUs, without the numbers of steps."""
         if self.steps is None:
             return self._cut(self.read("rank_windows"))
-        return self._cut(_joined(self._chosen_steps))
+        return self._cut(_join_windows(self._chosen_steps))
 
     @cached_property
     def of_steps(self) -> pa.Table:
@@ -103,7 +103,7 @@ class GpuWindows:
         return merge_spans(first, last)
 
 
-def _joined(steps: pa.Table) -> pa.Table:
+def _join_windows(steps: pa.Table) -> pa.Table:
     """Return neighbouring step windows of a device as one window without a number."""
     steps = steps.sort_by([("device", "ascending"), ("start_ns", "ascending")])
     device = read_numbers(steps["device"], NONE)

@@ -28,7 +28,7 @@ def cycles_of(rank: int | None, items: list[tuple[FileRecording, str]]) -> list[
         if kept and rank is not None and not goes_on:
             last = kept[-1][0]
             if last.source is not item[0].source and is_copy(last, item[0]):
-                if _stacks(item[0]) > _stacks(last):
+                if _count_stacks(item[0]) > _count_stacks(last):
                     kept[-1], name = item, last.source.name
                 kept_now = kept[-1][0]
                 same_rank[kept_now.source.name, kept_now.process].append(("copy_of_a_file", name))
@@ -71,16 +71,20 @@ def _first_event(
 
 def is_copy(recording: FileRecording, other: FileRecording) -> bool:
     """Return whether two files hold one recording, as a trace and its compressed copy do."""
-    timed = None not in _times(recording)  # two files that tell no times may be of any time
-    return timed and _events(recording) == _events(other) and _times(recording) == _times(other)
+    timed = None not in _read_times(recording)  # two files that tell no times may be of any time
+    return (
+        timed
+        and _count_events(recording) == _count_events(other)
+        and _read_times(recording) == _read_times(other)
+    )
 
 
-def _stacks(item: FileRecording) -> int:
+def _count_stacks(item: FileRecording) -> int:
     """Return how many calls have their stack: a recorder's pickle holds them, its JSON does not."""
     return int(str(item.entry.parsed.facts.get("stacks") or 0))
 
 
-def _times(item: FileRecording) -> tuple[object, object]:
+def _read_times(item: FileRecording) -> tuple[object, object]:
     facts = item.entry.parsed.facts
     return facts.get("start_ns"), facts.get("end_ns")
 
@@ -105,7 +109,7 @@ def start_of(item: FileRecording) -> int:
     return int(str(item.entry.parsed.facts.get("start_ns") or 0))
 
 
-def _events(item: FileRecording) -> int:
+def _count_events(item: FileRecording) -> int:
     return _events_of(item.entry)
 
 

@@ -31,7 +31,7 @@ _INFERRED = "inferred_columns"
 def filled_operators(ops: pa.Table, nodes: pa.Table) -> pa.Table:
     """Return operators with the shapes, types and values that their nodes have."""
     node = nodes_of(ops, nodes)
-    return _filled(ops, nodes, node, _OF_OPERATORS)
+    return _fill_from_nodes(ops, nodes, node, _OF_OPERATORS)
 
 
 def filled_collectives(
@@ -41,7 +41,7 @@ def filled_collectives(
     ranks of groups; what was filled in stands in `inferred_columns`."""
     of_op = row_of(read_numbers(ops["event"], NONE), read_numbers(calls["op_event"], NONE - 1))
     node = take_or(nodes_of(ops, nodes), of_op)
-    filled = _filled(calls, nodes, node, _OF_CALLS)
+    filled = _fill_from_nodes(calls, nodes, node, _OF_CALLS)
     filled = _with_bytes(_with_ranks(filled, groups))
     return _with_inferred(calls, filled)
 
@@ -64,7 +64,9 @@ def nodes_of(ops: pa.Table, nodes: pa.Table) -> Ints:
     return node
 
 
-def _filled(table: pa.Table, nodes: pa.Table, node: Ints, columns: tuple[str, ...]) -> pa.Table:
+def _fill_from_nodes(
+    table: pa.Table, nodes: pa.Table, node: Ints, columns: tuple[str, ...]
+) -> pa.Table:
     if not (node != NONE).any():
         return table
     rows = build_numbers(np.maximum(node, 0), INT64, node != NONE)

@@ -103,12 +103,12 @@ class TraceFile:
             return kernels
         assert self.execution is not None
         nodes = (
-            _empty("execution_nodes")
+            _build_empty("execution_nodes")
             if (own := self.execution.tables.get("execution_nodes")) is None
             else own
         )
         groups = (
-            _empty("comm_groups")
+            _build_empty("comm_groups")
             if (own := self.execution.tables.get("comm_groups")) is None
             else own
         )
@@ -121,7 +121,7 @@ class TraceFile:
         schema = TABLES[name] if name in TABLES else DERIVED[name]
         own = self.own(name)
         if own is None or not own.num_rows:
-            return _empty(name)
+            return _build_empty(name)
         by_name = dict(zip(own.column_names, own.columns, strict=True))
         columns = [self._column(by_name.get(f.name), f, own.num_rows) for f in schema]
         return pa.table(columns, schema=schema)
@@ -197,7 +197,7 @@ class TraceFile:
     def parsed_table(self, name: str) -> pa.Table:
         """A table as it was parsed; empty where the file has none."""
         own = self.entry.tables.get(name)
-        return _empty(name) if own is None else own
+        return _build_empty(name) if own is None else own
 
     def _column(
         self, own: pa.ChunkedArray | None, field: pa.Field, length: int
@@ -229,6 +229,6 @@ def make_tables(entry: Entry, file: str) -> None:
 
 
 @cache
-def _empty(name: str) -> pa.Table:
+def _build_empty(name: str) -> pa.Table:
     """Return a table of the vocabulary without rows: most files lack most tables."""
     return (TABLES.get(name) or DERIVED[name]).empty_table()

@@ -147,7 +147,7 @@ def _contradicting_formats(files: Sequence[RankedFile]) -> set[str]:
         if recording.parser in _ONE_WORLD:
             worlds[recording.parser].add(recording.entry.parsed.facts.get("world_size"))
     several_worlds = {name for name, sizes in worlds.items() if len(sizes - {None}) > 1}
-    return several_worlds | {name for (name, _), own in of_rank.items() if any(_clashing(own))}
+    return several_worlds | {name for (name, _), own in of_rank.items() if any(_list_clashing(own))}
 
 
 def _name_clash(files: list[RankedFile]) -> str:
@@ -155,11 +155,13 @@ def _name_clash(files: list[RankedFile]) -> str:
     of_rank: dict[int | None, list[FileRecording]] = defaultdict(list)
     for file in files:
         of_rank[file.rank].append(file.recording)
-    earlier, later = next(pair for own in of_rank.values() for pair in _clashing(own))
+    earlier, later = next(pair for own in of_rank.values() for pair in _list_clashing(own))
     return f"{earlier.source.name} and {later.source.name}"
 
 
-def _clashing(recordings: list[FileRecording]) -> Iterator[tuple[FileRecording, FileRecording]]:
+def _list_clashing(
+    recordings: list[FileRecording],
+) -> Iterator[tuple[FileRecording, FileRecording]]:
     """Yield the files of a rank that were recorded at the same time and are no copies, and those of
     two processes that serve."""
     for earlier, later in pairwise(sorted(recordings, key=start_of)):
@@ -194,7 +196,7 @@ def _scheduled_as(files: list[RankedFile]) -> list[_Labels]:
     return runs
 
 
-def _requests(files: list[RankedFile]) -> list[_Labels]:
+def _label_by_request(files: list[RankedFile]) -> list[_Labels]:
     """Return the request for a trace that each file answers."""
     requests = [file.recording.entry.parsed.facts.get("trace_id") for file in files]
     labels = [None if request is None else str(request) for request in requests]
@@ -208,14 +210,14 @@ def _unless_of_each(files: list[RankedFile], labels: _Labels) -> list[_Labels]:
     return [] if tells_files else [labels]
 
 
-def _folders(files: list[RankedFile]) -> list[_Labels]:
+def _label_by_folder(files: list[RankedFile]) -> list[_Labels]:
     """Return the folder of each file at each depth; None: it lies less deep."""
     parents = [f.recording.source.name.replace("!", "/").split("/")[:-1] for f in files]
     depth = max(map(len, parents), default=0)
     return [[p[k] if k < len(p) else None for p in parents] for k in range(depth)]
 
 
-def _beginnings(files: list[RankedFile]) -> list[_Labels]:
+def _label_by_beginning(files: list[RankedFile]) -> list[_Labels]:
     """Return what each name has before its rank, or its letters where it states none."""
     labels: _Labels = []
     for file in files:
@@ -226,7 +228,7 @@ def _beginnings(files: list[RankedFile]) -> list[_Labels]:
     return _unless_of_each(files, labels)
 
 
-def _hosts(files: list[RankedFile]) -> list[_Labels]:
+def _label_by_host(files: list[RankedFile]) -> list[_Labels]:
     """Return the host of each file, as it says or as torch calls its files."""
     return [[_host_of(file.recording) for file in files]]
 
@@ -267,7 +269,7 @@ def _process_of(recording: FileRecording) -> tuple[str, int] | None:
     return (by_torch["host"], int(by_torch["pid"])) if by_torch else None
 
 
-def _worlds(files: list[RankedFile]) -> list[_Labels]:
+def _label_by_world(files: list[RankedFile]) -> list[_Labels]:
     """Return the world size that each file states; those that state none go together."""
     sizes = [f.recording.entry.parsed.facts.get("world_size") for f in files]
     return [[f"world-{size or 'unknown'}" for size in sizes]]
@@ -275,6 +277,6 @@ def _worlds(files: list[RankedFile]) -> list[_Labels]:
 
 # The first that tells jobs apart counts, and among all the one that makes the fewest of them.
 _OF_STRANGERS: tuple[Callable[[list[RankedFile]], list[_Labels]], ...] = (
-    _scheduled_as, _folders, _beginnings, _requests,
+    _scheduled_as, _label_by_folder, _label_by_beginning, _label_by_request,
 )  # fmt: skip
-_LABELS = (*_OF_STRANGERS, _hosts, _process_ids, _worlds)
+_LABELS = (*_OF_STRANGERS, _label_by_host, _process_ids, _label_by_world)

@@ -39,7 +39,7 @@ _SHARE_OF_MEMORY = 4  # the same: it is in memory once, to be written
 
 def are_joined(files: Sequence[TraceFile]) -> bool:
     """Return whether the tables of these files are kept joined."""
-    return len(_folders(files)) >= _FEWEST_FILES
+    return len(_list_folders(files)) >= _FEWEST_FILES
 
 
 def are_small(name: str, files: Sequence[TraceFile]) -> bool:
@@ -52,7 +52,7 @@ def are_small(name: str, files: Sequence[TraceFile]) -> bool:
     return size < _LEAST_BYTES * len(files)
 
 
-def _folders(files: Sequence[TraceFile]) -> list[Path]:
+def _list_folders(files: Sequence[TraceFile]) -> list[Path]:
     """Return the folders of the files' entries; none where they are few or not all in the cache."""
     # The links of a user's GPUs decide what of a collective is not known. The variable is OWN_FILE
     # of models.hardware, which most questions need not import.
@@ -171,7 +171,7 @@ class JoinedTables:
         return self._entry_of("files answered for", answer_code())
 
     def _entry_of(self, what: str, code: str) -> StoredEntry | None:
-        folders = _folders(self.files)
+        folders = _list_folders(self.files)
         if not folders:
             return None
         key = self._key(folders, what, code)

@@ -45,7 +45,9 @@ def rows_of_all(
         if field.name in own.column_names and field.name != "cycle":
             column = own[field.name]
         elif field.name in ("rank", "cycle"):
-            column = _whose([getattr(files[k], field.name) for k, _ in held], rows, field.type)
+            column = _repeat_by_file(
+                [getattr(files[k], field.name) for k, _ in held], rows, field.type
+            )
         else:
             column = build_nulls(field.type, own.num_rows)
         if field.name in added:
@@ -55,7 +57,7 @@ def rows_of_all(
     return pa.table(columns, schema=schema)
 
 
-def _whose(numbers: Sequence[int | None], rows: np.ndarray, kind: pa.DataType) -> pa.Array:
+def _repeat_by_file(numbers: Sequence[int | None], rows: np.ndarray, kind: pa.DataType) -> pa.Array:
     """Return a number for each row of each file; null where the file has none."""
     values = np.repeat(np.array([n or 0 for n in numbers]), rows)
     if None not in numbers:

@@ -46,11 +46,11 @@ def _linked_together(name: str, files: Sequence[TraceFile]) -> Iterator[Sequence
     stalls, which explain it. What was made of a batch is taken before the next is made."""
     for first in range(0, len(files), _MOST):
         batch = files[first : first + _MOST]
-        _link(name, batch)
+        _make_links(name, batch)
         yield batch
 
 
-def _link(name: str, files: Sequence[TraceFile]) -> None:
+def _make_links(name: str, files: Sequence[TraceFile]) -> None:
     is_joined = not files[0].keeps_small
     likely = asked = {*links_for(name)}
     if is_joined:

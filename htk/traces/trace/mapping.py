@@ -77,7 +77,7 @@ def map_files(
     cache = Store()
     there = set(shared.names())
     keys = {s.name: key_of(cache, s, parse_options(options)) for s in sources}
-    note = ShareNote(_named(inputs), shard.number, shard.count, time.time(), keys)
+    note = ShareNote(_name_inputs(inputs), shard.number, shard.count, time.time(), keys)
     shared.note(note.name, note.packed())
     missing = [s for s in sources if keys[s.name] not in there]
     stored = 0
@@ -90,7 +90,7 @@ def map_files(
         failed += broken
         for source, recordings in groupby(read, key=lambda recording: recording.source):
             try:
-                _put(shared, source, list(recordings), options, work)
+                _put_recordings(shared, source, list(recordings), options, work)
                 stored += 1
             except TraceError as error:
                 failed.append((source.name, str(error)))
@@ -103,7 +103,7 @@ def map_files(
     return MappedFiles(stored, len(sources) - len(missing), tuple(unread), tuple(failed))
 
 
-def _named(inputs: Inputs) -> str:
+def _name_inputs(inputs: Inputs) -> str:
     """Return what the shares of a run have in common, wherever they work."""
     names = [inputs] if isinstance(inputs, str | Path) else inputs
     return ", ".join(str(n) if is_url(str(n)) else str(Path(n).absolute()) for n in names)
@@ -121,7 +121,7 @@ def _named_by_content(source: Source) -> Source:
     return replace(source, identity=identity)
 
 
-def _put(
+def _put_recordings(
     shared: SharedStore,
     source: Source,
     recordings: Sequence[FileRecording],
@@ -132,7 +132,7 @@ def _put(
     another that uses it, the file is read again."""
     for _ in range(_TRIES):
         try:
-            shared.put([_completed(recording) for recording in recordings])
+            shared.put([_complete_recording(recording) for recording in recordings])
             return
         except FileNotFoundError:
             again, strange, broken = read_all([source], options, work)
@@ -145,7 +145,7 @@ def _put(
     )
 
 
-def _completed(recording: FileRecording) -> Path:
+def _complete_recording(recording: FileRecording) -> Path:
     """Return the folder of a file's tables, with those that are made of them file by file."""
     entry = recording.entry
     if not isinstance(entry, StoredEntry):

@@ -66,7 +66,7 @@ def matched_by_partition(
             _Split(folder, k, file, plan.of_file[k], int(first[k])) for k, file in enumerate(files)
         ]
         places = list(every_result(mapper, _Split.write, splits, _MISSING))
-        numbered = _matched(mapper, folder, plan, places, windows, ranks)
+        numbered = _match_partitions(mapper, folder, plan, places, windows, ranks)
         return put_together(numbered, sum(counts))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -83,12 +83,12 @@ def _calls_at_once(calls: int, work: Workplace) -> int:
 def survey_files(mapper: Mapper, files: Sequence[TraceFile], missing: str) -> Planner:
     """Return what all files tell of their groups; see `every_result`."""
     planner = Planner()
-    for of_file in every_result(mapper, _survey, files, missing):
+    for of_file in every_result(mapper, _survey_file, files, missing):
         planner.add(of_file)
     return planner
 
 
-def _survey(file: TraceFile) -> Survey:
+def _survey_file(file: TraceFile) -> Survey:
     return survey_groups(file.table("collectives"))
 
 
@@ -109,14 +109,14 @@ class _Split:
         self.file.entry.release()
         if pieces:
             schema = next(iter(pieces.values())).schema
-            path = str(_piece(self.folder, self.number))
+            path = str(_name_piece(self.folder, self.number))
             with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
                 for piece in pieces.values():
                     writer.write_table(piece)
         return {partition: k for k, partition in enumerate(pieces)}
 
 
-def _piece(folder: Path, number: int) -> Path:
+def _name_piece(folder: Path, number: int) -> Path:
     return folder / f"calls-{number}.arrow"
 
 
@@ -135,7 +135,7 @@ class _Match:
     def calls(self) -> pa.Table:
         tables = []
         for number, batch in self.batches:
-            with pa.memory_map(str(_piece(self.folder, number))) as mapped:
+            with pa.memory_map(str(_name_piece(self.folder, number))) as mapped:
                 tables.append(pa.Table.from_batches([pa.ipc.open_file(mapped).get_batch(batch)]))
         return pa.concat_tables(tables).unify_dictionaries()
 
@@ -167,7 +167,7 @@ class _Kept:
         )
 
 
-def _matched(
+def _match_partitions(
     mapper: Mapper,
     folder: Path,
     plan: DealtGroups,
@@ -178,7 +178,7 @@ def _matched(
     """Yield each partition's matches, with their numbers in all."""
     guesses = any(partition.judges_guesses for partition in plan.partitions)
     tasks = [
-        _Match(folder, partition, _batches(places, partition.number), windows, ranks, guesses)
+        _Match(folder, partition, _list_batches(places, partition.number), windows, ranks, guesses)
         for partition in plan.partitions
     ]
     outcomes = list(every_result(mapper, _Match.run, tasks, _MISSING))
@@ -191,5 +191,5 @@ def _matched(
     yield from ((part.read(), own) for part, own in zip(kept, numbers_in_all(kept), strict=True))
 
 
-def _batches(places: Sequence[dict[int, int]], partition: int) -> list[tuple[int, int]]:
+def _list_batches(places: Sequence[dict[int, int]], partition: int) -> list[tuple[int, int]]:
     return [(k, batch_of[partition]) for k, batch_of in enumerate(places) if partition in batch_of]

@@ -87,8 +87,8 @@ def open_trace(inputs: Inputs, options: OpenOptions | None = None) -> Trace:
     sources = resolve_inputs(with_sample(inputs), options.within) if stored is None else []
     read, unread, failed = stored or read_all(sources, options, work)
     if not read:
-        raise _nothing(sources, unread, failed)
-    placeable, rankless = _parts(read, options)
+        raise _explain_nothing(sources, unread, failed)
+    placeable, rankless = _assign_ranks(read, options)
     failed += rankless
     parts = tuple(with_files_beside(place_files(placeable)))
     if options.strict:
@@ -120,7 +120,7 @@ def read_all(
     unread = []
     failed = []
     try:
-        for source, outcome in zip(sources, _outcomes(sources, options, work), strict=True):
+        for source, outcome in zip(sources, _read_outcomes(sources, options, work), strict=True):
             if isinstance(outcome, list):
                 read += outcome
             elif isinstance(outcome, UnknownFormat):
@@ -140,13 +140,15 @@ def read_all(
 _Outcome = list[FileRecording] | Exception
 
 
-def _outcomes(sources: list[Source], options: OpenOptions, work: Workplace) -> Iterator[_Outcome]:
+def _read_outcomes(
+    sources: list[Source], options: OpenOptions, work: Workplace
+) -> Iterator[_Outcome]:
     """Yield what each file gave, in their order."""
     store = Store() if options.cache else None
     stopped = threading.Event()
-    expected = [] if work.is_elsewhere else _expected(sources, store, options)
+    expected = [] if work.is_elsewhere else _list_expected(sources, store, options)
     readers = ConfinedReaders(expected)
-    read_here = partial(_outcome, store, options, readers, stopped)
+    read_here = partial(_read_outcome, store, options, readers, stopped)
     try:
         if work.is_elsewhere:
             yield from _outcomes_elsewhere(sources, options, work.mapper, read_here)
@@ -200,7 +202,7 @@ def _can_be_sent(source: Source) -> bool:
 def _outcome_elsewhere(options: OpenOptions, source: Source) -> _Outcome:
     """Read a file in a process of the work."""
     store = _store_of_worker() if options.cache else None
-    return _outcome(store, options, _readers_of_worker(), threading.Event(), source)
+    return _read_outcome(store, options, _readers_of_worker(), threading.Event(), source)
 
 
 @cache
@@ -213,7 +215,7 @@ def _readers_of_worker() -> ConfinedReaders:
     return ConfinedReaders(())
 
 
-def _outcome(
+def _read_outcome(
     store: Store | None,
     options: OpenOptions,
     readers: ConfinedReaders,
@@ -241,14 +243,14 @@ def _read_one(
     """Return each process of a file."""
     if options.cache_by_content:
         source = replace(source, identity=content_identity(source))
-    parsing = parse_options(options, _watched(options.progress, stopped))
+    parsing = parse_options(options, _watch_progress(options.progress, stopped))
     key = None if store is None else key_of(store, source, parsing)
     entries = None if store is None or key is None else store.find_all(key)
     if entries is None and store is not None and key is not None and key in store.unknown:
         raise UnknownFormat(f"{source.name}: not a trace that htk knows")
     if entries is None:
         try:
-            entries = _entries(source, store, key, parsing, options.confined, readers)
+            entries = _read_entries(source, store, key, parsing, options.confined, readers)
         except UnknownFormat:
             if store is not None and key is not None:
                 store.unknown.add(key)
@@ -260,7 +262,7 @@ def _read_one(
     ]
 
 
-def _entries(
+def _read_entries(
     source: Source,
     store: Store | None,
     key: str | None,
@@ -298,7 +300,9 @@ def key_of(store: Store, source: Source, options: ParseOptions) -> str | None:
     return None if source.identity is None else store.key(source, options, _plugin_codes())
 
 
-def _expected(sources: list[Source], store: Store | None, options: OpenOptions) -> list[Source]:
+def _list_expected(
+    sources: list[Source], store: Store | None, options: OpenOptions
+) -> list[Source]:
     """Return the files that a process of their own will be asked for, as far as a look shows."""
 
     def is_kept(source: Source) -> bool:
@@ -340,21 +344,23 @@ def _plugin_codes() -> tuple[str, ...]:
     return tuple(codes)
 
 
-def _watched(progress: Progress, stopped: threading.Event) -> Callable[[int], None]:
+def _watch_progress(progress: Progress, stopped: threading.Event) -> Callable[[int], None]:
     """Tells how much further it is, and ends the reading when the user gave up."""
     last = 0
 
-    def tell(stored_bytes: int) -> None:
+    def tell_progress(stored_bytes: int) -> None:
         nonlocal last
         if stopped.is_set():
             raise TraceError("stopped")
         progress.advance(stored_bytes - last)
         last = stored_bytes
 
-    return tell
+    return tell_progress
 
 
-def _nothing(sources: list[Source], unread: list[str], failed: list[tuple[str, str]]) -> TraceError:
+def _explain_nothing(
+    sources: list[Source], unread: list[str], failed: list[tuple[str, str]]
+) -> TraceError:
     if failed:
         more = f" (and {len(failed) - 1} more files)" if len(failed) > 1 else ""
         return MalformedTrace(failed[0][1] + more)
@@ -369,7 +375,7 @@ def _nothing(sources: list[Source], unread: list[str], failed: list[tuple[str, s
     )
 
 
-def _parts(
+def _assign_ranks(
     read: list[FileRecording], options: OpenOptions
 ) -> tuple[list[TraceFile], list[tuple[str, str]]]:
     """Return each file with its rank and cycle, once for a time, and why others have no rank."""

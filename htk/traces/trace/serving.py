@@ -31,20 +31,22 @@ def serving_start(files: Sequence[TraceFile]) -> int | None:
     if not ranks:
         return None
     first_rank = min(ranks, key=lambda rank: -1 if rank is None else rank)
-    if not any(_iterations(file) for file in files if file.rank == first_rank):
+    if not any(_find_first_iteration(file) for file in files if file.rank == first_rank):
         return None  # ranks do the same
-    begins = [start for file in files if (start := _iterations(file)) is not None]
+    begins = [start for file in files if (start := _find_first_iteration(file)) is not None]
     begin = min(begins)
     captures = [file for file in files if _captures_before(file, begin)]
     if not captures:
         return None
-    apart = [file for file in files if file not in captures and _iterations(file) is not None]
+    apart = [
+        file for file in files if file not in captures and _find_first_iteration(file) is not None
+    ]
     recorded = [file.table("ranks")["start_ns"][0].as_py() for file in apart]
     starts = [int(start) for start in recorded if start is not None]
     return min([begin, *(start for start in starts if start > _last_capture(captures))])
 
 
-def _iterations(file: TraceFile) -> int | None:
+def _find_first_iteration(file: TraceFile) -> int | None:
     """Return when the first iteration of a server begins on the host; None: there is none."""
     marks = file.table("server_marks")
     if not marks.num_rows:

@@ -40,11 +40,11 @@ class ShareNote:
 
 def notes_of(contents: Iterable[bytes | Exception]) -> list[ShareNote]:
     """Return what notes hold, the oldest first; what is no note says nothing."""
-    notes = [_note(content) for content in contents if isinstance(content, bytes)]
+    notes = [_parse_note(content) for content in contents if isinstance(content, bytes)]
     return sorted((note for note in notes if note), key=lambda note: note.written)
 
 
-def _note(content: bytes) -> ShareNote | None:
+def _parse_note(content: bytes) -> ShareNote | None:
     try:
         note = ShareNote(**json.loads(content))
         numbered = 1 <= int(note.number) <= int(note.count) <= MOST_SHARES

@@ -36,7 +36,7 @@ def stored_recordings(
     from concurrent.futures import ThreadPoolExecutor
 
     readers = ConfinedReaders([])
-    fetched = partial(_fetched, shared, cache, readers)
+    fetched = partial(_fetch_recordings, shared, cache, readers)
     try:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for key, outcome in zip(keys, pool.map(fetched, keys), strict=True):
@@ -49,7 +49,7 @@ def stored_recordings(
     return read, unread, failed
 
 
-def _fetched(
+def _fetch_recordings(
     shared: SharedStore, cache: Store, readers: ConfinedReaders, key: str
 ) -> list[FileRecording] | HtkError:
     own = shared.cache_key(key)

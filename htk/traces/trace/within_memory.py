@@ -16,8 +16,8 @@ def within_memory(
     """Return the function, held to the memory of the trace that it is given."""
 
     @wraps(function)
-    def held(trace: Trace, /, *arguments: Rest.args, **options: Rest.kwargs) -> Answer:
+    def call_bounded(trace: Trace, /, *arguments: Rest.args, **options: Rest.kwargs) -> Answer:
         with trace.bounded():
             return function(trace, *arguments, **options)
 
-    return held
+    return call_bounded

@@ -52,18 +52,18 @@ def whatif_change(name: str, value: str = "on") -> CauseEdit:
 def fix_ranks(ranks: Collection[int]) -> CauseEdit:
     """Return the edit that makes the kernels of these ranks as fast as those of the others."""
 
-    def fixed(model: StepModel) -> StepModel:
+    def fix_ranks(model: StepModel) -> StepModel:
         for rank in ranks:
             model = find_edit("fix_rank").apply(model, str(rank))
         return model
 
-    return CauseEdit("fix_rank", fixed, " ".join(f"--fix-rank {rank}" for rank in ranks))
+    return CauseEdit("fix_rank", fix_ranks, " ".join(f"--fix-rank {rank}" for rank in ranks))
 
 
 def without_stalls(*states: int) -> CauseEdit:
     """Return the edit without the time that hosts spend in these states."""
 
-    def freed(model: StepModel) -> StepModel:
+    def free_host(model: StepModel) -> StepModel:
         of_edge, of_wrap = stalled_ns(model, states)
         weight = model.weight - of_edge
         wrap_weight = model.wrap_weight - of_wrap
@@ -72,7 +72,7 @@ def without_stalls(*states: int) -> CauseEdit:
             faster = faster.without(faster.graph.edges("sync") & into_frees(faster))
         return faster.with_uncertainty("host", 0.1)
 
-    return CauseEdit("no_data_wait", freed)
+    return CauseEdit("no_data_wait", free_host)
 
 
 def launching_ns(model: StepModel) -> tuple[Ints, Ints]:
@@ -86,18 +86,18 @@ def usual_host() -> CauseEdit:
     """Return the edit in which no host takes longer to launch than it usually does: the same call
     of a step, over steps and ranks."""
 
-    def evened(model: StepModel) -> StepModel:
+    def even_launches(model: StepModel) -> StepModel:
         edges, length = launching_ns(model)
-        return _shortened(model, edges, np.maximum(length - _usual_ns(model, edges, length), 0))
+        return _shorten_edges(model, edges, np.maximum(length - _usual_ns(model, edges, length), 0))
 
-    return CauseEdit("host", evened)
+    return CauseEdit("host", even_launches)
 
 
 def like_other_ranks(rank: int) -> CauseEdit:
     """Return the edit in which a rank's kernels take no longer than those of the others, nor its
     host, whatever that does; calls that no other rank makes take no time, and wait for nothing."""
 
-    def evened(model: StepModel) -> StepModel:
+    def even_launches(model: StepModel) -> StepModel:
         model = find_edit("fix_rank").apply(model, str(rank))
         graph = model.graph
         edges = graph.rows_of("call", "host_gap", "handover")
@@ -113,12 +113,12 @@ def like_other_ranks(rank: int) -> CauseEdit:
         less = np.where(whose == rank, np.maximum(length - usual, 0), 0)
         wrap_weight = model.wrap_weight.copy()
         wrap_weight[into_first] -= np.rint(less[len(edges) :]).astype(np.int64)
-        faster = replace(_shortened(model, edges, less[: len(edges)]), wrap_weight=wrap_weight)
+        faster = replace(_shorten_edges(model, edges, less[: len(edges)]), wrap_weight=wrap_weight)
         alone = np.zeros(len(graph.time), bool)
         alone[head[own_alone]] = True
         return faster.without(graph.edges("sync") & alone[graph.dst])
 
-    return CauseEdit("fix_rank", evened)
+    return CauseEdit("fix_rank", even_launches)
 
 
 def launching_beyond_usual(model: StepModel) -> tuple[Ints, Ints, Ints, Ints]:
@@ -163,7 +163,7 @@ def _same_calls_of_steps(model: StepModel, head: Ints, kind: Ints) -> list[Ints]
     return [kind, thread[call], calls.name[call], nth[call]]
 
 
-def _shortened(model: StepModel, edges: Ints, less: Ints | Floats) -> StepModel:
+def _shorten_edges(model: StepModel, edges: Ints, less: Ints | Floats) -> StepModel:
     weight = model.weight.copy()
     weight[edges] -= np.rint(less).astype(np.int64)
     return replace(model, weight=weight).with_uncertainty("host", 0.1)
@@ -172,22 +172,22 @@ def _shortened(model: StepModel, edges: Ints, less: Ints | Floats) -> StepModel:
 def without_launching() -> CauseEdit:
     """Return the edit in which launching takes the host no time: a bound that graphs come near."""
 
-    def launched(model: StepModel) -> StepModel:
+    def remove_launch_gaps(model: StepModel) -> StepModel:
         edges, length = launching_ns(model)
-        return _shortened(model, edges, np.where(length < _LONG_GAP_NS, length, 0))
+        return _shorten_edges(model, edges, np.where(length < _LONG_GAP_NS, length, 0))
 
-    return CauseEdit("graphs", launched, "--graphs on")
+    return CauseEdit("graphs", remove_launch_gaps, "--graphs on")
 
 
 def without_long_gaps() -> CauseEdit:
     """Return the edit in which hosts do nothing for long but launch where GPUs have no work."""
 
-    def unheld(model: StepModel) -> StepModel:
+    def release_launches(model: StepModel) -> StepModel:
         edges, length = launching_ns(model)
         held = np.minimum(length, _idle_within(model, edges))
-        return _shortened(model, edges, np.where(length < _LONG_GAP_NS, 0, held))
+        return _shorten_edges(model, edges, np.where(length < _LONG_GAP_NS, 0, held))
 
-    return CauseEdit("host", unheld)
+    return CauseEdit("host", release_launches)
 
 
 def _idle_within(model: StepModel, edges: Ints) -> Ints:
@@ -212,38 +212,38 @@ def expected_transfers(slow: pa.Table, slowdown: float) -> CauseEdit:
     """Return the edit in which some collectives, rows of `collectives`, transfer so many times
     faster."""
 
-    def faster(model: StepModel) -> StepModel:
+    def speed_up_links(model: StepModel) -> StepModel:
         ours = event_keys(model.facts.tables["kernels"])[model.facts.rows]
         chosen = (row_of(event_keys(slow), ours) != NONE) & model.is_comm
         length = rescale_transfers(model, chosen, 1 / slowdown)
         return model.with_lengths(chosen, length).with_uncertainty("communication", 0.1)
 
-    return CauseEdit("network", faster)
+    return CauseEdit("network", speed_up_links)
 
 
 def shorter_activities(name: str, length_of: Callable[[StepModel], Floats | Ints]) -> CauseEdit:
     """Return the edit in which activities take another time; `length_of` returns that of each."""
 
-    def shortened(model: StepModel) -> StepModel:
+    def shorten_kernels(model: StepModel) -> StepModel:
         length = np.minimum(length_of(model), model.lengths())
         edited = model.with_lengths(length < model.lengths(), length)
         return edited.with_uncertainty("compute", 0.1).with_uncertainty("memory", 0.1)
 
-    return CauseEdit(name, shortened)
+    return CauseEdit(name, shorten_kernels)
 
 
 def even_compute() -> CauseEdit:
     """Return the edit in which each rank has as much to compute as they all do on average; GPUs
     that are slower than others stay so."""
 
-    def evened(model: StepModel) -> StepModel:
+    def even_launches(model: StepModel) -> StepModel:
         ranks, work = work_of_ranks(model)
         ratio = work.mean() / np.maximum(work, 1)
         chosen = model.is_compute
         even = model.lengths() * ratio[ranks.group_ids]
         return model.with_lengths(chosen, even).with_uncertainty("compute", 0.2)
 
-    return CauseEdit("no_skew", evened)
+    return CauseEdit("no_skew", even_launches)
 
 
 def work_of_ranks(model: StepModel) -> tuple[Groups, Floats]:
@@ -278,7 +278,7 @@ def paces_of_ranks(model: StepModel) -> dict[int, float]:
 def hidden_copies() -> CauseEdit:
     """Return the edit in which no copy is waited for, though all go through their streams."""
 
-    def hidden(model: StepModel) -> StepModel:
+    def hide_copies(model: StepModel) -> StepModel:
         acts = model.graph.activities
         length = model.lengths()
         kernels = model.facts.tables["kernels"]
@@ -291,4 +291,4 @@ def hidden_copies() -> CauseEdit:
         short = bare.add_step_time("memory", left) if left > 0 else bare
         return short.with_uncertainty("memory", 0.3)
 
-    return CauseEdit("overlap", hidden)
+    return CauseEdit("overlap", hide_copies)

@@ -28,15 +28,15 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
     small = copies & (size >= 0) & (size < _SMALL_BYTES)
     causes = []
     if work.count(small) >= _MANY:
-        causes.append(_small(recorded, small))
+        causes.append(_describe_small(recorded, small))
     large = copies & ~small
     exposed = int(work.left[large].sum())
     if 100 * exposed >= _LEAST_PCT * max(recorded.window_ns, 1):
-        causes.append(_large(recorded, large, work.take(large, 1.0)))
+        causes.append(_describe_large(recorded, large, work.take(large, 1.0)))
     return [replace(cause, is_lost=True) for cause in causes]
 
 
-def _small(recorded: CauseEvidence, small: Mask) -> Cause:
+def _describe_small(recorded: CauseEvidence, small: Mask) -> Cause:
     work = recorded.work
     return work.cause(
         small,
@@ -59,7 +59,7 @@ def _without_small_copies(model: StepModel) -> Floats:
     return np.where(is_small, 0.0, model.lengths().astype(np.float64))
 
 
-def _large(recorded: CauseEvidence, large: Mask, exposed: int) -> Cause:
+def _describe_large(recorded: CauseEvidence, large: Mask, exposed: int) -> Cause:
     """Return the cause of copies that nothing runs beside: how they are sped up or hidden depends
     on where they lead, and on whether the host's memory is pinned."""
     work = recorded.work
@@ -68,7 +68,7 @@ def _large(recorded: CauseEvidence, large: Mask, exposed: int) -> Cause:
     pageable = large & np.array([bool(_PAGEABLE.search(n)) for n in name.tolist()], bool)
     by_host = large & np.array([bool(_TO_HOST.search(n)) for n in name.tolist()], bool)
     length = work.length
-    moved, took = _moved(recorded, large)
+    moved, took = _sum_moved(recorded, large)
     rate = f" at {moved / took:.1f} GB/s" if took and moved else ""
     if 2 * length[pageable].sum() > length[large].sum():
         kind = "pageable"
@@ -95,7 +95,7 @@ def _large(recorded: CauseEvidence, large: Mask, exposed: int) -> Cause:
     )
 
 
-def _moved(recorded: CauseEvidence, rows: Mask) -> tuple[int, int]:
+def _sum_moved(recorded: CauseEvidence, rows: Mask) -> tuple[int, int]:
     """Return the bytes of some copies whose size is known, and the time that these take."""
     work = recorded.work
     size = read_numbers(work.totals["size_bytes"], NONE)

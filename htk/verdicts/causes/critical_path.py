@@ -31,8 +31,8 @@ RETURNS = table(
 )
 
 
-def _answer(path: StepPath, *, by: str, n: int, step: int | None = None) -> pa.Table:
-    rows = _rows(path, by)
+def _build_answer(path: StepPath, *, by: str, n: int, step: int | None = None) -> pa.Table:
+    rows = _build_path_rows(path, by)
     if by == "event":
         rows = rows.slice(0, n or None)
     return with_coverage(rows, **path.facts)
@@ -42,7 +42,7 @@ def _answer(path: StepPath, *, by: str, n: int, step: int | None = None) -> pa.T
     returns=RETURNS,
     chart=Bar("what", "path_ns", horizontal=True),
     needs=("kernels", "launches"),
-    spread=AtCollectives(finish=_answer),
+    spread=AtCollectives(finish=_build_answer),
 )
 def critical_path(
     kernels: pa.Table,
@@ -76,10 +76,10 @@ def critical_path(
     """
     arguments = locals()
     tables = {name: arguments[name] for name in critical_path.reads}
-    return _answer(step_path(tables, step), by=by, n=n)
+    return _build_answer(step_path(tables, step), by=by, n=n)
 
 
-def _rows(path: StepPath, by: str) -> pa.Table:
+def _build_path_rows(path: StepPath, by: str) -> pa.Table:
     edges = path.edges
     pieces = np.flatnonzero(edges.end > path.low)
     begin = np.maximum(edges.begin[pieces], path.low)

@@ -17,7 +17,9 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
     memory_extents = recorded["memory_extents"]
     reserved: Ints = read_numbers(memory_extents["reserved_bytes"])
     on_gpu = read_numbers(memory_extents["device_type"], -1) == 1
-    limits = [_limit(text) for text in recorded["ranks"]["device_properties"].to_pylist() if text]
+    limits = [
+        _read_limit(text) for text in recorded["ranks"]["device_properties"].to_pylist() if text
+    ]
     if not on_gpu.any() or not limits or not min(limits):
         return []
     share = 100.0 * int(reserved[on_gpu].max()) / min(limits)
@@ -34,7 +36,7 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
     ]
 
 
-def _limit(properties: str) -> int:
+def _read_limit(properties: str) -> int:
     """Memory of the first GPU, as the profiler recorded it."""
     devices = json.loads(properties)
     return int(devices[0].get("totalGlobalMem", 0)) if devices else 0

@@ -129,7 +129,7 @@ def without_chains(fused: Mapping[Key, FusedTime]) -> CauseEdit:
     won = sum(each.saved_ns for each in fused.values())
     unsure = sum(each.slow_ns - each.fast_ns for each in fused.values()) / (2 * Z90)
 
-    def edited(model: StepModel) -> StepModel:
+    def fuse_chains(model: StepModel) -> StepModel:
         chains = chains_of(model)
         places = _Places.of(chains, model.facts.tables["kernels"].num_rows)
         length = [fused[key].usual_ns if key in fused else np.nan for key in chains.keys]
@@ -139,7 +139,7 @@ def without_chains(fused: Mapping[Key, FusedTime]) -> CauseEdit:
         changed = remove_launches(model.with_lengths(is_first, wanted), is_chosen & ~is_first)
         return changed.with_uncertainty("compute", unsure / max(won, 1.0))
 
-    return CauseEdit("replace", edited)
+    return CauseEdit("replace", fuse_chains)
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def fusible_chains(
             "device_ns": int(kinds.device_ns[k]),
             "device_time_pct": 100 * int(kinds.device_ns[k]) / total,
             "chain_ns": kinds.device_ns[k] / kinds.count[k],
-            **_instance(kernels, kinds.longest[k]),
+            **_describe_instance(kernels, kinds.longest[k]),
         }
         if (saving := kinds.chains.savings[k]) is not None:
             row["moved_bytes"] = saving.moved
@@ -99,7 +99,7 @@ def fusible_chains(
         if (each := kinds.fused[k]) is not None:
             row["fused_ns"] = each.usual_ns
         if replayed is not None and k in wanted[:_REPLAYED]:
-            row |= _gain(replayed, {kinds.chains.keys[k]: gains[k]})
+            row |= _measure_gain(replayed, {kinds.chains.keys[k]: gains[k]})
         rows.append(row)
     _name_launching(rows, [kinds.longest[k] for k in shown], kinds.length, naming)
     in_chains = 100 * int(kinds.device_ns.sum()) / total
@@ -113,7 +113,7 @@ def fusible_chains(
         facts["cannot_be_told"] = "bytes and gains: no shapes of operators were recorded"
     elif replayed is not None:
         every = {kinds.chains.keys[k]: fused for k, fused in gains.items()}
-        facts["all_chains_together"] = _gain(replayed, every)
+        facts["all_chains_together"] = _measure_gain(replayed, every)
     return with_coverage(pa.Table.from_pylist(rows, schema=RETURNS), **facts)
 
 
@@ -138,12 +138,12 @@ def _name_launching(
                 row[column] = launching.texts[most]
 
 
-def _gain(replayed: ReplayedRecording, fused: Mapping[Key, FusedTime]) -> Fields:
+def _measure_gain(replayed: ReplayedRecording, fused: Mapping[Key, FusedTime]) -> Fields:
     gain = replayed.gain((without_chains(fused),))
     return {} if gain is None else gain.columns
 
 
-def _instance(kernels: pa.Table, chain: Ints) -> Fields:
+def _describe_instance(kernels: pa.Table, chain: Ints) -> Fields:
     first = int(chain[0])
     last = int(chain[-1])
     return {

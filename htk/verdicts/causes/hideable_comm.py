@@ -79,17 +79,17 @@ def hideable_comm(kernels: pa.Table, *, recording: Trace | None = None) -> pa.Ta
     rows = []
     for kind in np.argsort(-exposed, kind="stable").tolist():
         of_kind = calls[kinds.group_ids == kind]
-        rows.append(_row(kernels, replayed, transfers, of_kind))
+        rows.append(_build_transfer_row(kernels, replayed, transfers, of_kind))
     answer = pa.Table.from_pylist(rows, schema=RETURNS)
     coverage: Fields = {
         "replay": replayed.gate.verdict if replayed.is_refused else replayed.in_words
     }
     if transfers.hideable.any():
-        coverage["all_together"] = _gain(replayed, transfers.hideable)
+        coverage["all_together"] = _measure_gain(replayed, transfers.hideable)
     return with_coverage(answer, **coverage)
 
 
-def _row(
+def _build_transfer_row(
     kernels: pa.Table, replayed: ReplayedRecording, transfers: HideableTransfers, calls: Ints
 ) -> Fields:
     model = replayed.model
@@ -114,16 +114,16 @@ def _row(
     }
     if carried in (Payload.ACTIVATIONS, Payload.UNKNOWN):
         return row
-    beside = list(_independent(model, transfers, calls))
+    beside = list(_list_independent(model, transfers, calls))
     hideable = np.zeros(len(transfers.hideable), np.int64)
     hideable[calls] = transfers.hideable[calls]
     row["independent_ns"] = round(sum(spans.total for _, spans in beside) / times)
     row["hideable_ns"] = round(int(hideable.sum()) / times)
-    row["beside"] = _operators(model, replayed.start.replayed.time, beside)
-    return row | (_gain(replayed, hideable) if hideable.any() else {})
+    row["beside"] = _name_operators(model, replayed.start.replayed.time, beside)
+    return row | (_measure_gain(replayed, hideable) if hideable.any() else {})
 
 
-def _independent(
+def _list_independent(
     model: StepModel, transfers: HideableTransfers, calls: Ints
 ) -> Iterable[tuple[int, Spans]]:
     """Return the free compute of each device in the windows of some transfers."""
@@ -134,7 +134,7 @@ def _independent(
         yield device, intersect_spans(windows, transfers.free[device])
 
 
-def _operators(model: StepModel, time: Ints, beside: Iterable[tuple[int, Spans]]) -> str:
+def _name_operators(model: StepModel, time: Ints, beside: Iterable[tuple[int, Spans]]) -> str:
     """Return the operators that compute most in some spans of devices."""
     graph = model.graph
     lengths: Counter[str] = Counter()
@@ -148,7 +148,7 @@ def _operators(model: StepModel, time: Ints, beside: Iterable[tuple[int, Spans]]
     return ", ".join(name for name, ns in lengths.most_common(_NAMED) if ns)
 
 
-def _gain(replayed: ReplayedRecording, hidden: Ints) -> Fields:
+def _measure_gain(replayed: ReplayedRecording, hidden: Ints) -> Fields:
     if replayed.is_refused:
         return {}
     gain = replayed.gain((CauseEdit("overlap", lambda model: hide_transfers(model, hidden)),))

@@ -52,24 +52,24 @@ def find_host_causes(recorded: CauseEvidence) -> tuple[list[Cause], int]:
     spent = host_time(*(recorded[name] for name in NEEDED))
     causes: list[Cause] = []
     left = spent.window_ns
-    for cause in _listed(recorded, spent):
+    for cause in _list_causes(recorded, spent):
         shown = cause.recorded_ns if cause.recorded_ns is None else min(cause.recorded_ns, left)
         left -= shown or 0
         causes.append(replace(cause, recorded_ns=shown))
     return causes, spent.window_ns
 
 
-def _listed(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
-    yield from _loading(recorded, spent)
-    yield from _waiting(recorded, spent)
+def _list_causes(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
+    yield from _blame_loading(recorded, spent)
+    yield from _blame_waiting(recorded, spent)
     if recorded["python_calls"].num_rows:
-        yield from _function(recorded, spent)
+        yield from _blame_function(recorded, spent)
     else:
-        yield from _unnamed(recorded, spent)
-    yield from _operator(recorded, spent)
+        yield from _blame_unnamed(recorded, spent)
+    yield from _blame_operator(recorded, spent)
 
 
-def _loading(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
+def _blame_loading(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
     loading = spent.phases[LOADING]
     share = 100.0 * loading / spent.window_ns
     if share < _LOADING_PCT:
@@ -90,7 +90,7 @@ def _loading(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
     )
 
 
-def _waiting(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
+def _blame_waiting(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
     """Ranks that wait in collectives for one that is late on its own account; where no call is
     matched, time in which nothing but collectives runs."""
     calls = CollectiveCalls.of_one_source(
@@ -138,7 +138,7 @@ def _longest_of(spans: pa.Table, rows: Ints) -> Example | None:
     return find_longest(read_keys(spans["rank"])[rows], *read_times(spans, rows))
 
 
-def _function(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
+def _blame_function(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
     """The Python function that takes most of the time by itself."""
     python = PythonTime.of(
         recorded["python_calls"],
@@ -168,7 +168,7 @@ def _function(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
         return
 
 
-def _unnamed(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
+def _blame_unnamed(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
     share = 100.0 * spent.phases[REST] / spent.window_ns
     if share >= _REST_PCT:
         yield Cause(
@@ -183,7 +183,7 @@ def _unnamed(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
         )
 
 
-def _operator(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
+def _blame_operator(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
     """The operator that most of the operators' own time goes into."""
     selected = read_booleans(recorded["op_links"]["selected"])
     own = np.where(selected, CallTree.of(recorded["cpu_ops"], recorded["op_links"]).self_time, 0)

@@ -98,7 +98,7 @@ def kernel_gap(
     called = cpu_ops.take(pa.array(work.row[first][groups.first_row]))
     total = int(work.length.sum())
     labels = [names[code] for code in groups.keys[:, 0].tolist()] if names else None
-    answer = _table(labels, groups, kind, call_ns, measured, called, work.costs, total)
+    answer = _build_gap_table(labels, groups, kind, call_ns, measured, called, work.costs, total)
     order = order_by(-answer["gap_ns"].to_numpy())
     chosen = order[:n] if n else order
     shown = answer.take(pa.array(chosen))
@@ -131,17 +131,17 @@ def _replay_gains(
     rows = shown.to_pylist()
     for row, cost in zip(rows[:_REPLAYED], costs, strict=False):
         if row["basis"] != BASES[FORMULA]:
-            row |= _gain(replayed, at_measured_pace(of=cost))
+            row |= _measure_gain(replayed, at_measured_pace(of=cost))
     table = pa.Table.from_pylist(rows, schema=shown.schema)
-    return table, {"replay": why, "step_gain_of_all": _gain(replayed, at_measured_pace())}
+    return table, {"replay": why, "step_gain_of_all": _measure_gain(replayed, at_measured_pace())}
 
 
-def _gain(replayed: ReplayedRecording, change: CauseEdit) -> Fields:
+def _measure_gain(replayed: ReplayedRecording, change: CauseEdit) -> Fields:
     gain = replayed.gain((change,))
     return {} if gain is None else gain.columns
 
 
-def _table(
+def _build_gap_table(
     labels: list[str] | None,
     groups: Groups,
     kind: Ints,
@@ -167,7 +167,7 @@ def _table(
     return pa.table(
         {
             "name": called["name"] if labels is None else build_texts(labels),
-            "family": _families(groups, kind, costs),
+            "family": _find_families(groups, kind, costs),
             "shapes": called["input_dims"] if by_shape else nothing,
             "types": called["input_types"] if by_shape else nothing,
             "count": build_numbers(groups.count, INT64),
@@ -187,7 +187,7 @@ def _table(
     )
 
 
-def _families(groups: Groups, kind: Ints, costs: list[CostOrReason]) -> pa.Array:
+def _find_families(groups: Groups, kind: Ints, costs: list[CostOrReason]) -> pa.Array:
     """Return the family of each group's calls, where all have the same."""
     families = [MEASURED_FAMILIES.index(c.family) if _is_matrix(c) else NONE for c in costs]
     of_call = np.array(families, np.int64)[kind]

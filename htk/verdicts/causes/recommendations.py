@@ -119,16 +119,16 @@ def recommendations(
     shares = recorded.gpus * recorded.steps
     lost_ns = sum(map(recorded.total_ns, _LOST)) / shares
     step = window / shares if replayed is None else replayed.step_ns
-    matters = partial(_matters, step_ns=step, min_pct=min_pct)
+    matters = partial(_is_worth_telling, step_ns=step, min_pct=min_pct)
     if replayed is None:
         ranking = rank_as_recorded(causes, shares, matters, lost_ns)
     else:
         ranking = rank_by_gain(causes, replayed, shares, matters, lost_ns)
     facts = {"recorded_window_ns": window // recorded.gpus, "replay": why}
-    rows = [_row(ranked, recorded.gpus, window) for ranked in ranking.causes]
+    rows = [_build_cause_row(ranked, recorded.gpus, window) for ranked in ranking.causes]
     _name_lines(rows, SourceLines(recorded["python_calls"]), recording)
     if 100 * ranking.unexplained_ns >= max(min_pct * step, 1.0):
-        rows.append(_unexplained(ranking, recorded))
+        rows.append(_build_unexplained_row(ranking, recorded))
     return with_coverage(pa.Table.from_pylist(rows, schema=RETURNS), **facts)
 
 
@@ -143,9 +143,9 @@ def _of_server(recording: Trace, min_pct: float, window_ns: int) -> pa.Table:
 def _of_host(recorded: CauseEvidence, gpu_ns: int, min_pct: float) -> pa.Table:
     causes, window = find_host_causes(recorded)
     ranks = len(recorded["ranks"]["rank"].unique())
-    matters = partial(_matters, step_ns=window / ranks, min_pct=min_pct)
+    matters = partial(_is_worth_telling, step_ns=window / ranks, min_pct=min_pct)
     ranking = rank_as_recorded(causes, ranks, matters)
-    rows = [_row(ranked, ranks, window) for ranked in ranking.causes]
+    rows = [_build_cause_row(ranked, ranks, window) for ranked in ranking.causes]
     _name_lines(rows, SourceLines(recorded["python_calls"]), None)
     without = "next to no GPU work" if gpu_ns else "no GPU work"
     facts = {
@@ -155,7 +155,7 @@ def _of_host(recorded: CauseEvidence, gpu_ns: int, min_pct: float) -> pa.Table:
     return with_coverage(pa.Table.from_pylist(rows, schema=RETURNS), **facts)
 
 
-def _matters(row: RankedCause, step_ns: float, min_pct: float) -> bool:
+def _is_worth_telling(row: RankedCause, step_ns: float, min_pct: float) -> bool:
     """Return whether a cause is large enough to be told; what became worse is told sooner: it is a
     fault, not the way the job is."""
     least = min_pct * (_OF_CHANGES if row.cause.is_change else 1.0)
@@ -176,7 +176,7 @@ def _name_lines(rows: list[Fields], lines: SourceLines, recording: Trace | None)
             row["advice"] = f"{row['advice']}; see {line}"
 
 
-def _unexplained(ranking: Ranking, recorded: CauseEvidence) -> Fields:
+def _build_unexplained_row(ranking: Ranking, recorded: CauseEvidence) -> Fields:
     """Return the row of the time that no cause takes."""
     shares = recorded.steps * recorded.gpus
     lost = ranking.unexplained_ns * shares
@@ -204,7 +204,7 @@ def _unexplained(ranking: Ranking, recorded: CauseEvidence) -> Fields:
     }
 
 
-def _row(ranked: RankedCause, gpus: int, window: int) -> Fields:
+def _build_cause_row(ranked: RankedCause, gpus: int, window: int) -> Fields:
     cause = ranked.cause
     gain = ranked.gain
     example = ranked.cause.example

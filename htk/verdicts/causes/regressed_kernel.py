@@ -45,7 +45,7 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
         series = step_series(recorded["kernel_totals"], recorded["step_windows"])
     except MissingTable:  # too few steps
         return []
-    changes = _changes(series, computing)
+    changes = _find_changes(series, computing)
     if not changes:
         return []
     share = np.zeros(len(work.length))
@@ -67,7 +67,7 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
     return [replace(cause, is_bound=False, is_change=True)]
 
 
-def _changes(series: StepSeries, computing: set[str]) -> list[_KernelChange]:
+def _find_changes(series: StepSeries, computing: set[str]) -> list[_KernelChange]:
     """Return the kernels that became slower, those that lose most first."""
     kernels = np.array([name in computing for name in series.names])
     shifted = find_shifts(series)

@@ -86,8 +86,8 @@ class ReplayedRecording:
         few, of_ranks = _ranks_to_replay(trace)
         tables, _ = without_unrecorded_waits(few)
         tables = SharedTables(tables)
-        steps = _begun(tables, steps_at_hand(tables))
-        graph, events, chosen = _build(tables, steps)
+        steps = _drop_early_launched(tables, steps_at_hand(tables))
+        graph, events, chosen = _build_step_graph(tables, steps)
         replayed = replay_graph(graph)
         judged = test_replay(tables, graph, replayed)
         if not judged.replays:
@@ -251,7 +251,7 @@ def _rows_before(tables: NamedTables, events: StepEvents, first: int) -> Ints:
     return np.flatnonzero((step != NONE) & (step < first))
 
 
-def _begun(tables: NamedTables, steps: Steps) -> Steps:
+def _drop_early_launched(tables: NamedTables, steps: Steps) -> Steps:
     """Return the steps without one that begins with much work launched before the recording, which
     is not replayed, nor what the host did meanwhile; a lone one stays."""
     windows = tables["step_windows"]
@@ -290,7 +290,7 @@ def _ranks_to_replay(trace: Trace) -> tuple[NamedTables, str]:
     return chosen.tables, str(chosen)
 
 
-def _build(tables: NamedTables, steps: Steps) -> tuple[Graph, StepEvents, list[int]]:
+def _build_step_graph(tables: NamedTables, steps: Steps) -> tuple[Graph, StepEvents, list[int]]:
     """Return the graph of the step, where it was recorded alone, as what-ifs do; else of all."""
     if not tables["kernels"].num_rows:
         raise MissingTable("no GPU work")

@@ -94,7 +94,7 @@ def find_served_causes(trace: Trace, min_pct: float) -> tuple[list[Fields], str]
     causes = [
         cause
         for answer in answers
-        if (cause := _cause(start.served, answer, of_cycle))
+        if (cause := _build_cause(start.served, answer, of_cycle))
         and 100 * cause["step_gain_ns"] >= min_pct * iteration_ns
     ]
     if not causes:
@@ -110,7 +110,7 @@ def _name_cycle(trace: Trace, replayed: Ints | None) -> str:
     return f" (cycle {cycle}, that with the most GPU time)"
 
 
-def _cause(served: ServedIteration, answer: Answer, of_cycle: str) -> Fields | None:
+def _build_cause(served: ServedIteration, answer: Answer, of_cycle: str) -> Fields | None:
     """Return an answer as a cause: what the same tokens would take less, in an iteration."""
     (name, value), *more = answer.edits
     remedy = _REMEDIES.get(value if name == "serving" else name)
@@ -124,7 +124,7 @@ def _cause(served: ServedIteration, answer: Answer, of_cycle: str) -> Fields | N
     finding, advice = remedy
     return {
         "finding": finding,
-        "evidence": ", ".join(_rates(served, answer)) + of_cycle,
+        "evidence": ", ".join(_describe_rates(served, answer)) + of_cycle,
         "advice": advice,
         "step_gain_ns": gain,
         "step_gain_ns_lo90": least,
@@ -135,7 +135,7 @@ def _cause(served: ServedIteration, answer: Answer, of_cycle: str) -> Fields | N
     }
 
 
-def _rates(served: ServedIteration, answer: Answer) -> Iterator[str]:
+def _describe_rates(served: ServedIteration, answer: Answer) -> Iterator[str]:
     """Yield what an answer does to tokens a second and to the time of each."""
     now = served.tokens_per_s(answer.measured_ns)
     if now and answer.tokens_per_s:

@@ -15,7 +15,7 @@ _NAMED = 4
 def find_causes(recorded: CauseEvidence) -> list[Cause]:
     if not recorded.total_ns("comm_ns"):
         return []  # nobody waits
-    slow = {rank: pct for rank, pct in slowness(recorded).items() if pct >= SLOWER_PCT}
+    slow = {rank: pct for rank, pct in measure_slowness(recorded).items() if pct >= SLOWER_PCT}
     if not slow:
         return []
     named = sorted(slow, key=lambda rank: -slow[rank])
@@ -35,7 +35,7 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
     return [cause]
 
 
-def slowness(recorded: CauseEvidence) -> dict[int, float]:
+def measure_slowness(recorded: CauseEvidence) -> dict[int, float]:
     """Return how much longer than usual each rank's kernels take, in %: of a replayed recording
     without what communication beside them costs."""
     if recorded.replayed is None:

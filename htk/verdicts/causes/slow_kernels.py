@@ -64,7 +64,7 @@ def at_measured_pace(least: float = 1.0, of: CostOrReason | None = None) -> Caus
     """Return the edit in which calls take the typical time that take at least so many times it;
     `of`: those of this work."""
 
-    def edited(model: StepModel) -> StepModel:
+    def speed_up_slow(model: StepModel) -> StepModel:
         calls = find_measured_calls(model)
         pace = calls.measure(model.device)
         length = model.lengths().astype(np.float64)
@@ -77,4 +77,4 @@ def at_measured_pace(least: float = 1.0, of: CostOrReason | None = None) -> Caus
         unsure = mean_sigma(np.where(slow, pace.sigma, 0.0), measured) * float(measured.sum())
         return changed.with_uncertainty("compute", unsure / max(less, 1.0))
 
-    return CauseEdit("replace", edited)
+    return CauseEdit("replace", speed_up_slow)

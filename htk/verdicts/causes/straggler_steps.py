@@ -73,7 +73,7 @@ def straggler_steps(
     )
     need_waits(calls)
     blames = blame_ranks(calls, own_times)
-    step = _steps(calls, step_window_times)
+    step = _find_steps(calls, step_window_times)
     matched = calls.waits.has_wait
     chosen = np.flatnonzero(matched & (step != NONE) & (calls.rows.rank >= 0))
     keys = np.column_stack([calls.rows.rank, calls.rows.cycle, step]).astype(np.int64)[chosen]
@@ -88,7 +88,7 @@ def straggler_steps(
     cost = cells.sum(blames.cost[chosen])
     rank = cells.keys[:, 0]
     of_step = cells.keys[:, 1:]
-    costliest = _costliest(of_step, cost)
+    costliest = _find_costliest(of_step, cost)
     hosts = calls.hosts
     columns = [
         build_numbers(rank, INT32),
@@ -100,7 +100,7 @@ def straggler_steps(
         build_booleans(costliest),
     ]
     answer = pa.table(columns, schema=RETURNS)
-    pattern = _pattern(rank, cost, costliest, hosts.of_rank)
+    pattern = _describe_pattern(rank, cost, costliest, hosts.of_rank)
     return with_coverage(
         answer,
         pattern=pattern,
@@ -123,7 +123,7 @@ def _compute_beyond_least(cells: Ints, window_times: pa.Table) -> Ints:
     return beyond[every.group_ids[: len(cells)]]
 
 
-def _steps(calls: CollectiveCalls, windows: pa.Table) -> Ints:
+def _find_steps(calls: CollectiveCalls, windows: pa.Table) -> Ints:
     """Return the GPU step that each row begins in (NONE: outside all steps)."""
     windows = windows.filter(pa.array(mark_valid(windows["step"])))
     own = (calls.rows.rank, *(read_numbers(calls.table[c], NONE) for c in ("cycle", "device")))
@@ -140,7 +140,7 @@ def _steps(calls: CollectiveCalls, windows: pa.Table) -> Ints:
     return np.where(is_inside, step[last], NONE)
 
 
-def _costliest(step: Ints, cost: Ints) -> np.ndarray:
+def _find_costliest(step: Ints, cost: Ints) -> np.ndarray:
     """Return the rank that cost most in each step, where any did."""
     costliest = np.zeros(len(step), bool)
     if len(step):
@@ -150,7 +150,7 @@ def _costliest(step: Ints, cost: Ints) -> np.ndarray:
     return costliest & (cost > 0)
 
 
-def _pattern(rank: Ints, cost: Ints, costliest: np.ndarray, hosts: dict[int, str]) -> str:
+def _describe_pattern(rank: Ints, cost: Ints, costliest: np.ndarray, hosts: dict[int, str]) -> str:
     """Return in words who holds the others up over the steps."""
     total = int(cost.sum())
     steps = int(costliest.sum())

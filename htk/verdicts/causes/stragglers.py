@@ -108,31 +108,31 @@ def stragglers(
     taken = np.flatnonzero(matched)
     by_rank = Groups.by_keys(rank_of[taken])
 
-    def summed(values: Ints, chosen: np.ndarray) -> Ints:
+    def sum_by_rank(values: Ints, chosen: np.ndarray) -> Ints:
         return by_rank.sum(np.where(chosen, values, 0)[taken])
 
     fair = ~read_booleans(calls.matches["before_window"]) & common
     last = (calls.waits.last_rank == rank_of) & fair
     blamed = blames.blamed
-    sums = np.stack([summed(column, blamed) for column in blames.excess.T], axis=1)
+    sums = np.stack([sum_by_rank(column, blamed) for column in blames.excess.T], axis=1)
     rank = by_rank.keys.ravel()
     sums = np.minimum(sums, _own_excess(calls, own_times, rank, rank_window_times))
-    cost = summed(blames.cost, blamed)
+    cost = sum_by_rank(blames.cost, blamed)
     most = np.where(sums.max(axis=1, initial=0) > 0, sums.argmax(axis=1), -1)
-    late = np.minimum(summed(blames.lateness, blamed), sums.sum(axis=1))
+    late = np.minimum(sum_by_rank(blames.lateness, blamed), sums.sum(axis=1))
     costliest = rank[order_by(-np.where(late > 0, cost, 0))][: min(_REPLAYED, (late > 0).sum())]
-    gains, why = _gains(recording, costliest.tolist())
+    gains, why = _measure_gains(recording, costliest.tolist())
     recorded = read_lengths(rank_window_times)
     columns = {
         "rank": number_or_null(rank, INT32),
         "collectives": build_numbers(by_rank.count, INT64),
-        "arrived_last": build_numbers(summed(last.astype(np.int64), last), INT64),
-        "times_blamed": build_numbers(summed(blames.collectives, blamed), INT64),
+        "arrived_last": build_numbers(sum_by_rank(last.astype(np.int64), last), INT64),
+        "times_blamed": build_numbers(sum_by_rank(blames.collectives, blamed), INT64),
         "cost_to_others_ns": build_numbers(cost, INT64),
         "lateness_ns": build_numbers(late, INT64),
-        "held_up_ns": build_numbers(summed(blames.lateness, blames.held_up), INT64),
+        "held_up_ns": build_numbers(sum_by_rank(blames.lateness, blames.held_up), INT64),
         "late_in": decode_texts(most, pa.array(["compute", "communication", "memory", "host"])),
-        "wait_ns": build_numbers(summed(calls.waits.wait, matched), INT64),
+        "wait_ns": build_numbers(sum_by_rank(calls.waits.wait, matched), INT64),
         "recorded_ns": build_numbers(_of_ranks(rank, rank_window_times, recorded), INT64),
     }
     for k, name in enumerate(("step_gain_ns", "step_gain_ns_lo90", "step_gain_ns_hi90")):
@@ -142,7 +142,7 @@ def stragglers(
         columns[f"{name}_ns"] = build_numbers(sums[:, k], INT64)
     answer = pa.table(columns, schema=RETURNS)
     order = pa.array(order_by(-cost, rank))
-    facts = {**_facts(calls, common, cost), "replay": why}
+    facts = {**_collect_facts(calls, common, cost), "replay": why}
     if recording is not None and len(costliest):
         costs_most = int(costliest[0])
         if clock := describe_lower_clock(recording.tables, costs_most):
@@ -150,7 +150,7 @@ def stragglers(
     return with_coverage(answer.take(order), **facts, **clock_facts(align))
 
 
-def _gains(recording: Trace | None, ranks: list[int]) -> tuple[dict[int, Gain], str]:
+def _measure_gains(recording: Trace | None, ranks: list[int]) -> tuple[dict[int, Gain], str]:
     """Return what a step gains without the lateness of each rank, and what was replayed."""
     replayed, why = replay_if_trusted(recording) if ranks else (None, "nobody is late")
     if replayed is None:
@@ -189,7 +189,7 @@ def _own_excess(
     return excess
 
 
-def _facts(calls: CollectiveCalls, common: Mask, cost: Ints) -> dict[str, object]:
+def _collect_facts(calls: CollectiveCalls, common: Mask, cost: Ints) -> dict[str, object]:
     matched = calls.waits.has_wait
     waited = int(calls.waits.wait[matched].sum())
     before = read_booleans(calls.matches["before_window"]) & matched

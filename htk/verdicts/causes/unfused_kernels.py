@@ -43,19 +43,20 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
     cause = Cause(
         FINDING,
         f"{pluralize_count(int(kinds.count[most].sum()), 'chain')}, "
-        f"{recorded.spent(round(of_all_gpus * int(length.sum())))}: {_shown(kinds, most)}",
-        _advice(recorded, kinds, most),
+        f"{recorded.spent(round(of_all_gpus * int(length.sum())))}: "
+        f"{_describe_chains(kinds, most)}",
+        _advise_on_chains(recorded, kinds, most),
         round(of_all_gpus * float(kinds.saved_ns[most].sum())),
         "fusible_chains",
         find_costliest(names.to_pylist(), code[activities].astype(np.int64), length),
-        _example(kernels, kinds.longest[most[0]]),
+        _build_example(kernels, kinds.longest[most[0]]),
         change=change,
         is_bound=True,
     )
     return [cause]
 
 
-def _shown(kinds: ChainKinds, most: list[int]) -> str:
+def _describe_chains(kinds: ChainKinds, most: list[int]) -> str:
     """Return the chains that cost most, and which share of what they move one kernel saves."""
     savings = [kinds.chains.savings[k] for k in most]
     each = [(s.moved, s.read + s.written) if s else (0, 0) for s in savings]
@@ -67,27 +68,27 @@ def _shown(kinds: ChainKinds, most: list[int]) -> str:
     return f"{names}; one kernel for each moves {100 * less / moved:.0f} % less"
 
 
-def _example(kernels: pa.Table, chain: Ints) -> Example:
+def _build_example(kernels: pa.Table, chain: Ints) -> Example:
     rank = read_numbers(kernels["rank"])[chain]
     start = read_numbers(kernels["start_ns"])[chain]
     end = read_numbers(kernels["end_ns"])[chain]
     return Example(int(rank[0]), int(start[0]), int(end[-1]))
 
 
-def _advice(recorded: CauseEvidence, kinds: ChainKinds, most: list[int]) -> str:
+def _advise_on_chains(recorded: CauseEvidence, kinds: ChainKinds, most: list[int]) -> str:
     """Return what does most of the chains at once, on this accelerator."""
     if not recorded.program.is_torch:
         return f"{FUSED_ELSEWHERE}, for each"
     saved: Counter[str] = Counter()
     for k in most:
-        saved[_ways(kinds.implementation(k), recorded.device)] += int(kinds.saved_ns[k])
+        saved[_list_ways(kinds.implementation(k), recorded.device)] += int(kinds.saved_ns[k])
     ways = [way for way, _ in saved.most_common(_NAMED)]
     if recorded.program.is_compiled and COMPILED in ways:
         ways[ways.index(COMPILED)] = f"{COMPILED} of what it left out (TORCH_LOGS=graph_breaks)"
     return "; ".join(ways)
 
 
-def _ways(implementation: str, device: Device | None) -> str:
+def _list_ways(implementation: str, device: Device | None) -> str:
     """Return the implementations of one kind of chain that the accelerator runs."""
     capability = device.capability if device and device.wave == 32 else None
     ways = implementation.split("; ")

@@ -54,7 +54,7 @@ def judge_claim(job: ClaimedJob | None, text: str = "", asked: WhatIf | None = N
             )
         rows += [] if speedup is None else recorded_checks(speedup, asked)
     elif speedup is not None:
-        rows.append(_unrecorded(speedup))
+        rows.append(_check_unrecorded(speedup))
     verdict = verdict_of(rows) if rows else ""
     rows += [ClaimCheck(c.name, CONFUSED, None, c.reason) for c in find_confusions(text)]
     if not rows:
@@ -62,10 +62,10 @@ def judge_claim(job: ClaimedJob | None, text: str = "", asked: WhatIf | None = N
             "a claim needs a number to be judged: --model and --gpus with --mfu or another number, "
             'or "1.594x by RMSNorm" with --trace'
         )
-    return Result(LABEL, _table(rows), _facts(rows, verdict, speedup))
+    return Result(LABEL, _build_table(rows), _collect_facts(rows, verdict, speedup))
 
 
-def _unrecorded(speedup: SpeedupClaim) -> ClaimCheck:
+def _check_unrecorded(speedup: SpeedupClaim) -> ClaimCheck:
     """Return what a speed-up needs where no recording shows the part's share."""
     share = 100 * (1 - 1 / speedup.speedup) if speedup.speedup > 1 else 0.0
     reason = (
@@ -75,12 +75,12 @@ def _unrecorded(speedup: SpeedupClaim) -> ClaimCheck:
     return ClaimCheck("Amdahl", NEEDS, None, reason)
 
 
-def _table(rows: Sequence[ClaimCheck]) -> pa.Table:
+def _build_table(rows: Sequence[ClaimCheck]) -> pa.Table:
     checked = [{"check": row.name} | asdict(row) for row in rows]
     return pa.Table.from_pylist(checked, schema=RETURNS)
 
 
-def _facts(
+def _collect_facts(
     rows: Sequence[ClaimCheck], verdict: str, speedup: SpeedupClaim | None
 ) -> dict[str, object]:
     facts: dict[str, object] = {"verdict": verdict or None}

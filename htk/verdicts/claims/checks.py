@@ -38,18 +38,18 @@ def verdict_of(checks: list[ClaimCheck]) -> str:
 def checks(job: ClaimedJob) -> list[ClaimCheck]:
     """Return every check that the claim says enough for."""
     return [
-        *_agreement(job),
-        *_arithmetic(job),
-        *_pipeline(job),
-        *_weights(job),
-        *_gradients(job),
-        *_state(job),
+        *_check_agreement(job),
+        *_check_arithmetic(job),
+        *_check_pipeline(job),
+        *_check_weights(job),
+        *_check_gradients(job),
+        *_check_state(job),
         *_step_memory(job),
-        *_usual(job),
+        *_check_usual(job),
     ]
 
 
-def _agreement(job: ClaimedJob) -> Iterator[ClaimCheck]:
+def _check_agreement(job: ClaimedJob) -> Iterator[ClaimCheck]:
     """Check whether the numbers of the claim say the same."""
     rates = job.rates
     if len(rates) < 2:
@@ -64,7 +64,11 @@ def _agreement(job: ClaimedJob) -> Iterator[ClaimCheck]:
     counted = job.counted_per_token or 1.0
     least = job.flops_per_token or 1.0
     reading = next(
-        (text for factor, text in _readings(counted / least) if abs(ratio / factor - 1) <= _AGREE),
+        (
+            text
+            for factor, text in _list_readings(counted / least)
+            if abs(ratio / factor - 1) <= _AGREE
+        ),
         None,
     )
     if reading is None:
@@ -74,7 +78,7 @@ def _agreement(job: ClaimedJob) -> Iterator[ClaimCheck]:
         yield ClaimCheck("numbers agree", PLAUSIBLE, None, f"{words} agree if {reading}")
 
 
-def _readings(attention: float) -> list[tuple[float, str]]:
+def _list_readings(attention: float) -> list[tuple[float, str]]:
     return [
         (attention, "causal attention is counted half"),
         (4 / 3, "what is computed again is counted"),
@@ -83,7 +87,7 @@ def _readings(attention: float) -> list[tuple[float, str]]:
     ]
 
 
-def _arithmetic(job: ClaimedJob) -> Iterator[ClaimCheck]:
+def _check_arithmetic(job: ClaimedJob) -> Iterator[ClaimCheck]:
     asked = job.executed_flops
     peak = job.peak_flops or math.inf
     name = f"dense {job.precision} peak of {job.gpu.device_name}"
@@ -119,7 +123,7 @@ def _is_consumer(job: ClaimedJob) -> bool:
     return "geforce" in job.gpu.device_name.lower()
 
 
-def _pipeline(job: ClaimedJob) -> Iterator[ClaimCheck]:
+def _check_pipeline(job: ClaimedJob) -> Iterator[ClaimCheck]:
     """Check the pipeline: with p stages it is idle for p - 1 micro-batches of a step, divided by
     its virtual stages."""
     stages = job.pipeline_parallel or 1
@@ -137,7 +141,7 @@ def _pipeline(job: ClaimedJob) -> Iterator[ClaimCheck]:
         yield ClaimCheck("pipeline", NEEDS, use, reason)
 
 
-def _weights(job: ClaimedJob) -> Iterator[ClaimCheck]:
+def _check_weights(job: ClaimedJob) -> Iterator[ClaimCheck]:
     """Check the memory bandwidth: every micro-batch reads the weights forward and backward."""
     rate = job.tokens_per_s_per_gpu
     if rate is None or job.model is None or job.micro_batch is None or job.seq is None:
@@ -154,7 +158,7 @@ def _weights(job: ClaimedJob) -> Iterator[ClaimCheck]:
         yield ClaimCheck("memory bandwidth", PLAUSIBLE, use, words)
 
 
-def _gradients(job: ClaimedJob) -> Iterator[ClaimCheck]:
+def _check_gradients(job: ClaimedJob) -> Iterator[ClaimCheck]:
     """Check the network: replicas add up gradients once a step, however much is overlapped."""
     rate = job.tokens_per_s_per_gpu
     if rate is None or job.global_batch is None or job.seq is None or job.replicas < 2:
@@ -184,7 +188,7 @@ def _all_parameters(job: ClaimedJob) -> float:
     return job.active_parameters or 0.0 if job.model is None else float(job.model.parameters)
 
 
-def _state(job: ClaimedJob) -> Iterator[ClaimCheck]:
+def _check_state(job: ClaimedJob) -> Iterator[ClaimCheck]:
     """Check that what training keeps for each parameter fits, spread over all GPUs."""
     parameters = _all_parameters(job)
     if not parameters:
@@ -214,7 +218,7 @@ def _if_it_fits(check: str, use_pct: float, words: str, needs: str) -> ClaimChec
     return ClaimCheck(check, PLAUSIBLE, use_pct, words)
 
 
-def _usual(job: ClaimedJob) -> Iterator[ClaimCheck]:
+def _check_usual(job: ClaimedJob) -> Iterator[ClaimCheck]:
     """Check how the claim compares with what the models of a plan expect."""
     rate = job.tokens_per_s_per_gpu
     expected = None if rate is None else expected_rate(job)

@@ -33,7 +33,7 @@ def expected_rate(job: ClaimedJob) -> ExpectedRate | None:
     """Return what such jobs reach; None: the plan's models do not hold such a job."""
     if job.decoder is None:
         return None
-    plans = list(_plans(job))
+    plans = list(_list_plans(job))
     if not plans:
         return None
     fitting = [plan for plan in plans if plan.p_oom < _HARDLY_FITS]
@@ -55,11 +55,11 @@ def lightest_plan(job: ClaimedJob) -> Plan | None:
     """Return the plan of the layouts that the claim leaves open which takes the least memory."""
     if job.decoder is None:
         return None
-    fused = (Plan(replace(plan.job, fused_loss=True)) for plan in _plans(job))
+    fused = (Plan(replace(plan.job, fused_loss=True)) for plan in _list_plans(job))
     return min(fused, key=lambda plan: plan.memory.total, default=None)
 
 
-def _plans(job: ClaimedJob) -> Iterator[Plan]:
+def _list_plans(job: ClaimedJob) -> Iterator[Plan]:
     """Yield plans of the layouts that the claim leaves open, where they can be."""
     assert job.decoder is not None
     per_node = min(job.gpus, job.gpus_per_node)
@@ -83,24 +83,24 @@ def _plans(job: ClaimedJob) -> Iterator[Plan]:
             "virtual_stages": job.virtual_stages if stages > 1 else 1,
             "context_parallel": job.context_parallel,
             "expert_parallel": job.expert_parallel,
-            "precision": _recipe(job),
+            "precision": _choose_recipe(job),
             "kernels": job.kernels,
             "attention": job.attention,
         }
-        for strategy in _strategies(job, split):
+        for strategy in _list_strategies(job, split):
             try:
                 yield Plan(PlannedJob(job.decoder, job.gpu, strategy=strategy, **shape))
             except UsageError:  # no layout of so many GPUs
                 continue
 
 
-def _strategies(job: ClaimedJob, split: int) -> tuple[str, ...]:
+def _list_strategies(job: ClaimedJob, split: int) -> tuple[str, ...]:
     if job.strategy is not None:
         return (job.strategy,)
     return _SHARDED if split * job.expert_parallel == 1 else _STAGED
 
 
-def _recipe(job: ClaimedJob) -> str:
+def _choose_recipe(job: ClaimedJob) -> str:
     if job.precision == "fp4":
         return "nvfp4"
     return "mxfp8" if job.precision == "fp8" and job.gpu.has("fp4") else job.precision

@@ -29,7 +29,7 @@ _EDITS = {
 
 def recorded_checks(claim: SpeedupClaim, asked: WhatIf) -> list[ClaimCheck]:
     """Return the checks of a speed-up against a recording."""
-    edit, words = _without(claim.part, asked)
+    edit, words = _find_removing_edit(claim.part, asked)
     (answer,) = asked.change(*edit).answers()
     if answer.step_ns is None:
         return [
@@ -37,10 +37,10 @@ def recorded_checks(claim: SpeedupClaim, asked: WhatIf) -> list[ClaimCheck]:
                 "Amdahl", NEEDS, None, f"cannot be told from this recording: {answer.verdict}"
             )
         ]
-    return [*_bound(claim, answer, words)]
+    return [*_check_bound(claim, answer, words)]
 
 
-def _without(part: str, asked: WhatIf) -> tuple[tuple[str, str], str]:
+def _find_removing_edit(part: str, asked: WhatIf) -> tuple[tuple[str, str], str]:
     """Return the edit that takes the part out of the step, and what it was found as."""
     plain = re.sub(r"[^a-z0-9]", "", part.lower())
     if plain in _EDITS:
@@ -56,7 +56,7 @@ def _without(part: str, asked: WhatIf) -> tuple[tuple[str, str], str]:
     return edit, f"what is named {part}"
 
 
-def _bound(claim: SpeedupClaim, answer: Answer, words: str) -> Iterator[ClaimCheck]:
+def _check_bound(claim: SpeedupClaim, answer: Answer, words: str) -> Iterator[ClaimCheck]:
     assert answer.step_ns is not None
     _, _, least, _ = answer.intervals
     at_most = answer.measured_ns / answer.step_ns

@@ -32,13 +32,13 @@ def speedup_claim(text: str) -> SpeedupClaim | None:
     """Return the speed-up and its cause, as "1.594x by RMSNorm" or "20 % less time by X" say it."""
     text = text[:_LONGEST]
     if match := _SPEEDUP.search(text):
-        return SpeedupClaim(float(match[1]), _part(match[2]))
+        return SpeedupClaim(float(match[1]), _name_part(match[2]))
     if (match := _REDUCTION.search(text)) and float(match[1]) < 100:
-        return SpeedupClaim(1 / (1 - float(match[1]) / 100), _part(match[2]))
+        return SpeedupClaim(1 / (1 - float(match[1]) / 100), _name_part(match[2]))
     return None
 
 
-def _part(text: str) -> str:
+def _name_part(text: str) -> str:
     return re.split(r"\s+(?:on|at|for|in)\s+|[,;(]", text.strip().strip(".'\""))[0].strip()
 
 

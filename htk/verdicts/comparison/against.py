@@ -44,12 +44,14 @@ def recommendations_against(new: Trace, base: Trace, *, min_pct: float = 1.0) ->
     steps = work.new.step_ns.shape[1]
     least_ns = min_pct / 100 * float(work.new.step_ns.mean())
     slower = [cause for cause in work.causes if cause.part_ns >= least_ns]
-    rows = [_row(cause, work, steps, int(facts["recorded_window_ns"])) for cause in slower]
+    rows = [
+        _build_cause_row(cause, work, steps, int(facts["recorded_window_ns"])) for cause in slower
+    ]
     table = pa.Table.from_pylist(rows, schema=answer.table.schema)
     return Result(answer.analysis, pa.concat_tables([table, answer.table]), facts)
 
 
-def _row(cause: ChangeCause, work: ComparedWork, steps: int, window_ns: int) -> Fields:
+def _build_cause_row(cause: ChangeCause, work: ComparedWork, steps: int, window_ns: int) -> Fields:
     command, *_ = next_commands([cause], "BASE", "NEW")
     names = cause.by_rank if cause.kind in ("kernel", "program") else ()
     recorded_ns = round(cause.recorded_ns * steps)

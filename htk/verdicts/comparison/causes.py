@@ -72,20 +72,20 @@ class Ratios:
 
 def changed_work(base: RecordedWork, new: RecordedWork, kappa: float) -> list[ChangeCause]:
     """Return what changed by more than chance explains, in no order."""
-    ratios, program = _ratios(base, new, kappa)
-    gpus, by_rank = _gpus(base, new, ratios)
+    ratios, program = _compute_ratios(base, new, kappa)
+    gpus, by_rank = _blame_gpus(base, new, ratios)
     step = float(np.median(base.step_ns))
     return [
         *gpus,
-        *_kernels(new, ratios, by_rank),
-        *_links(base, new),
-        *_host("loader", base, new, base.loading_ns, new.loading_ns, step),
-        *_host("allocator", base, new, base.allocation_ns, new.allocation_ns, step),
+        *_blame_kernels(new, ratios, by_rank),
+        *_blame_links(base, new),
+        *_blame_host("loader", base, new, base.loading_ns, new.loading_ns, step),
+        *_blame_host("allocator", base, new, base.allocation_ns, new.allocation_ns, step),
         *program,
     ]
 
 
-def _ratios(
+def _compute_ratios(
     base: RecordedWork, new: RecordedWork, kappa: float
 ) -> tuple[Ratios, list[ChangeCause]]:
     """Return the ratios of kernels that run as often on both sides, and the change of program."""
@@ -95,7 +95,7 @@ def _ratios(
         np.zeros(0, np.int64), np.zeros(0, np.int64))  # fmt: skip
     often = base.count[was].mean(axis=2), new.count[now].mean(axis=2)
     alike = np.isclose(*often, rtol=0.02).all(axis=1) & (often[0] > 0).all(axis=1)
-    program = _program(base, new, was[alike], now[alike])
+    program = _blame_program(base, new, was[alike], now[alike])
     was = was[alike]
     now = now[alike]
     before = base.alone_ns(kappa)[was]
@@ -110,14 +110,14 @@ def _ratios(
     weight = weight[kept]
     value = np.log(after.mean(axis=2)) - np.log(weight)
     variance = _of_means(np.log(before)) + _of_means(np.log(after))
-    moved = _share(new, now) - _share(base, was)
+    moved = _share_beside(new, now) - _share_beside(base, was)
     names = [base.names[k] for k in was.tolist()]
     families = [base.families[k] for k in was.tolist()]
     bias = _KAPPA_SIGMA * kappa * np.abs(moved)
     return Ratios(names, families, weight, value, variance, bias), program
 
 
-def _share(work: RecordedWork, rows: Ints) -> Floats:
+def _share_beside(work: RecordedWork, rows: Ints) -> Floats:
     recorded = work.recorded_ns[rows].sum(axis=2)
     return np.asarray(work.beside_ns[rows].sum(axis=2) / np.maximum(recorded, 1))
 
@@ -135,7 +135,9 @@ def _of_means(values: Floats) -> Floats:
     return np.asarray(_each_mean(values).mean(axis=-1))
 
 
-def _program(base: RecordedWork, new: RecordedWork, was: Ints, now: Ints) -> list[ChangeCause]:
+def _blame_program(
+    base: RecordedWork, new: RecordedWork, was: Ints, now: Ints
+) -> list[ChangeCause]:
     """Return what kernels cost that run more or less often than before, or are new or gone."""
     before = base.compute_ns - base.recorded_ns[was].sum(axis=0)
     after = new.compute_ns - new.recorded_ns[now].sum(axis=0)
@@ -150,13 +152,14 @@ def _program(base: RecordedWork, new: RecordedWork, was: Ints, now: Ints) -> lis
     ratio = np.divide(was_ns, now_ns, out=np.ones(len(more)), where=now_ns > 0)
     return [
         ChangeCause(
-            "program", tuple(new.ranks[matters].tolist()), _largest(more), 0.0,
-            by_rank=dict.fromkeys(names, 1 / np.maximum(ratio, 1e-9)), recorded_ns=_largest(more),
+            "program", tuple(new.ranks[matters].tolist()), _take_largest(more), 0.0,
+            by_rank=dict.fromkeys(names, 1 / np.maximum(ratio, 1e-9)),
+            recorded_ns=_take_largest(more),
         )
     ]  # fmt: skip
 
 
-def _gpus(
+def _blame_gpus(
     base: RecordedWork, new: RecordedWork, ratios: Ratios
 ) -> tuple[list[ChangeCause], Floats]:
     """Return GPUs that run their kernels slower or faster, and the ratio of each rank's."""
@@ -180,20 +183,20 @@ def _gpus(
     chosen_all = is_common and is_near.mean() >= _MOST_OF_ALL
     by_rank = np.where(np.array(sure) | chosen_all, factor, 0.0)
     causes = []
-    for chosen in _alike(by_rank):
+    for chosen in _group_alike(by_rank):
         change = float(np.mean(factor[chosen]))
         more = (np.expm1(factor) * ratios.weight.sum(axis=0))[chosen]
         causes.append(
             ChangeCause(
                 "gpu", tuple(new.ranks[chosen].tolist()), float(np.expm1(change)),
                 float(error[chosen].mean()), by_rank={ALL: np.exp(np.where(chosen, by_rank, 0.0))},
-                recorded_ns=_largest(more),
+                recorded_ns=_take_largest(more),
             )
         )  # fmt: skip
     return causes, by_rank
 
 
-def _kernels(new: RecordedWork, ratios: Ratios, by_rank: Floats) -> list[ChangeCause]:
+def _blame_kernels(new: RecordedWork, ratios: Ratios, by_rank: Floats) -> list[ChangeCause]:
     """Return kernels that take longer or shorter than the rest of their GPU's kernels tell."""
     if not ratios.names:
         return []
@@ -220,7 +223,7 @@ def _kernels(new: RecordedWork, ratios: Ratios, by_rank: Floats) -> list[ChangeC
                 "kernel", tuple(new.ranks[chosen].tolist()),
                 float(np.expm1(rest[k][chosen].mean())), float(error[k].mean()), ratios.names[k],
                 {ratios.names[k]: np.exp(np.where(chosen, rest[k], 0.0))},
-                recorded_ns=_largest(more),
+                recorded_ns=_take_largest(more),
             )
         )  # fmt: skip
     return _by_family(causes, ratios)
@@ -246,7 +249,7 @@ def _by_family(causes: list[ChangeCause], ratios: Ratios) -> list[ChangeCause]:
     return together
 
 
-def _links(base: RecordedWork, new: RecordedWork) -> list[ChangeCause]:
+def _blame_links(base: RecordedWork, new: RecordedWork) -> list[ChangeCause]:
     """Return the collectives that transfer for longer, or less long, as one cause."""
     keys = [key for key in new.transfers if key in base.transfers]
     if not keys:
@@ -275,11 +278,11 @@ def _links(base: RecordedWork, new: RecordedWork) -> list[ChangeCause]:
     ]  # fmt: skip
 
 
-def _largest(values: Floats) -> float:
+def _take_largest(values: Floats) -> float:
     return float(values[np.argmax(np.abs(values))])
 
 
-def _host(
+def _blame_host(
     kind: Kind, base: RecordedWork, new: RecordedWork, before: Floats, after: Floats, step: float
 ) -> list[ChangeCause]:
     """Return ranks whose host loads data, or allocates, for longer or less long."""
@@ -298,9 +301,9 @@ def _host(
                 MORE_NS: np.where(chosen, changed, 0.0),
                 SHARE: np.where(chosen & (changed > 0), changed / np.maximum(size, 1), 0.0),
             },
-            recorded_ns=_largest(more[chosen]),
+            recorded_ns=_take_largest(more[chosen]),
         )
-        for chosen in _alike(changed)
+        for chosen in _group_alike(changed)
     ]  # fmt: skip
 
 
@@ -313,7 +316,7 @@ def _beyond_chance(value: Floats, error: Floats, free: int) -> Mask:
     return np.asarray(np.abs(value) > explained_by_chance(value, error, degrees, FALSE_ALARMS))
 
 
-def _alike(change: Floats) -> list[Mask]:
+def _group_alike(change: Floats) -> list[Mask]:
     """Return the sets of ranks that changed together: all of them, or those of a like change."""
     sets = []
     left = change != 0

@@ -32,7 +32,7 @@ def compare_work(base: NamedTables, new: NamedTables) -> ComparedWork:
     now = recorded_work(new)
     if was is None or now is None or was.ranks.tolist() != now.ranks.tolist():
         return ComparedWork(was, now, [])
-    replays = [_replayed(tables) for tables in (base, new)]
+    replays = [_replay_step(tables) for tables in (base, new)]
     kappas = [r.contention for r in replays if r is not None and r.contention]
     kappa = float(np.mean(kappas)) if kappas else 0.0
     causes = changed_work(was, now, kappa)
@@ -43,7 +43,7 @@ def compare_work(base: NamedTables, new: NamedTables) -> ComparedWork:
     return ComparedWork(was, now, sorted(recorded, key=lambda cause: -abs(cause.part_ns)), kappa)
 
 
-def _replayed(tables: NamedTables) -> Baseline | None:
+def _replay_step(tables: NamedTables) -> Baseline | None:
     """Return the step to replay; None: what it takes was not recorded."""
     try:
         return build_baseline(tables)

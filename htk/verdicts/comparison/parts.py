@@ -32,11 +32,11 @@ def with_parts(new: Baseline, causes: Sequence[ChangeCause]) -> list[ChangeCause
     """Return the causes with their parts, the largest first."""
     if not causes:
         return []
-    recorded = _period(new, causes, ())
+    recorded = _replay_undone(new, causes, ())
     every = range(len(causes))
-    nothing_else = [_period(new, causes, [k]) for k in every]
-    all_but = [_period(new, causes, [i for i in every if i != k]) for k in every]
-    rest = _period(new, causes, every)
+    nothing_else = [_replay_undone(new, causes, [k]) for k in every]
+    all_but = [_replay_undone(new, causes, [i for i in every if i != k]) for k in every]
+    rest = _replay_undone(new, causes, every)
     twice = [recorded - nothing_else[k] + all_but[k] - rest for k in every]
     parts = np.array(twice, np.float64) / 2
     total = parts.sum()
@@ -49,17 +49,17 @@ def with_parts(new: Baseline, causes: Sequence[ChangeCause]) -> list[ChangeCause
     return sorted(ordered, key=lambda cause: -abs(cause.part_ns))
 
 
-def _period(new: Baseline, causes: Sequence[ChangeCause], undone: Sequence[int]) -> int:
+def _replay_undone(new: Baseline, causes: Sequence[ChangeCause], undone: Sequence[int]) -> int:
     """Return the step of the new recording with some causes undone, in ns."""
     model = new.model
     for k in undone:
-        model = _undone(model, causes[k])
+        model = _undo_cause(model, causes[k])
     if not new.contention:
         return replayed_period(model.graph, model.weight, model.wrap_weight)
     return settle_contention(model, new.contention, new.concurrent_share)[1].period_ns
 
 
-def _undone(model: StepModel, cause: ChangeCause) -> StepModel:
+def _undo_cause(model: StepModel, cause: ChangeCause) -> StepModel:
     """Return the model with one cause undone."""
     if cause.kind == "links":
         return _without_slow_links(model, cause.keys)
@@ -72,12 +72,12 @@ def _undone(model: StepModel, cause: ChangeCause) -> StepModel:
     factor = np.ones(len(acts.rank))
     for name, by_rank in cause.by_rank.items():
         if name:
-            chosen = ~model.is_comm & (acts.name == _code(acts.names, name))
+            chosen = ~model.is_comm & (acts.name == _find_code(acts.names, name))
         factor[chosen] = by_rank[row[chosen]]
     return model.with_lengths(factor != 1, model.lengths() / factor)
 
 
-def _code(names: list[str], name: str) -> int:
+def _find_code(names: list[str], name: str) -> int:
     """Return the number of a name; -2: no activity of the step is called so."""
     return names.index(name) if name in names else -2
 

@@ -77,7 +77,7 @@ def recorded_work(tables: Tables) -> RecordedWork | None:
     cells = _Cells.of(side)
     if not len(cells.steps):
         return None
-    names, kernels = _kernels(tables, cells)
+    names, kernels = _measure_kernels(tables, cells)
     return RecordedWork(
         cells.ranks,
         cells.steps,
@@ -85,9 +85,9 @@ def recorded_work(tables: Tables) -> RecordedWork | None:
         names,
         [kind_of(name, "kernel").family for name in names],
         *kernels,
-        _loading(tables, cells),
-        _allocation(tables, cells),
-        _transfers(tables, cells),
+        _measure_loading(tables, cells),
+        _measure_allocation(tables, cells),
+        _measure_transfers(tables, cells),
     )
 
 
@@ -126,7 +126,9 @@ class _Cells:
         return np.asarray(sums.reshape(self.shape), np.float64)
 
 
-def _kernels(tables: Tables, cells: _Cells) -> tuple[list[str], tuple[Floats, Floats, Floats]]:
+def _measure_kernels(
+    tables: Tables, cells: _Cells
+) -> tuple[list[str], tuple[Floats, Floats, Floats]]:
     """Return the names of compute kernels and copies; calls, time, and that beside communication,
     by name, rank and step."""
     kernels = tables["kernels"]
@@ -135,21 +137,25 @@ def _kernels(tables: Tables, cells: _Cells) -> tuple[list[str], tuple[Floats, Fl
     to_kind = np.array([_KIND_CODES.get(k, 0) for k in kinds.to_pylist()] + [0], np.int64)[kind]
     code, names = codes_of(kernels["name"])
     rows = np.flatnonzero((cell != NONE) & (to_kind != _KIND_CODES["comm"]) & (code >= 0))
-    beside = _beside(kernels, to_kind)
+    beside = _measure_beside(kernels, to_kind)
     used, name = np.unique(code[rows], return_inverse=True)
     many = cells.shape[0] * cells.shape[1]
     cell_of = name.astype(np.int64) * many + cell[rows]
     length = read_lengths(kernels)
 
-    def summed(values: Ints | None) -> Floats:
+    def sum_cells(values: Ints | None) -> Floats:
         weights = None if values is None else values[rows].astype(np.float64)
         sums = np.bincount(cell_of, weights, len(used) * many)
         return np.asarray(sums.reshape(len(used), *cells.shape), np.float64)
 
-    return names.take(pa.array(used)).to_pylist(), (summed(None), summed(length), summed(beside))
+    return names.take(pa.array(used)).to_pylist(), (
+        sum_cells(None),
+        sum_cells(length),
+        sum_cells(beside),
+    )
 
 
-def _beside(kernels: pa.Table, kind: Ints) -> Ints:
+def _measure_beside(kernels: pa.Table, kind: Ints) -> Ints:
     """Return how long each compute kernel has communication on its device beside it."""
     start, end = read_times(kernels)
     columns = (read_numbers(kernels["rank"], NONE), read_numbers(kernels["device"], NONE))
@@ -167,7 +173,7 @@ def _beside(kernels: pa.Table, kind: Ints) -> Ints:
     return beside
 
 
-def _allocation(tables: Tables, cells: _Cells) -> Floats:
+def _measure_allocation(tables: Tables, cells: _Cells) -> Floats:
     """Return the time of calls that take memory from the GPU, or give it back."""
     launches = tables["launches"]
     chosen = match_texts(launches["name"], lambda name: call_state(name) == ALLOCATION)
@@ -178,7 +184,7 @@ def _allocation(tables: Tables, cells: _Cells) -> Floats:
     return cells.added_up(cells.of_rows(calls, read_numbers(links["step"], NONE)), length)
 
 
-def _loading(tables: Tables, cells: _Cells) -> Floats:
+def _measure_loading(tables: Tables, cells: _Cells) -> Floats:
     """Return the time in which the host loads data, no instant counted twice."""
     begun, _ = host_steps(tables["step_marks"])
     spans = pa.concat_tables([_loading_spans(tables[name]) for name in _WITH_SPANS])
@@ -207,7 +213,7 @@ def _steps_at(begun: Ints, spans: pa.Table, time: Ints) -> Ints:
     return take_or(begun[:, 2], last)
 
 
-def _transfers(tables: Tables, cells: _Cells) -> dict[TransferKind, Floats]:
+def _measure_transfers(tables: Tables, cells: _Cells) -> dict[TransferKind, Floats]:
     """Return what a collective transfers for, in ns, in each step: by type, sizes and members."""
     calls = CollectiveCalls.of_one_source(
         tables["collectives"], tables["aligned_matches"], tables["ranks"]

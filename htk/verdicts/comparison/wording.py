@@ -30,12 +30,12 @@ def write_headline(total: Facts | None, work: ComparedWork) -> str:
     large = [c for c in work.causes if abs(c.part_ns) >= _LEAST * step]
     if not large:
         return words
-    parts = [f"{_signed(c.part_ns)} {describe_cause(c, work)}" for c in large]
+    parts = [f"{_format_signed(c.part_ns)} {describe_cause(c, work)}" for c in large]
     left = total["diff_ns"] - sum(c.part_ns for c in work.causes)
     is_known = all(c.is_replayed for c in work.causes)
     noise = total["noise_ns"] or 0.0
     if is_known and abs(left) > max(_LEAST * step, noise):
-        parts.append(f"{_signed(left)} unexplained")
+        parts.append(f"{_format_signed(left)} unexplained")
     how = "" if is_known else " (in recorded time: the step could not be replayed)"
     return f"{words}: {'; '.join(parts)}{how}"
 
@@ -48,19 +48,19 @@ def _of_step(total: Facts) -> str:
     sure = "" if noise is None else f" ± {100 * noise / max(total['base_ns'], 1):.1f} %"
     if total["change"] in ("same", "unclear"):
         return f"step {total['change']} ({was} → {now}, {share}{sure})"
-    return f"step {_signed(total['diff_ns'])} ({was} → {now}, {share})"
+    return f"step {_format_signed(total['diff_ns'])} ({was} → {now}, {share})"
 
 
 def describe_cause(cause: ChangeCause, work: ComparedWork) -> str:
     """Return what a cause is, in words."""
-    where = _where(cause, work)
+    where = _describe_ranks(cause, work)
     if cause.kind == "gpu":
         alone = f"wait for {where}, whose" if where != "all ranks" else "all ranks:"
-        return f"{alone} kernels take {_longer(cause.change)}"
+        return f"{alone} kernels take {_describe_longer(cause.change)}"
     if cause.kind == "kernel":
-        return f"{_kernels(cause)} take {_longer(cause.change)} on {where}"
+        return f"{_name_kernels(cause)} take {_describe_longer(cause.change)} on {where}"
     if cause.kind == "links":
-        return f"transfers ({cause.name} most) take {_longer(cause.change)}, {where}"
+        return f"transfers ({cause.name} most) take {_describe_longer(cause.change)}, {where}"
     if cause.kind == "program":
         return f"other kernels run than before, or as often no more, on {where}"
     what = {"loader": "data loading", "allocator": "memory allocation"}[cause.kind]
@@ -68,19 +68,19 @@ def describe_cause(cause: ChangeCause, work: ComparedWork) -> str:
     return f"{what} takes {format_duration(abs(round(cause.change)))} {way} on {where}"
 
 
-def _kernels(cause: ChangeCause) -> str:
+def _name_kernels(cause: ChangeCause) -> str:
     if len(cause.by_rank) == 1:
         return shorten_text(cause.name, 40)
     family = kind_of(cause.name, "kernel").family
     return f"{_FAMILIES.get(family, family + ' kernels')} ({len(cause.by_rank)} names)"
 
 
-def _longer(change: float) -> str:
+def _describe_longer(change: float) -> str:
     digits = 1 if abs(change) < 0.1 else 0
     return f"{100 * abs(change):.{digits}f} % {'longer' if change > 0 else 'less time'}"
 
 
-def _where(cause: ChangeCause, work: ComparedWork) -> str:
+def _describe_ranks(cause: ChangeCause, work: ComparedWork) -> str:
     """Return the ranks of a cause in words."""
     every = [] if work.new is None else work.new.ranks.tolist()
     if len(cause.ranks) == len(every) and len(every) > 1:
@@ -88,7 +88,7 @@ def _where(cause: ChangeCause, work: ComparedWork) -> str:
     return f"rank{'s' * (len(cause.ranks) > 1)} {format_int_ranges(cause.ranks)}"
 
 
-def _signed(ns: float) -> str:
+def _format_signed(ns: float) -> str:
     sign = "+" if ns > 0 else "−"
     return sign + format_duration(abs(round(ns)))
 
@@ -102,7 +102,7 @@ def rank_lines(work: ComparedWork) -> list[str]:
     now = work.new
     chosen = np.isin(now.ranks, apart)
     raw = now.compute_ns.mean(axis=1) / was.compute_ns.mean(axis=1) - 1
-    own = _alone(now, work.kappa) / _alone(was, work.kappa) - 1
+    own = _average_alone(now, work.kappa) / _average_alone(was, work.kappa) - 1
     lines = [
         f"rank {rank} alone: compute {100 * raw[k]:+.1f} %"
         for k, rank in enumerate(now.ranks.tolist())
@@ -118,7 +118,7 @@ def rank_lines(work: ComparedWork) -> list[str]:
     return ["; ".join(lines)]
 
 
-def _alone(work: RecordedWork, kappa: float) -> Any:
+def _average_alone(work: RecordedWork, kappa: float) -> Any:
     return work.alone_ns(kappa).sum(axis=0).mean(axis=1)
 
 

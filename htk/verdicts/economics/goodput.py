@@ -129,10 +129,10 @@ class GoodputJob:
 def split_wall_time(job: GoodputJob) -> Result:
     """Return a row for each part of the wall time; the rest of the answer is in the coverage."""
     middle = middle_of(job.inputs)
-    plan = _chosen(job, middle)
+    plan = _choose_plan(job, middle)
     _refuse_overlapping(plan)
-    draws, answers = evaluate_draws(job.inputs, lambda drawn: _answer(job, plan, drawn))
-    expected = _answer(job, plan, middle)
+    draws, answers = evaluate_draws(job.inputs, lambda drawn: _compute_answer(job, plan, drawn))
+    expected = _compute_answer(job, plan, middle)
     wall_days = expected.get("run_days")
     rows = []
     for name, words in _PARTS.items():
@@ -141,7 +141,7 @@ def split_wall_time(job: GoodputJob) -> Result:
             days = None if wall_days is None else wall_days * expected[name]
             shares_pct = 100 * expected[name], 100 * low, 100 * high
             rows.append(dict(zip(RETURNS.names, (words, *shares_pct, days), strict=True)))
-    facts = _facts(job, plan, middle, expected)
+    facts = _collect_facts(job, plan, middle, expected)
     facts |= {f"{name}_90": find_interval(answers[name]) for name in expected if name not in _PARTS}
     facts["goodput_pct"] = 100 * expected["useful"]
     facts["goodput_pct_90"] = tuple(100 * end for end in find_interval(answers["useful"]))
@@ -160,7 +160,7 @@ def fewest_spares(job: GoodputJob, middle: Mapping[str, float]) -> int | None:
     return next((n for n in range(_MOST_SPARES) if waiting_share(n, busy) < _ENOUGH), None)
 
 
-def _plan(job: GoodputJob, drawn: Mapping[str, float]) -> Checkpointing:
+def _build_plan(job: GoodputJob, drawn: Mapping[str, float]) -> Checkpointing:
     memory = job.memory_checkpoint is not None
     memory_every = (job.every or 1.0) if memory else None
     return Checkpointing(
@@ -173,10 +173,10 @@ def _plan(job: GoodputJob, drawn: Mapping[str, float]) -> Checkpointing:
     )
 
 
-def _chosen(job: GoodputJob, middle: Mapping[str, float]) -> Checkpointing:
+def _choose_plan(job: GoodputJob, middle: Mapping[str, float]) -> Checkpointing:
     """Return the plan with its intervals: as given, else the best for the middle of all inputs."""
-    plan = _plan(job, middle)
-    disk, memory = _recoveries(middle)
+    plan = _build_plan(job, middle)
+    disk, memory = _read_recoveries(middle)
     best = best_checkpointing(middle["failures"], disk, plan, memory)
     if job.every is None:
         return best
@@ -192,7 +192,7 @@ def _refuse_overlapping(plan: Checkpointing) -> None:
         )
 
 
-def _recoveries(drawn: Mapping[str, float]) -> tuple[float, float | None]:
+def _read_recoveries(drawn: Mapping[str, float]) -> tuple[float, float | None]:
     """From disk, and from memory."""
     memory = drawn.get("memory_restart")
     return (
@@ -201,10 +201,12 @@ def _recoveries(drawn: Mapping[str, float]) -> tuple[float, float | None]:
     )
 
 
-def _answer(job: GoodputJob, plan: Checkpointing, drawn: Mapping[str, float]) -> dict[str, float]:
+def _compute_answer(
+    job: GoodputJob, plan: Checkpointing, drawn: Mapping[str, float]
+) -> dict[str, float]:
     """Return all figures for one value of each input, with the intervals of the plan."""
-    drawn_plan = replace(_plan(job, drawn), every=plan.every, memory_every=plan.memory_every)
-    disk, memory = _recoveries(drawn)
+    drawn_plan = replace(_build_plan(job, drawn), every=plan.every, memory_every=plan.memory_every)
+    disk, memory = _read_recoveries(drawn)
     rate = drawn["failures"]
     split: TimeShares = divide_job_time(rate, disk, drawn_plan, memory)
     if "repair" in drawn:
@@ -228,7 +230,7 @@ def _answer(job: GoodputJob, plan: Checkpointing, drawn: Mapping[str, float]) ->
     return figures
 
 
-def _facts(
+def _collect_facts(
     job: GoodputJob,
     plan: Checkpointing,
     middle: Mapping[str, float],

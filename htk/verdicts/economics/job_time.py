@@ -107,9 +107,9 @@ class TimedJob:
 
 def job_time(job: TimedJob, changed: TimedJob | None = None) -> Result:
     """Return a row for each part of the job and one for the whole; what a change makes of them."""
-    draws, answers = evaluate_draws(job.inputs, lambda drawn: _parts(job, drawn))
-    expected = _parts(job, middle_of(job.inputs))
-    after_answers, after = _after(job, changed, draws, answers, expected)
+    draws, answers = evaluate_draws(job.inputs, lambda drawn: _compute_parts(job, drawn))
+    expected = _compute_parts(job, middle_of(job.inputs))
+    after_answers, after = _draw_changed(job, changed, draws, answers, expected)
     answer = answers["whole"] if changed is None else after_answers["whole"]
     width = shares_of_width(draws, answer)
     rows = []
@@ -141,7 +141,7 @@ def job_time(job: TimedJob, changed: TimedJob | None = None) -> Result:
 Draws = Mapping[str, np.ndarray]
 
 
-def _after(
+def _draw_changed(
     job: TimedJob,
     changed: TimedJob | None,
     draws: Draws,
@@ -159,13 +159,13 @@ def _after(
     both = {n: column for n, column in draws.items() if n in other.inputs}
     both |= drawn_once(new, seed=1)
     rows = [
-        _parts(other, {name: float(column[row]) for name, column in both.items()})
+        _compute_parts(other, {name: float(column[row]) for name, column in both.items()})
         for row in range(len(answers["whole"]))
     ]
     after = {name: np.array([row[name] for row in rows]) for name in rows[0]}
     after["rest"] = answers["rest"]
     after["whole"] = after["whole"] + answers["rest"]
-    middle = _parts(other, middle_of(other.inputs))
+    middle = _compute_parts(other, middle_of(other.inputs))
     middle["rest"] = expected["rest"]
     middle["whole"] += expected["rest"]
     return after, middle
@@ -178,7 +178,7 @@ def _times_in_ns(column: str, seconds: float, drawn: np.ndarray) -> dict[str, An
     return {name: round(t * 1e9) for name, t in zip(names, (seconds, low, high), strict=True)}
 
 
-def _parts(job: TimedJob, drawn: Mapping[str, float]) -> dict[str, float]:
+def _compute_parts(job: TimedJob, drawn: Mapping[str, float]) -> dict[str, float]:
     """Return the seconds of each part, for one value of each input."""
     step = drawn["step_time"] * drawn["step_scale"]
     work = job.steps * step

@@ -77,10 +77,10 @@ def logged_steps(path: Path) -> LoggedSteps:
         steps = tuple(
             scale * value
             for match in pattern.finditer(text)
-            if (value := _positive(match[1])) is not None
+            if (value := _parse_positive(match[1])) is not None
         )
         if steps:
-            ends = [_positive(match[1]) for match in _WHOLE.finditer(text)]
+            ends = [_parse_positive(match[1]) for match in _WHOLE.finditer(text)]
             logged_ns = ends[-1] if ends else None
             return LoggedSteps(steps[:_MOST_STEPS], logged_ns)
     raise MalformedTrace(
@@ -101,7 +101,7 @@ def recorded_steps(trace: Trace) -> tuple[float, ...]:
     return tuple(ns / 1e9 for ns in by_step.values())
 
 
-def _positive(text: bytes) -> float | None:
+def _parse_positive(text: bytes) -> float | None:
     try:
         value = float(text)
     except ValueError:

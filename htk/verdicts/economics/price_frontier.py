@@ -116,11 +116,11 @@ def price_frontier(
     number_format = asked.stage.job.precision
     able = [g.name for g in load_catalogue().values() if _computes_in(g, number_format)]
     wanted = [gpu(name).name for name in names] or able
-    offers = [_offer(asked, name, prices, power_cap) for name in dict.fromkeys(wanted)]
+    offers = [_build_offer(asked, name, prices, power_cap) for name in dict.fromkeys(wanted)]
     offers.sort(key=lambda o: (o.cost_of_step is None, o.cost_of_step or o.step_ns))
-    base = _reference(offers, reference, recorded.name)
-    likely = _cheapest(offers)
-    rows = [_row(offer, base, likely.get(offer.name)) for offer in offers]
+    base = _choose_reference(offers, reference, recorded.name)
+    likely = _estimate_cheapest(offers)
+    rows = [_build_offer_row(offer, base, likely.get(offer.name)) for offer in offers]
     facts: dict[str, object] = {
         "recorded_gpu": recorded.name,
         "currency": prices.currency,
@@ -136,7 +136,7 @@ def _computes_in(device: Gpu, number_format: str | None) -> bool:
     return number_format in (None, "fp32") or device.has(number_format)
 
 
-def _offer(asked: WhatIf, name: str, prices: PriceList, cap: float | None) -> _Offer:
+def _build_offer(asked: WhatIf, name: str, prices: PriceList, cap: float | None) -> _Offer:
     terms = prices.of(name)
     changed = asked.change("hardware", name)
     limit = gpu(name).tdp_w
@@ -144,9 +144,9 @@ def _offer(asked: WhatIf, name: str, prices: PriceList, cap: float | None) -> _O
     if cap is None or cap == 1:
         (answer,) = changed.answers()
         return _Offer(
-            name, answer, float(answer.step_ns or 0), _sigma(answer), terms.per_hour, watts
+            name, answer, float(answer.step_ns or 0), _compute_sigma(answer), terms.per_hour, watts
         )
-    pattern = _products(asked.stage.model)
+    pattern = _build_product_pattern(asked.stage.model)
     both = [
         changed.change("replace", f"{pattern}={cap**exponent:.4f}x").answers()[0]
         if pattern
@@ -157,17 +157,17 @@ def _offer(asked: WhatIf, name: str, prices: PriceList, cap: float | None) -> _O
     if not slow or not fast:
         return _Offer(name, both[0], 0.0, 0.0, terms.per_hour, watts)
     apart = abs(math.log(slow / fast)) / 2 / _NORMAL_90
-    sigma = math.hypot(_sigma(both[0]), apart)
+    sigma = math.hypot(_compute_sigma(both[0]), apart)
     return _Offer(name, both[0], math.sqrt(slow * fast), sigma, terms.per_hour, watts)
 
 
-def _sigma(answer: Answer) -> float:
+def _compute_sigma(answer: Answer) -> float:
     """Return the standard deviation that its 90 % interval is as wide as."""
     _, _, low, high = answer.intervals
     return 0.0 if not low or not high else math.log(high / low) / 2 / _NORMAL_90
 
 
-def _products(model: StepModel) -> str:
+def _build_product_pattern(model: StepModel) -> str:
     """Return a pattern of the names of matrix products."""
     acts = model.graph.activities
     matrix = model.facts.family.isin(*_MATRIX)
@@ -175,7 +175,7 @@ def _products(model: StepModel) -> str:
     return f"^(?:{'|'.join(map(re.escape, names))})$" if names else ""
 
 
-def _reference(offers: Sequence[_Offer], wanted: str | None, recorded: str) -> _Offer | None:
+def _choose_reference(offers: Sequence[_Offer], wanted: str | None, recorded: str) -> _Offer | None:
     priced = {o.name: o for o in offers if o.cost_of_step}
     if wanted is not None:
         name = gpu(wanted).name
@@ -185,7 +185,7 @@ def _reference(offers: Sequence[_Offer], wanted: str | None, recorded: str) -> _
     return priced.get(recorded) or next(iter(priced.values()), None)
 
 
-def _cheapest(offers: Sequence[_Offer]) -> dict[str, float]:
+def _estimate_cheapest(offers: Sequence[_Offer]) -> dict[str, float]:
     """Return how likely each priced GPU is the cheapest, its errors independent of the others'."""
     priced = [o for o in offers if o.cost_of_step]
     if not priced:
@@ -198,7 +198,7 @@ def _cheapest(offers: Sequence[_Offer]) -> dict[str, float]:
     return {o.name: float(share) for o, share in zip(priced, wins, strict=True)}
 
 
-def _row(offer: _Offer, base: _Offer | None, likely: float | None) -> dict[str, object]:
+def _build_offer_row(offer: _Offer, base: _Offer | None, likely: float | None) -> dict[str, object]:
     answer, each = offer.answer, offer.tokens_per_s
     row: dict[str, object] = {"gpu": offer.name, "verdict": answer.verdict, "p_cheapest": likely}
     row["price_per_hour"] = None if offer.price is None else offer.price.middle

@@ -29,21 +29,21 @@ class ObservedCount:
 Inputs = Mapping[str, ValueRange | ObservedCount]
 
 
-def drawn(inputs: Inputs) -> dict[str, Floats]:
+def draw_inputs(inputs: Inputs) -> dict[str, Floats]:
     """Return draws of each input: of a range stratified, of a counted rate its posterior
     (Jeffreys). Inputs are independent; `CHANCE` is a standard normal variable."""
     random = np.random.default_rng(_SEED)
-    columns = _drawn(inputs, random)
+    columns = _draw_from(inputs, random)
     columns[CHANCE] = random.standard_normal(DRAWS)
     return columns
 
 
 def drawn_once(inputs: Inputs, seed: int) -> dict[str, Floats]:
     """Return draws of further inputs, independent of others with another seed."""
-    return _drawn(inputs, np.random.default_rng([_SEED, seed]))
+    return _draw_from(inputs, np.random.default_rng([_SEED, seed]))
 
 
-def _drawn(inputs: Inputs, random: np.random.Generator) -> dict[str, Floats]:
+def _draw_from(inputs: Inputs, random: np.random.Generator) -> dict[str, Floats]:
     columns: dict[str, Floats] = {}
     for name, value in inputs.items():
         if isinstance(value, ObservedCount):
@@ -64,7 +64,7 @@ def evaluate_draws(
 
     A loop: the formulas are of single numbers, and there are two thousand draws.
     """
-    columns = drawn(inputs)
+    columns = draw_inputs(inputs)
     rows = [
         answer({name: float(column[row]) for name, column in columns.items()})
         for row in range(DRAWS)

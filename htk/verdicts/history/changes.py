@@ -83,7 +83,7 @@ def series_of(runs: Sequence[KeptRun], by_tags: Sequence[str], metric: str) -> l
     groups: dict[tuple[str, ...], list[KeptRun]] = {}
     for run in runs:
         if run.row[column] is not None and np.isfinite(run.row[column]):
-            groups.setdefault(_kind(run, by_tags), []).append(run)
+            groups.setdefault(_name_kind(run, by_tags), []).append(run)
     series = [
         RunSeries(
             ", ".join(part for part in kind if part),
@@ -96,7 +96,7 @@ def series_of(runs: Sequence[KeptRun], by_tags: Sequence[str], metric: str) -> l
     return sorted(series, key=lambda each: (-len(each.runs), each.name))
 
 
-def _kind(run: KeptRun, by_tags: Sequence[str]) -> tuple[str, ...]:
+def _name_kind(run: KeptRun, by_tags: Sequence[str]) -> tuple[str, ...]:
     """Return what runs must share to be compared."""
     ranks = run.row["world_size"] or run.row["rank_count"]
     timed = {"host": "timed on the host", "operations": "logged operations"}
@@ -111,17 +111,17 @@ def _kind(run: KeptRun, by_tags: Sequence[str]) -> tuple[str, ...]:
 def find_changes(series: Sequence[RunSeries]) -> list[Change]:
     """Return the changes of all series, each series by time."""
     long = [each for each in series if len(each.runs) >= LEAST_RUNS]
-    return [change for each in long for change in _changes(each, len(long))]
+    return [change for each in long for change in _find_changes(each, len(long))]
 
 
-def _changes(series: RunSeries, tried: int) -> list[Change]:
+def _find_changes(series: RunSeries, tried: int) -> list[Change]:
     """Find changes in stretches of a series, the shortest first, which hold one change each.
 
     In the whole series one change may hide another. Each stretch is one more chance of an alarm.
     """
     runs = len(series.values)
     lengths = [runs >> k for k in range(runs.bit_length()) if runs >> k >= LEAST_RUNS]
-    starts = {length: _starts(runs, length) for length in lengths}
+    starts = {length: _list_starts(runs, length) for length in lengths}
     chances = tried * sum(map(len, starts.values()))
     sure: list[tuple[int, float]] = []  # the first run since a change, and its p
     for length in reversed(lengths):
@@ -132,15 +132,15 @@ def _changes(series: RunSeries, tried: int) -> list[Change]:
             p = float(shift.p[row]) * chances
             if p <= FALSE_ALARMS and not any(low < s < low + length for s, _ in sure):
                 sure.append((split, p))
-    return list(_between(series, sorted(sure), chances))
+    return list(_place_changes(series, sorted(sure), chances))
 
 
-def _starts(runs: int, length: int) -> Ints:
+def _list_starts(runs: int, length: int) -> Ints:
     """Return where stretches of a length begin: they overlap by half, and cover the series."""
     return np.unique([*range(0, runs - length + 1, max(length // 2, 1)), runs - length])
 
 
-def _between(
+def _place_changes(
     series: RunSeries, sure: Sequence[tuple[int, float]], chances: int
 ) -> Iterator[Change]:
     """Yield each change, placed by all runs between its neighbours, whose means it has."""
@@ -165,13 +165,13 @@ def _between(
 
 def build_changes_result(changed: Sequence[Change], tried: Sequence[RunSeries]) -> Result:
     """Return the changes as an answer."""
-    rows = [_row(change) for change in changed]
+    rows = [_build_change_row(change) for change in changed]
     short = sum(len(each.runs) < LEAST_RUNS for each in tried)
     facts = {"series_tried": len(tried) - short, "series_too_short": short}
     return Result(LABEL, pa.Table.from_pylist(rows, schema=RETURNS), facts)
 
 
-def _row(change: Change) -> dict[str, object]:
+def _build_change_row(change: Change) -> dict[str, object]:
     runs = change.series.runs
     before, after = change.counts
     return {

@@ -92,7 +92,7 @@ def _over_runs(series: Sequence[Series | None], alike: bool) -> Series:
     """Return one thing of several runs; where a run has none of it, it takes no time there."""
     recorded = [each for each in series if each is not None]
 
-    def means(values: Sequence[Floats]) -> Floats:
+    def average_series(values: Sequence[Floats]) -> Floats:
         means = [float(v.mean()) for v in values]
         return np.array([*means, *[0.0] * (len(series) - len(recorded))])
 
@@ -100,5 +100,5 @@ def _over_runs(series: Sequence[Series | None], alike: bool) -> Series:
     by_rank = np.zeros(0)
     if alike:
         by_rank = np.sum([each.by_rank for each in recorded], axis=0) / len(series)
-    by_run = means([each.by_step for each in recorded])
-    return Series(often, by_run, by_rank, means([each.least for each in recorded]))
+    by_run = average_series([each.by_step for each in recorded])
+    return Series(often, by_run, by_rank, average_series([each.least for each in recorded]))

@@ -50,11 +50,11 @@ def last_good(history: History, count: int, tags: Mapping[str, str]) -> GoodRuns
     return GoodRuns(
         over_runs([recorded for _, recorded in costs]),
         [run for run, _ in costs],
-        [*notes, *_mixed([run for run, _ in costs])],
+        [*notes, *_describe_mixed([run for run, _ in costs])],
     )
 
 
-def _mixed(runs: list[KeptRun]) -> list[str]:
+def _describe_mixed(runs: list[KeptRun]) -> list[str]:
     """Say where the runs are of several kinds: their mean is then of none."""
     notes = []
     kinds = {

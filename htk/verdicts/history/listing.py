@@ -30,12 +30,12 @@ _OF_A_LIST = (
 )  # fmt: skip
 
 
-def _columns() -> dict[str, Column]:
+def _list_columns() -> dict[str, Column]:
     """Return the columns of RUNS, in the order of a list."""
     return {n: (RUNS.field(n).type, doc_of(RUNS.field(n))) for n in _OF_A_LIST}
 
 
-RETURNS = table(**_columns(), **_SAID)
+RETURNS = table(**_list_columns(), **_SAID)
 LABEL = Label(
     "history",
     "What did each run take, and since when?",
@@ -81,12 +81,12 @@ def parse_moment(text: str, now: datetime | None = None) -> str:
 
 def build_listing_result(history: History, runs: Sequence[KeptRun]) -> Result:
     """Return a row for each of these runs."""
-    rows = [{name: run.row[name] for name in _OF_A_LIST} | _noted(run) for run in runs]
+    rows = [{name: run.row[name] for name in _OF_A_LIST} | _read_notes(run) for run in runs]
     facts = {"history": history.address, "files_failed": len(history.unread)}
     return Result(LABEL, pa.Table.from_pylist(rows, schema=RETURNS), facts)
 
 
-def _noted(run: KeptRun) -> dict[str, str | None]:
+def _read_notes(run: KeptRun) -> dict[str, str | None]:
     return {
         "tags": ", ".join(f"{k}={v}" for k, v in run.tags.items()) or None,
         "mark": run.remarks.mark or None,

@@ -49,7 +49,7 @@ def measure_run(trace: Trace, name: str) -> MeasuredRun:
         row = judged_facts(trace, name, judged).row
     except MissingTable:
         row = {}
-    return MeasuredRun(name, row, build_summary_result(judged).to_pylist(), _slowest(trace))
+    return MeasuredRun(name, row, build_summary_result(judged).to_pylist(), _find_slowest(trace))
 
 
 def newest_runs(history: History, runs: Sequence[KeptRun]) -> list[MeasuredRun]:
@@ -64,29 +64,29 @@ def newest_runs(history: History, runs: Sequence[KeptRun]) -> list[MeasuredRun]:
 def write_openmetrics(runs: Sequence[MeasuredRun]) -> str:
     """Return the gauges of runs, a family after the other."""
     lines: list[str] = []
-    for name, help_text, samples in _families(runs):
+    for name, help_text, samples in _list_families(runs):
         if not samples:
             continue
         lines.append(f"# TYPE {name} gauge")
         if name.endswith("_seconds"):
             lines.append(f"# UNIT {name} seconds")
         lines.append(f"# HELP {name} {help_text}")
-        lines += [f"{name}{_braced(labels)} {value:.9g}" for labels, value in samples]
+        lines += [f"{name}{_spell_labels(labels)} {value:.9g}" for labels, value in samples]
     return "\n".join([*lines, "# EOF", ""])
 
 
-def _families(runs: Sequence[MeasuredRun]) -> Iterator[tuple[str, str, list[Sample]]]:
+def _list_families(runs: Sequence[MeasuredRun]) -> Iterator[tuple[str, str, list[Sample]]]:
     for name, help_text, fact, unit in _FACTS:
         telling = [run for run in runs if run.facts.get(fact) is not None]
         yield name, help_text, [({"run": run.name}, run.facts[fact] * unit) for run in telling]
-    yield (*_SHARE, [sample for run in runs for sample in _shares(run)])
-    yield (*_GAIN, [sample for run in runs for sample in _gains(run)])
+    yield (*_SHARE, [sample for run in runs for sample in _list_shares(run)])
+    yield (*_GAIN, [sample for run in runs for sample in _list_gains(run)])
     waited_for = [(run.name, run.slowest) for run in runs if run.slowest is not None]
     yield (*_SLOWEST, [({"run": name}, row["rank"]) for name, row in waited_for])
     yield (*_COST, [({"run": name}, row["cost_to_others_ns"] * 1e-9) for name, row in waited_for])
 
 
-def _shares(run: MeasuredRun) -> list[Sample]:
+def _list_shares(run: MeasuredRun) -> list[Sample]:
     """Return the shares of compute, of what nothing hides, and of idle time."""
     sums: dict[str, float] = {}
     for row in run.summary:
@@ -97,7 +97,7 @@ def _shares(run: MeasuredRun) -> list[Sample]:
     return [({"run": run.name, "part": part}, share) for part, share in sums.items()]
 
 
-def _gains(run: MeasuredRun) -> list[Sample]:
+def _list_gains(run: MeasuredRun) -> list[Sample]:
     """Return the largest gain of each kind of cause; of a server by what would change."""
     gains: dict[str, float] = {}
     for row in run.summary:
@@ -107,14 +107,14 @@ def _gains(run: MeasuredRun) -> list[Sample]:
     return [({"run": run.name, "cause": cause}, gain) for cause, gain in gains.items()]
 
 
-def _slowest(trace: Trace) -> Facts | None:
+def _find_slowest(trace: Trace) -> Facts | None:
     try:
         return find_most_waited_for(ask_trace(trace, "stragglers").to_pylist())
     except HtkError:
         return None
 
 
-def _braced(labels: Mapping[str, str]) -> str:
+def _spell_labels(labels: Mapping[str, str]) -> str:
     marks = {ord("\\"): "\\\\", ord('"'): '\\"', ord("\n"): "\\n"}
     pairs = (f'{name}="{value.translate(marks)}"' for name, value in labels.items())
     return f"{{{','.join(pairs)}}}"

@@ -50,14 +50,14 @@ def judged_facts(trace: Trace, name: str, judged: Verdict) -> RunFacts:
     costs = build_cost_baseline(trace.tables)
     row: Fields = dict.fromkeys(RUNS.names)
     row |= {
-        "run": identity(spans),
+        "run": hash_identity(spans),
         "name": name,
-        "recorded_at": _moment(spans),
-        "device_name": ", ".join(_distinct(ranks, "device_name")) or None,
-        "host": next(iter(_distinct(ranks, "host")), None),
+        "recorded_at": _find_moment(spans),
+        "device_name": ", ".join(_list_distinct(ranks, "device_name")) or None,
+        "host": next(iter(_list_distinct(ranks, "host")), None),
         "world_size": pc.max(ranks["world_size"]).as_py(),
         "rank_count": len(trace.ranks),
-        "environment": next(iter(_distinct(ranks, "environment")), None),
+        "environment": next(iter(_list_distinct(ranks, "environment")), None),
         "htk_version": HTK_VERSION,
     }
     if trace.tables["job_operations"].num_rows:
@@ -85,7 +85,7 @@ def recorded_spans(trace: Trace) -> pa.Table:
 _SPAN = ["rank", "start_ns", "end_ns"]
 
 
-def identity(spans: pa.Table) -> str:
+def hash_identity(spans: pa.Table) -> str:
     """Return the name of what was recorded when, wherever its files lie and whatever reads them."""
     if spans["start_ns"].null_count == len(spans):
         raise MissingTable("the recording has no times, so it cannot be told from another run")
@@ -93,7 +93,7 @@ def identity(spans: pa.Table) -> str:
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()[:16]
 
 
-def _moment(spans: pa.Table) -> str | None:
+def _find_moment(spans: pa.Table) -> str | None:
     """Return when the first event was, as text that sorts by time."""
     first = pc.min(spans["start_ns"]).as_py()
     if first is None or first < _EPOCH_NS:
@@ -105,7 +105,7 @@ def _moment(spans: pa.Table) -> str | None:
         return None
 
 
-def _distinct(ranks: pa.Table, name: str) -> list[str]:
+def _list_distinct(ranks: pa.Table, name: str) -> list[str]:
     return sorted({value for value in ranks[name].to_pylist() if value})
 
 
@@ -131,13 +131,13 @@ def _of_steps(trace: Trace, costs: RecordedBaseline) -> Fields:
     for column, thing in _SHARES.items():
         series = times.get(thing)
         facts[column] = 0 if series is None else round(series.mean)
-    return facts | {"mfu_pct": _mfu(trace)}
+    return facts | {"mfu_pct": _measure_mfu(trace)}
 
 
 _SHARES = {"compute_ns": "compute", "exposed_comm_ns": "exposed communication", "idle_ns": "idle"}
 
 
-def _mfu(trace: Trace) -> float | None:
+def _measure_mfu(trace: Trace) -> float | None:
     """Return the mean MFU over GPUs; None where shapes or the GPU are not known."""
     try:
         return mean_mfu(ask_trace(trace, "flops").table)
@@ -155,7 +155,7 @@ def _of_operations(trace: Trace) -> Fields:
     sizes = layouts["world_size"].to_pylist()
     return {
         "world_size": sizes[0] if len(sizes) == 1 else None,
-        "environment": next(iter(_distinct(layouts, "environment")), None),
+        "environment": next(iter(_list_distinct(layouts, "environment")), None),
         "step_count": len(steps),
         "timed_on": "operations",
         "step_time_ns": round(job["recorded_ms"] * 1e6),
@@ -164,11 +164,11 @@ def _of_operations(trace: Trace) -> Fields:
         "slowdown": job["slowdown"],
         "launch_slowdown": job["launch_slowdown"],
         "excess_gpu_hours": job["excess_gpu_hours"],
-        "cause": _cause(trace),
+        "cause": _find_cause(trace),
     }
 
 
-def _cause(trace: Trace) -> str | None:
+def _find_cause(trace: Trace) -> str | None:
     try:
         rows = ask_trace(trace, "straggler_causes").to_pylist()
     except HtkError:

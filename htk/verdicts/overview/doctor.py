@@ -47,16 +47,16 @@ LABEL = Label(
 def check_recording(trace: Trace) -> Result:
     """Return what was recorded, what is missing for which question, and what is damaged."""
     rows = [
-        *_files(trace),
+        *_check_files(trace),
         *_log_lines(trace),
-        *_ranks(trace),
-        *_recorded(trace),
-        *_unread(trace),
-        *_links(trace),
-        *_clocks(trace),
-        *_damage(trace),
+        *_check_ranks(trace),
+        *_check_recorded(trace),
+        *_check_unread(trace),
+        *_check_links(trace),
+        *_check_clocks(trace),
+        *_check_damage(trace),
         *_tables_beside(trace.everything),
-        *_missing(trace),
+        *_check_missing(trace),
     ]
     columns = zip(*rows, strict=True)
     table_ = pa.table([build_texts(list(column)) for column in columns], schema=RETURNS)
@@ -65,11 +65,16 @@ def check_recording(trace: Trace) -> Result:
 
 def find_footing(trace: Trace) -> list[Fields]:
     """Return what `doctor` says of ranks, links, clocks and damage: all numbers rest on them."""
-    rows = [*_ranks(trace), *_links(trace), *_clocks(trace), *_damage(trace)]
+    rows = [
+        *_check_ranks(trace),
+        *_check_links(trace),
+        *_check_clocks(trace),
+        *_check_damage(trace),
+    ]
     return [dict(zip(RETURNS.names, row, strict=True)) for row in rows]
 
 
-def _files(trace: Trace) -> Iterator[Row]:
+def _check_files(trace: Trace) -> Iterator[Row]:
     unread: Counter[str] = Counter()
     for issue in trace.tables["parse_issues"].to_pylist():  # a few for each file
         unread[issue["file"]] += issue["count"] * (issue["kind"] == "unread_events")
@@ -134,7 +139,7 @@ def _log_lines(trace: Trace) -> Iterator[Row]:
         yield "files", f"lines of {file.rsplit('/', 1)[-1]}", grade, finding, hint
 
 
-def _ranks(trace: Trace) -> Iterator[Row]:
+def _check_ranks(trace: Trace) -> Iterator[Row]:
     sizes = {v for v in trace.tables["ranks"]["world_size"].to_pylist() if v}
     if not sizes:
         return
@@ -148,7 +153,7 @@ def _ranks(trace: Trace) -> Iterator[Row]:
             "files",
             "ranks",
             "warning",
-            f"{text}: {_few(missing)}",
+            f"{text}: {_list_few(missing)}",
             "waiting for a missing rank cannot be told from transfer: record all ranks",
         )
     else:
@@ -156,11 +161,11 @@ def _ranks(trace: Trace) -> Iterator[Row]:
         yield "files", "ranks", "ok", extent, None
 
 
-def _few(values: list[int]) -> str:
+def _list_few(values: list[int]) -> str:
     return ", ".join(map(str, values[:8])) + (", …" if len(values) > 8 else "")
 
 
-def _recorded(trace: Trace) -> Iterator[Row]:
+def _check_recorded(trace: Trace) -> Iterator[Row]:
     recorded = trace.tables["ranks"]["recorded"].to_pylist()
     options = {option for value in recorded for option in (value or "").split(",")} - {""}
     text = ", ".join(sorted(options)) or "not recorded"
@@ -179,16 +184,22 @@ def _recorded(trace: Trace) -> Iterator[Row]:
             )
 
 
-def _unread(trace: Trace) -> Iterator[Row]:
+def _check_unread(trace: Trace) -> Iterator[Row]:
     """Yield the tables of files that are not read, and the arguments of events where these were
     kept."""
     for file in trace.files:
         unread = file.entry.parsed.facts.get("unread_tables")
         if isinstance(unread, dict) and unread:
             rows = ", ".join(f"{name} {count:,}" for name, count in sorted(unread.items()))
-            yield "recorded", "tables not read", "note", f"rows of {_base(file.file)}: {rows}", None
+            yield (
+                "recorded",
+                "tables not read",
+                "note",
+                f"rows of {_name_base(file.file)}: {rows}",
+                None,
+            )
     keys: Counter[str] = Counter()
-    for text, count in _counted(trace.tables["events"]["arguments"]):
+    for text, count in _count_texts(trace.tables["events"]["arguments"]):
         with suppress(ValueError):
             keys.update(dict.fromkeys(json.loads(text), count))
     if keys:
@@ -197,18 +208,18 @@ def _unread(trace: Trace) -> Iterator[Row]:
         yield "recorded", "arguments not read", "note", f"of events: {some}{more}", None
 
 
-def _counted(column: pa.ChunkedArray) -> Iterator[tuple[str, int]]:
+def _count_texts(column: pa.ChunkedArray) -> Iterator[tuple[str, int]]:
     """Yield each text of a column and how often it is there."""
     codes, dictionary = codes_of(column)
     counts = np.bincount(codes[codes >= 0], minlength=len(dictionary))
     yield from zip(dictionary.to_pylist(), counts.tolist(), strict=True)
 
 
-def _base(file: str) -> str:
+def _name_base(file: str) -> str:
     return file.rsplit("/", 1)[-1]
 
 
-def _links(trace: Trace) -> Iterator[Row]:
+def _check_links(trace: Trace) -> Iterator[Row]:
     if not trace.tables["kernels"].num_rows:
         return
     facts = gpu_coverage(trace)
@@ -241,10 +252,10 @@ def _links(trace: Trace) -> Iterator[Row]:
         yield "links", f"operator by {name}", "ok", f"{int((codes == code).sum()):,}", None
 
 
-def _clocks(trace: Trace) -> Iterator[Row]:
+def _check_clocks(trace: Trace) -> Iterator[Row]:
     """Yield how late all GPU work starts, how far apart the ranks begin, and where collectives
     tell, their clocks' offsets."""
-    yield from _origins(trace)
+    yield from _check_origins(trace)
     yield from _late_starts(trace)
     if len(trace.ranks) < 2:
         return
@@ -275,7 +286,7 @@ def _clocks(trace: Trace) -> Iterator[Row]:
     yield "clocks", "alignment", "ok" if groups == 1 else "warning", text, None
 
 
-def _origins(trace: Trace) -> Iterator[Row]:
+def _check_origins(trace: Trace) -> Iterator[Row]:
     """Yield from when the files' times count: the clock of a machine that booted tells no date."""
     formats: dict[bool, set[str]] = defaultdict(set)
     for row in trace.tables["ranks"].to_pylist():
@@ -305,7 +316,7 @@ def _late_starts(trace: Trace) -> Iterator[Row]:
             yield "clocks", f"{LATE_LAUNCHES} {rank}", "note", what, advice
 
 
-def _damage(trace: Trace) -> Iterator[Row]:
+def _check_damage(trace: Trace) -> Iterator[Row]:
     issues = trace.tables["parse_issues"]
     for kind in dict.fromkeys(issues["kind"].to_pylist()):  # a few kinds
         of_kind = issues.filter(pa.array(np.array(issues["kind"].to_pylist()) == kind))
@@ -345,7 +356,7 @@ def _tables_beside(trace: Trace) -> Iterator[Row]:
         yield "damage", item, "ok", tally.finding, None
 
 
-def _missing(trace: Trace) -> Iterator[Row]:
+def _check_missing(trace: Trace) -> Iterator[Row]:
     wanting: dict[str, list[str]] = defaultdict(list)
     for name, needs in analyses.needed_tables():
         for need in needs:

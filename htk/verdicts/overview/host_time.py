@@ -28,10 +28,10 @@ def host_time(trace: Trace) -> HostVerdict:
         for name, ns in spent.phases.items()
         if ns
     )
-    return HostVerdict(spent.window_ns // ranks, shares, _next(trace, spent))
+    return HostVerdict(spent.window_ns // ranks, shares, _suggest_next(trace, spent))
 
 
-def _next(trace: Trace, spent: measure.HostTime) -> tuple[tuple[str, str], ...]:
+def _suggest_next(trace: Trace, spent: measure.HostTime) -> tuple[tuple[str, str], ...]:
     """Return what else the recording answers."""
     tables = trace.tables
     wanted: dict[str, str] = {}
@@ -42,11 +42,11 @@ def _next(trace: Trace, spent: measure.HostTime) -> tuple[tuple[str, str], ...]:
         pct = 100.0 * top["cpu_self_ns"] / own
         wanted["op_breakdown"] = f"{top['op']} takes {pct:.0f} % of the operators' own time"
     if tables["collectives"].num_rows:
-        wanted["comm_summary"] = _collectives(trace, spent)
+        wanted["comm_summary"] = _describe_collectives(trace, spent)
     if tables["python_calls"].num_rows:
         wanted["python_hotspots"] = "Python functions by their own time"
     if tables["memory"].num_rows:
-        wanted["memory_peaks"] = _peak(trace)
+        wanted["memory_peaks"] = _describe_peak(trace)
     if len(trace.ranks) > 1:
         wanted["stragglers"] = "who holds the others up"
     if tables["annotations"].num_rows:
@@ -54,7 +54,7 @@ def _next(trace: Trace, spent: measure.HostTime) -> tuple[tuple[str, str], ...]:
     return tuple(wanted.items())
 
 
-def _collectives(trace: Trace, spent: measure.HostTime) -> str:
+def _describe_collectives(trace: Trace, spent: measure.HostTime) -> str:
     """Return how much of the time nothing but collectives runs."""
     libraries = sorted(
         {name for name in trace.tables["collectives"]["library"].to_pylist() if name}
@@ -66,7 +66,7 @@ def _collectives(trace: Trace, spent: measure.HostTime) -> str:
     return f"{named} run beside no operator in {share:.0f} % of the time"
 
 
-def _peak(trace: Trace) -> str:
+def _describe_peak(trace: Trace) -> str:
     rows = ask_trace(trace, "memory_peaks").to_pylist()
     if not rows:
         return "when memory is at its highest, and what holds it"

@@ -41,13 +41,18 @@ def served_verdict(trace: Trace, advice: Result) -> ServedVerdict | None:
     own = [row for row in rows if row["rank"] == first]
     if not own:
         return None
-    parts = [_iterations_in_words(own), *_times(own), *_shares(trace, own), _nearness(trace, own)]
+    parts = [
+        _iterations_in_words(own),
+        *_describe_times(own),
+        *_describe_shares(trace, own),
+        _describe_nearness(trace, own),
+    ]
     parts += _beside_best(trace, len(rows))
     if why_none := advice.coverage.get("cannot_be_told"):
         parts.append(why_none)
     elif len(advice) < _CAUSES:
         parts.append("nothing else that was tried gains more than the replay could miss")
-    wanted = _next(trace, len({row["rank"] for row in rows}))
+    wanted = _suggest_next(trace, len({row["rank"] for row in rows}))
     return ServedVerdict("; ".join(parts), wanted)
 
 
@@ -57,8 +62,8 @@ def _iterations_in_words(own: list[Fields]) -> str:
     parts = []
     for phase, count in counts.most_common():
         rows = [row for row in own if row["phase"] == phase]
-        requests = _median(rows, "decode_requests")
-        tokens = _median(rows, "prefill_tokens")
+        requests = _compute_median(rows, "decode_requests")
+        tokens = _compute_median(rows, "prefill_tokens")
         sizes = []
         if tokens and phase in (PREFILL, MIXED):
             sizes.append(f"{tokens:,.0f} tokens of prompts")
@@ -69,12 +74,12 @@ def _iterations_in_words(own: list[Fields]) -> str:
     return ", ".join(parts)
 
 
-def _median(rows: list[Fields], column: str) -> float:
+def _compute_median(rows: list[Fields], column: str) -> float:
     values = [row[column] for row in rows if row[column] is not None]
     return float(np.median(values)) if values else 0.0
 
 
-def _times(own: list[Fields]) -> list[str]:
+def _describe_times(own: list[Fields]) -> list[str]:
     """Return how long iterations take, those that answer first."""
     parts = []
     for phase, unit in ((DECODE, "a token"), (MIXED, "an iteration"), (PREFILL, "a prefill")):
@@ -92,7 +97,7 @@ def _times(own: list[Fields]) -> list[str]:
     return parts
 
 
-def _shares(trace: Trace, own: list[Fields]) -> list[str]:
+def _describe_shares(trace: Trace, own: list[Fields]) -> list[str]:
     """Return what takes most of the time: families of kernels, the largest kernel, gaps."""
     families = ask_trace(trace, "kernel_families").to_pylist()
     total = sum(row["total_ns"] for row in families) or 1
@@ -114,7 +119,7 @@ def _shares(trace: Trace, own: list[Fields]) -> list[str]:
     return [", ".join(parts)]
 
 
-def _nearness(trace: Trace, own: list[Fields]) -> str:
+def _describe_nearness(trace: Trace, own: list[Fields]) -> str:
     """Return how long an iteration takes at least on this GPU, or why that is not known."""
     try:
         answer = ask_trace(trace, "roofline", n=0)
@@ -158,7 +163,7 @@ def _beside_best(trace: Trace, iterations: int) -> list[str]:
     measured = [row for row in rows if row["basis"] != BASES[FORMULA]]
     parts = []
     if sum(row["device_time_pct"] for row in measured) >= _LEAST_MEASURED_PCT:
-        took, best = _sums(measured, iterations)
+        took, best = _describe_sums(measured, iterations)
         parts.append(
             f"products and attention of known sizes take {took}, the fastest {best} as measured"
         )
@@ -166,18 +171,20 @@ def _beside_best(trace: Trace, iterations: int) -> list[str]:
     if unlike_pct >= _LEAST_MEASURED_PCT:
         text = f"{unlike_pct:.0f} % of the GPU time is kernels of which none like it was measured"
         if guessed := [row for row in rows if row["basis"] == BASES[FORMULA]]:
-            text += " (by formula {1} where {0} were taken)".format(*_sums(guessed, iterations))
+            text += " (by formula {1} where {0} were taken)".format(
+                *_describe_sums(guessed, iterations)
+            )
         parts.append(text)
     return parts
 
 
-def _sums(rows: list[Fields], iterations: int) -> list[str]:
+def _describe_sums(rows: list[Fields], iterations: int) -> list[str]:
     """Return what rows of `kernel_gap` took of an iteration, and what the fastest library takes."""
     sums = (sum(row[column] for row in rows) for column in ("device_ns", "best_ns"))
     return [format_duration(round(total / iterations)) for total in sums]
 
 
-def _next(trace: Trace, ranks: int) -> tuple[tuple[str, str], ...]:
+def _suggest_next(trace: Trace, ranks: int) -> tuple[tuple[str, str], ...]:
     """Return what to ask of a server."""
     wanted = {
         "whatif": "what a server can change, and what each would gain",

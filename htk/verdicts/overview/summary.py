@@ -166,7 +166,7 @@ def reach_verdict(trace: Trace) -> Verdict:
     """Return what a first look at a trace finds; without GPU work, the host's steps and why."""
     if trace.emptied("rank_windows"):
         trace.need("rank_windows")  # says what was chosen
-    steps = _steps(trace)
+    steps = _read_steps(trace)
     facts = describe_coverage(
         trace, ("activities", "kernel_links", "rank_windows", "aligned_matches")
     )
@@ -177,7 +177,7 @@ def reach_verdict(trace: Trace) -> Verdict:
     times = ask_trace(trace, "time_breakdown").table
     recorded = int(read_numbers(times["total_ns"]).sum())
     window = recorded // times.num_rows
-    shares = _shares(trace, times)
+    shares = _compute_shares(trace, times)
     marks = trace.tables["server_marks"]["name"].to_pylist()
     if capture := describe_lone_capture(marks):
         return _of_server(trace, ServedVerdict(capture, ()), (), shares, window, facts)
@@ -186,7 +186,7 @@ def reach_verdict(trace: Trace) -> Verdict:
     if 2 * steps.covered < recorded:  # such as those of a recorded capture: no measure of the rest
         steps = _Steps(None, None, None, None, steps.count, steps.covered)
     advice = ask_trace(trace, "recommendations")
-    causes, unexplained = _causes(advice)
+    causes, unexplained = _list_causes(advice)
     if marks_iterations(trace) and (served := served_verdict(trace, advice)) is not None:
         return _of_server(trace, served, causes, shares, window, facts)
     return Verdict(
@@ -198,7 +198,7 @@ def reach_verdict(trace: Trace) -> Verdict:
         steps.count,
         shares,
         causes,
-        _next(trace, shares, causes, steps.count),
+        _suggest_next(trace, shares, causes, steps.count),
         facts,
         unexplained_pct=unexplained,
     )
@@ -227,7 +227,7 @@ def _of_server(
 def _of_host(trace: Trace, steps: "_Steps", facts: Facts, gpu_ns: int) -> Verdict:
     """Return the verdict where no GPU work was recorded, or next to none."""
     host = host_time(trace)
-    causes, _ = _causes(ask_trace(trace, "recommendations"))
+    causes, _ = _list_causes(ask_trace(trace, "recommendations"))
     wanted = host.next
     if gpu_ns:
         work = f"{format_duration(gpu_ns)} of GPU work, beside {format_duration(host.window_ns)}"
@@ -285,7 +285,7 @@ class _Steps:
     covered: int  # by all of them, also those cut off, on all devices
 
 
-def _steps(trace: Trace) -> _Steps:
+def _read_steps(trace: Trace) -> _Steps:
     try:
         steps = ask_trace(trace, "step_times").table
     except MissingTable:
@@ -311,19 +311,19 @@ def _steps(trace: Trace) -> _Steps:
     )
 
 
-def _shares(trace: Trace, times: pa.Table) -> tuple[Share, ...]:
+def _compute_shares(trace: Trace, times: pa.Table) -> tuple[Share, ...]:
     """Return shares that add up to the window: what runs, then why nothing does."""
     lanes = times.num_rows
     total = max(int(read_numbers(times["total_ns"]).sum()), 1)
 
-    def share(name: str, value: int, source: str) -> Share:
+    def build_share(name: str, value: int, source: str) -> Share:
         return Share(name, int(value) // lanes, 100.0 * int(value) / total, source)
 
     sums = {c: int(read_numbers(times[c]).sum()) for c in times.column_names if c.endswith("_ns")}
-    bars = [share("compute", sums["compute_ns"], "kernel_top")]
-    bars += [share(n, v, a) for n, v, a in exposed_comm(trace, sums["exposed_comm_ns"])]
-    bars.append(share("exposed copies", sums["exposed_memory_ns"], "memory_bandwidth"))
-    bars.append(share("whole CUDA graphs", sums["other_ns"], "kernel_top"))
+    bars = [build_share("compute", sums["compute_ns"], "kernel_top")]
+    bars += [build_share(n, v, a) for n, v, a in exposed_comm(trace, sums["exposed_comm_ns"])]
+    bars.append(build_share("exposed copies", sums["exposed_memory_ns"], "memory_bandwidth"))
+    bars.append(build_share("whole CUDA graphs", sums["other_ns"], "kernel_top"))
     idle = ask_trace(trace, "idle_breakdown").table
     codes, names = codes_of(idle["cause"])
     by_cause = np.bincount(codes, read_numbers(idle["idle_ns"]), minlength=len(names))
@@ -331,7 +331,7 @@ def _shares(trace: Trace, times: pa.Table) -> tuple[Share, ...]:
         zip(by_cause.astype(np.int64).tolist(), map(str, names.to_pylist()), strict=True),
         reverse=True,
     )
-    bars += [share(IDLE_WORDS.get(c, c), ns, "idle_breakdown") for ns, c in listed]
+    bars += [build_share(IDLE_WORDS.get(c, c), ns, "idle_breakdown") for ns, c in listed]
     return tuple(s for s in bars if s.time_ns or s.name == "compute")
 
 
@@ -340,7 +340,7 @@ def _in_words(evidence: str) -> str:
     return _IDLE_NAME.sub(lambda m: IDLE_WORDS.get(m[0], m[0]).removeprefix("idle: "), evidence)
 
 
-def _causes(advice: Result) -> tuple[tuple[FirstCause, ...], float]:
+def _list_causes(advice: Result) -> tuple[tuple[FirstCause, ...], float]:
     """Return the first causes, and the share that all causes leave unexplained, in %."""
     rows = advice.to_pylist()
     left = next((row["gain_pct"] for row in rows if row["finding"] == UNEXPLAINED), 0.0)
@@ -352,7 +352,7 @@ def _causes(advice: Result) -> tuple[tuple[FirstCause, ...], float]:
     return tuple(first_causes)[:CAUSES], left
 
 
-def _next(
+def _suggest_next(
     trace: Trace, shares: tuple[Share, ...], causes: tuple[FirstCause, ...], steps: int
 ) -> tuple[tuple[str, str], ...]:
     """Return the what-if of the first cause, the analyses behind all, and what is always wanted."""
@@ -379,9 +379,9 @@ def summarise_trace(trace: Trace) -> Result:
 def build_summary_result(verdict: Verdict) -> Result:
     """Return the verdict as a table, in the shape of every other answer."""
     step = verdict.step_ns
-    rows = [_row("time", s.name, s, step) for s in verdict.shares]
+    rows = [_build_part_row("time", s.name, s, step) for s in verdict.shares]
     for cause in verdict.causes:
-        row = _row("cause", cause.finding, cause, step)
+        row = _build_part_row("cause", cause.finding, cause, step)
         ends = {"step_gain_ns_lo90": cause.low_ns, "step_gain_ns_hi90": cause.high_ns}
         text = f"{cause.evidence}. Try: {cause.advice}"
         rows.append({**row, "step_gain_ns": cause.gain_ns, **ends, "text": text})
@@ -398,7 +398,7 @@ def build_summary_result(verdict: Verdict) -> Result:
     return Result(LABEL, answer, facts | dict(verdict.coverage))
 
 
-def _row(part: str, name: str, timed: Share | FirstCause, step_ns: int | None) -> Fields:
+def _build_part_row(part: str, name: str, timed: Share | FirstCause, step_ns: int | None) -> Fields:
     row = {"part": part, "name": name, "analysis": timed.analysis}
     if timed.pct is None:
         return row

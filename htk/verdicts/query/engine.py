@@ -51,27 +51,27 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
         elif request["do"] == "relation" and engine is not None:
             engine.register(request["name"], pa.ipc.open_stream(requests).read_all())
         elif request["do"] == "query" and engine is not None:
-            _answer(engine, request, answers)
+            _answer_request(engine, request, answers)
 
 
-def _answer(engine: "_Engine", request: Fields, answers: BinaryIO) -> None:
+def _answer_request(engine: "_Engine", request: Fields, answers: BinaryIO) -> None:
     try:
         table = engine.query(request["text"], request["seconds"], request["values"])
     except RefusedQuery as refusal:
-        _say(answers, {"refused": refusal.kind, "why": str(refusal)})
+        _send_facts(answers, {"refused": refusal.kind, "why": str(refusal)})
     except (MemoryError, pa.ArrowMemoryError):
-        _say(answers, {"refused": "memory", "why": ""})
+        _send_facts(answers, {"refused": "memory", "why": ""})
     except Exception as error:  # of DuckDB, or of Arrow for a value that it cannot hold
         why = str(error)[:_LONGEST_REASON] or type(error).__name__
-        _say(answers, {"refused": "error", "why": why})
+        _send_facts(answers, {"refused": "error", "why": why})
     else:
-        _say(answers, {"rows": table.num_rows})
+        _send_facts(answers, {"rows": table.num_rows})
         with pa.ipc.new_stream(answers, table.schema) as stream:
             stream.write_table(table)
         answers.flush()
 
 
-def _say(answers: BinaryIO, facts: Facts) -> None:
+def _send_facts(answers: BinaryIO, facts: Facts) -> None:
     answers.write(json.dumps(facts).encode() + b"\n")
     answers.flush()
 
@@ -95,11 +95,11 @@ class _Engine:
         for name, pattern in dataset.items():
             run(
                 f"CREATE VIEW {name} AS"
-                f" FROM read_parquet({_quoted(pattern)}, hive_partitioning = true)"
+                f" FROM read_parquet({_quote_text(pattern)}, hive_partitioning = true)"
             )
         if dataset:
             folders = (pattern.rpartition("/**/")[0] + "/" for pattern in dataset.values())
-            run(f"SET allowed_directories = [{', '.join(map(_quoted, folders))}]")
+            run(f"SET allowed_directories = [{', '.join(map(_quote_text, folders))}]")
         # They show whose machine it is, in errors too; an empty one of these two is a default.
         for folder in ("extension_directory", "home_directory"):
             run(f"SET {folder} = '/none'")
@@ -144,7 +144,7 @@ class _Engine:
         if not all(_is_kept(kind) for kind in relation.types):
             relation = relation.project(
                 ", ".join(
-                    f"{_spelled(number, kind)} AS {_identifier(name)}"
+                    f"{_spell_column(number, kind)} AS {_quote_identifier(name)}"
                     for number, (name, kind) in enumerate(
                         zip(relation.columns, relation.types, strict=True), 1
                     )
@@ -156,7 +156,7 @@ class _Engine:
         return table
 
 
-def _spelled(number: int, kind: Any) -> str:
+def _spell_column(number: int, kind: Any) -> str:
     """Return the expression of a column as Python can hold it: maps are JSON, as structs are."""
     if kind.id == "map":
         return f"to_json(#{number})"
@@ -232,13 +232,13 @@ def _check_times(table: pa.Table) -> None:
             raise RefusedQuery(
                 "error",
                 f"column {field.name!r} holds times outside of the years 1 to 9999;"
-                f" ask for text: {_identifier(field.name)}::varchar",
+                f" ask for text: {_quote_identifier(field.name)}::varchar",
             )
 
 
-def _quoted(text: str) -> str:
+def _quote_text(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _identifier(name: str) -> str:
+def _quote_identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'

@@ -51,7 +51,7 @@ def list_candidates(
     here = {column for names in columns.values() for column in names}
     meant = [word for word in _MEANT.get(mistaken, ()) if set(word.split(" - ")) <= here]
     near = get_close_matches(mistaken, sorted(here), 3)
-    near += [column for column in sorted(here) if _begins(column, mistaken)]
+    near += [column for column in sorted(here) if _is_beginning(column, mistaken)]
     words = list(dict.fromkeys([*meant, *near]))[:_MOST]
     elsewhere = {
         relation: word
@@ -62,6 +62,6 @@ def list_candidates(
     return words, elsewhere
 
 
-def _begins(column: str, mistaken: str) -> bool:
+def _is_beginning(column: str, mistaken: str) -> bool:
     """Return whether a column is the mistaken name with a unit or a statistic after it."""
     return column.startswith(f"{mistaken}_")

@@ -188,23 +188,23 @@ def prepare_query(trace: Trace, text: str, scanned: Collection[str] = ()) -> Pre
         return prepared
     pieces = []
     copied = 0
-    for naming in _named(text):
+    for naming in _list_names(text):
         if naming.name in scanned:
             continue
         if naming.options is None:
-            _make(prepared, naming.name, naming.name, {})
+            _make_relation(prepared, naming.name, naming.name, {})
             continue
-        options = _options(naming.name, naming.options)
+        options = _parse_options(naming.name, naming.options)
         arguments = ", ".join(f"{key} := {value!r}" for key, value in options.items())
         relation = f"{naming.name}({arguments})"
-        _make(prepared, relation, naming.name, options)
+        _make_relation(prepared, relation, naming.name, options)
         pieces += [text[copied : naming.start], '"' + relation.replace('"', '""') + '"']
         copied = naming.end
     prepared.text = "".join([*pieces, text[copied:]])
     return prepared
 
 
-def _named(text: str) -> Iterator[_Naming]:
+def _list_names(text: str) -> Iterator[_Naming]:
     """Yield the names of tables, views and analyses in a query. A text that is a name and no more
     counts too: the interval macros take names so."""
     words = list(split_into_tokens(text))
@@ -227,7 +227,7 @@ def _named(text: str) -> Iterator[_Naming]:
         number = closing + 1
 
 
-def _make(prepared: Prepared, relation: str, name: str, options: Fields) -> None:
+def _make_relation(prepared: Prepared, relation: str, name: str, options: Fields) -> None:
     if relation in prepared.relations or relation in prepared.missing:
         return
     if name in VIEWS:
@@ -249,7 +249,7 @@ def _make(prepared: Prepared, relation: str, name: str, options: Fields) -> None
     prepared.reads |= set(find_analysis(name).reads) & set(_BASE_TABLES)
 
 
-def _options(name: str, words: list[Token]) -> Fields:
+def _parse_options(name: str, words: list[Token]) -> Fields:
     """Return `n := 3, sort_by := 'mean'` as the options of an analysis."""
     options: Fields = {}
     rest = [*words, Token("sign", ",", 0, 0)] if words else []
@@ -259,11 +259,11 @@ def _options(name: str, words: list[Token]) -> Fields:
         rest = rest[end + 1 :]
         if len(option) < 3 or option[0].kind != "name" or option[1].value not in (":=", "=>", "="):
             raise UsageError(f"{name}(…): expected OPTION := VALUE, …, such as n := 3")
-        options[option[0].value] = _value(option[2:])
+        options[option[0].value] = _parse_value(option[2:])
     return options
 
 
-def _value(words: list[Token]) -> Any:
+def _parse_value(words: list[Token]) -> Any:
     if len(words) == 1 and words[0].kind == "text":
         return words[0].value
     literal = "".join(word.value for word in words)

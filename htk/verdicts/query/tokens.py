@@ -57,10 +57,10 @@ def split_into_tokens(query: str) -> Iterator[Token]:
             continue
         if kind == "sign" and word in "'\"":
             return
-        yield Token(*_said(kind, word), start, position)
+        yield Token(*_unquote_word(kind, word), start, position)
 
 
-def _said(kind: str, word: str) -> tuple[str, str]:
+def _unquote_word(kind: str, word: str) -> tuple[str, str]:
     if kind == "text":
         return kind, word[1:-1].replace("''", "'")
     if kind == "escaped":

@@ -19,7 +19,7 @@ class View(NamedTuple):
     make: Callable[[Trace], pa.Table]
 
 
-def _same(source: str, *names: str) -> dict[str, tuple[pa.DataType, str]]:
+def _copy_columns(source: str, *names: str) -> dict[str, tuple[pa.DataType, str]]:
     """Columns as a table of the vocabulary has them."""
     schema = {**TABLES, **DERIVED}[source]
     fields = {name: schema.field(name) for name in names}
@@ -30,7 +30,7 @@ _OF_KERNELS = (
     "rank", "cycle", "device", "stream", "name", "activity", "kind", "family", "start_ns", "end_ns",
 )  # fmt: skip
 _KERNELS_WITH_OPS = table(
-    **_same("kernels", *_OF_KERNELS),
+    **_copy_columns("kernels", *_OF_KERNELS),
     duration_ns=(INT64, "Its length."),
     step=(INT32, "ProfilerStep that launched it; null: none."),
     op=(TEXT, "Innermost CPU operator round the launch; null: none."),
@@ -45,7 +45,7 @@ _OF_OPS = (
     "input_types", "module_hierarchy",
 )  # fmt: skip
 _OPS_WITH_STEPS = table(
-    **_same("cpu_ops", *_OF_OPS),
+    **_copy_columns("cpu_ops", *_OF_OPS),
     duration_ns=(INT64, "Its length."),
     step=(INT32, "ProfilerStep it ran in; null: none."),
     parent_name=(TEXT, "The operator that called it; null: none."),
@@ -64,7 +64,7 @@ def _kernels_with_ops(trace: Trace) -> pa.Table:
         "annotation": tables["annotations"]["name"].take(links["annotation_row"]),
         "launch": tables["launches"]["name"].take(links["launch_row"]),
     }
-    return _joined(_KERNELS_WITH_OPS, kernels, links, joined)
+    return _join_links(_KERNELS_WITH_OPS, kernels, links, joined)
 
 
 def _ops_with_steps(trace: Trace) -> pa.Table:
@@ -76,10 +76,10 @@ def _ops_with_steps(trace: Trace) -> pa.Table:
         "forward": ops["name"].take(links["forward_row"]),
         "annotation": tables["annotations"]["name"].take(links["annotation_row"]),
     }
-    return _joined(_OPS_WITH_STEPS, ops, links, joined)
+    return _join_links(_OPS_WITH_STEPS, ops, links, joined)
 
 
-def _joined(
+def _join_links(
     schema: pa.Schema, rows: pa.Table, links: pa.Table, joined: dict[str, pa.ChunkedArray]
 ) -> pa.Table:
     """Return each row with its links beside it and what they lead to."""

@@ -102,7 +102,7 @@ class QueryWorker:
             try:
                 self._send_changed(process, relations)
                 request = {"text": text, "seconds": seconds, "values": values}
-                return _asked(process, request)
+                return _ask_worker(process, request)
             except BaseException as error:  # an interrupt too leaves an answer half read
                 if not isinstance(error, Refusal) or error.kind in ("killed", "died"):
                     self._end()
@@ -122,7 +122,7 @@ class QueryWorker:
         if self._process is None or not self._process.alive():
             self._end()
             self._process = start_child("htk.verdicts.query.engine:serve", {"HOME": os.devnull})
-            _tell(self._process, {"do": "start", "with": self._opening})
+            _send_request(self._process, {"do": "start", "with": self._opening})
         return self._process
 
     def _end(self) -> None:
@@ -136,7 +136,7 @@ class QueryWorker:
             sent = self._sent.get(name)
             if sent is not None and sent() is table:
                 continue
-            _tell(process, {"do": "relation", "name": name})
+            _send_request(process, {"do": "relation", "name": name})
             with pa.ipc.new_stream(process.requests, table.schema) as stream:
                 stream.write_table(table)
             process.requests.flush()
@@ -155,7 +155,7 @@ def worker_of(run: Any, memory_bytes: int, dataset: Mapping[str, str]) -> QueryW
         worker = _workers.get(key)
         if worker is None or (worker.memory_bytes != memory_bytes and not worker.busy):
             if worker is None:
-                weakref.finalize(run, _forget, key).atexit = False
+                weakref.finalize(run, _forget_worker, key).atexit = False
             else:
                 worker.close()
             worker = _workers[key] = QueryWorker(memory_bytes, dataset)
@@ -177,18 +177,18 @@ def build_macros() -> str:
     return files("htk.verdicts.query").joinpath("macros.sql").read_text(encoding="utf-8")
 
 
-def _forget(key: int) -> None:
+def _forget_worker(key: int) -> None:
     worker = _workers.pop(key, None)
     if worker is not None:
         worker.close()
 
 
-def _asked(process: ChildProcess, query: Facts) -> pa.Table:
+def _ask_worker(process: ChildProcess, query: Facts) -> pa.Table:
     """Send a query and read its answer, until the time for both is over."""
     answered = threading.Event()
     killed = threading.Event()
 
-    def watch() -> None:
+    def watch_deadline() -> None:
         ends = time.monotonic() + query["seconds"] + _GRACE_S
         while not answered.wait(_LOOK_S):
             if time.monotonic() > ends or is_cancelled():
@@ -196,9 +196,9 @@ def _asked(process: ChildProcess, query: Facts) -> pa.Table:
                 process.kill()
                 return
 
-    threading.Thread(target=copy_context().run, args=[watch], daemon=True).start()
+    threading.Thread(target=copy_context().run, args=[watch_deadline], daemon=True).start()
     try:
-        _tell(process, {"do": "query", **query})
+        _send_request(process, {"do": "query", **query})
         reply = json.loads(process.answers.readline() or b"null")
         if reply is None:
             raise Refusal("killed" if killed.is_set() else "died")
@@ -211,6 +211,6 @@ def _asked(process: ChildProcess, query: Facts) -> pa.Table:
         answered.set()
 
 
-def _tell(process: ChildProcess, request: Facts) -> None:
+def _send_request(process: ChildProcess, request: Facts) -> None:
     process.requests.write(json.dumps(request).encode() + b"\n")
     process.requests.flush()

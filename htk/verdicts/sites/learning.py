@@ -67,7 +67,9 @@ def recorded_rates(trace: Trace) -> RecordedRates | None:
         return rates
     model = start.model
     return replace(
-        rates, links=_pace(model, device.gpu, False), adapters=_pace(model, device.gpu, True)
+        rates,
+        links=_compare_pace(model, device.gpu, False),
+        adapters=_compare_pace(model, device.gpu, True),
     )
 
 
@@ -91,7 +93,7 @@ def _kernel_rates(trace: Trace, rates: RecordedRates) -> RecordedRates:
     by_memory = moved / expected_memory(rates.gpu)
     by_product = flops / (expected_products(rates.gpu) * 1e3) + by_memory
 
-    def ratio(expected: Floats, chosen: Mask) -> float | None:
+    def compute_ratio(expected: Floats, chosen: Mask) -> float | None:
         chosen = chosen & ~np.isnan(expected) & (ns > 0)
         spent = float(ns[chosen].sum())
         return None if spent < _LEAST_NS else float((expected * calls)[chosen].sum()) / spent
@@ -99,12 +101,12 @@ def _kernel_rates(trace: Trace, rates: RecordedRates) -> RecordedRates:
     large = (family == "gemm") & half & (flops >= _LEAST_FLOPS)
     return replace(
         rates,
-        products=ratio(by_product, np.asarray(large, bool)),
-        memory=ratio(by_memory, np.asarray((bound == "memory") & (family != "gemm"), bool)),
+        products=compute_ratio(by_product, np.asarray(large, bool)),
+        memory=compute_ratio(by_memory, np.asarray((bound == "memory") & (family != "gemm"), bool)),
     )
 
 
-def _pace(model: StepModel, gpu: Gpu, across: bool) -> float | None:
+def _compare_pace(model: StepModel, gpu: Gpu, across: bool) -> float | None:
     """Return bytes a second of transfers within a node, or across, over what is usual."""
     pace = link_tier(model, across).ns_per_byte
     if pace is None:
@@ -119,7 +121,7 @@ def learn_site(recordings: Sequence[RecordedRates], steps: Sequence[MeasuredStep
     by_gpu: dict[str, list[RecordedRates]] = defaultdict(list)
     for recording in recordings:
         by_gpu[recording.gpu.name].append(recording)
-    gpus = {name: _rates(rows) for name, rows in by_gpu.items()}
+    gpus = {name: _combine_rates(rows) for name, rows in by_gpu.items()}
     ratios: dict[str, list[float]] = defaultdict(list)
     for measured in steps:
         name = measured.job.gpu.name
@@ -130,9 +132,14 @@ def learn_site(recordings: Sequence[RecordedRates], steps: Sequence[MeasuredStep
     return Site(gpus)
 
 
-def _rates(rows: Sequence[RecordedRates]) -> GpuAtSite:
-    def middle(name: str) -> Rate | None:
+def _combine_rates(rows: Sequence[RecordedRates]) -> GpuAtSite:
+    def find_median(name: str) -> Rate | None:
         values = [v for row in rows if (v := getattr(row, name)) is not None]
         return Rate(float(np.median(values)), len(values)) if values else None
 
-    return GpuAtSite(middle("products"), middle("memory"), middle("links"), middle("adapters"))
+    return GpuAtSite(
+        find_median("products"),
+        find_median("memory"),
+        find_median("links"),
+        find_median("adapters"),
+    )

@@ -111,16 +111,16 @@ COMPARED = {
 
 def checks() -> list[Check]:
     """Return the checks against the second reading."""
-    listed = [Check("events", "rows of each table against the file's events", _events)]
+    listed = [Check("events", "rows of each table against the file's events", _compare_events)]
     for name, compared in COMPARED.items():
         shown = ", ".join(value.removesuffix("_ns") for value in compared.values)
         what = f"{command_name(compared.analysis)} against the second reading: {shown}"
-        listed.append(Check(name, what, partial(_compare, compared)))
+        listed.append(Check(name, what, partial(_compare_answer, compared)))
     what = "all of these of a step and of a time alone, against the second reading of that part"
     return [*listed, Check("selections", what, _compare_narrowed)]
 
 
-def _events(subject: Subject, tally: Tally) -> None:
+def _compare_events(subject: Subject, tally: Tally) -> None:
     facts = subject.second.facts["events"]
     tally.left_out += subject.second.left_out
     if subject.second.left_out:
@@ -133,7 +133,7 @@ def _events(subject: Subject, tally: Tally) -> None:
         tally.equal(f"rows of {name}", rows, facts[(name,)]["rows"])
 
 
-def _compare(compared: Compared, subject: Subject, tally: Tally) -> None:
+def _compare_answer(compared: Compared, subject: Subject, tally: Tally) -> None:
     second = subject.second
     tally.left_out += second.left_out
     if second.left_out and compared.keys[0] != "rank":
@@ -174,7 +174,7 @@ def _compare_rows(
     """Compare an answer with the facts that it should give, of ranks that were read."""
     answered: Rows = {} if table is None else key_rows(table, compared.keys, compared.values)
     with_gpu = frozenset(key[0] for key in second.facts["kernels"])
-    expected = _expected(facts, compared, with_gpu)
+    expected = _build_expected(facts, compared, with_gpu)
     if compared.analysis == "op_breakdown":
         answered = _outside_as_one(answered)
         if table is None:  # not asked where there are no operators
@@ -185,17 +185,21 @@ def _compare_rows(
     tally.rows(what, answered, expected)
 
 
-def _expected(facts: Facts, compared: Compared, with_gpu: frozenset[int | None]) -> Rows:
+def _build_expected(facts: Facts, compared: Compared, with_gpu: frozenset[int | None]) -> Rows:
     """Return the rows that an answer should have; without GPU work its columns are null."""
     rows = facts[compared.facts]
     by_rank = compared.keys[0] == "rank"
 
-    def value(key: tuple[Any, ...], name: str, number: int | None) -> int | None:
+    def find_expected_value(key: tuple[Any, ...], name: str, number: int | None) -> int | None:
         recorded = key[0] in with_gpu if by_rank else bool(with_gpu)
         return None if name in _OF_GPU and not number and not recorded else number
 
     return {
-        key: {name: value(key, name, row[name]) for name in compared.values if name in row}
+        key: {
+            name: find_expected_value(key, name, row[name])
+            for name in compared.values
+            if name in row
+        }
         for key, row in rows.items()
     }
 

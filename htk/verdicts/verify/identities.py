@@ -33,13 +33,15 @@ def checks() -> list[Check]:
         Check(
             "window",
             "busy + idle = window, in time-breakdown, kernel-kinds and idle-breakdown",
-            _window,
+            _check_windows,
         ),
-        Check("steps fill the window", "time-breakdown per step, added up, = per rank", _steps),
+        Check(
+            "steps fill the window", "time-breakdown per step, added up, = per rank", _check_steps
+        ),
         Check(
             "communication",
             "exposed + hidden = communication, in time-breakdown, comm-compute-overlap, by group",
-            _communication,
+            _check_communication,
         ),
         Check(
             "kernel time",
@@ -50,40 +52,40 @@ def checks() -> list[Check]:
         Check(
             "halves",
             "the recording cut in two at its middle: both halves together = the whole",
-            _halves,
+            _check_halves,
         ),
         Check(
             "launched",
             "launch-stats by call, by kernel and by operator launch the same",
-            _launched,
+            _check_launched,
         ),
         Check(
             "ranges agree",
             "annotation-breakdown = kernel-top --annotation = phase-breakdown --annotation",
-            _ranges,
+            _check_ranges,
         ),
         Check(
             "waits",
             "wait + transfer + undetermined = duration, in every table of collectives",
-            _waits,
+            _check_waits,
         ),
     ]
 
 
-def _pers(subject: Subject) -> tuple[str, ...]:
+def _list_splits(subject: Subject) -> tuple[str, ...]:
     """Return what answers can be split by: ranks, and steps where any were recorded."""
     return ("rank", "step") if subject.trace.has_steps else ("rank",)
 
 
-def _window(subject: Subject, tally: Tally) -> None:
-    for per in _pers(subject):
+def _check_windows(subject: Subject, tally: Tally) -> None:
+    for per in _list_splits(subject):
         table = subject.answer("time_breakdown", per=per)
         idle = subject.answer_or_none("idle_breakdown", per=per)
         kinds = subject.answer_or_none("kernel_kinds", per=per)
         causes = {} if idle is None else key_rows(idle, _WINDOW, ["idle_ns"])
         alone = {} if kinds is None else key_rows(kinds, _WINDOW, ["total_ns"])
         for key, row in key_rows(table, _WINDOW, _SUMS).items():
-            label = f"per {per}, {_named(key)}"
+            label = f"per {per}, {_name_key(key)}"
             tally.equal(f"{label}, busy + idle", row["busy_ns"] + row["idle_ns"], row["total_ns"])
             parts = sum(row[name] or 0 for name in _PARTS)
             if row["exposed_comm_ns"] is not None:
@@ -96,13 +98,13 @@ def _window(subject: Subject, tally: Tally) -> None:
                 tally.equal(f"{label}, kernel-kinds", answered, row["busy_ns"])
 
 
-def _steps(subject: Subject, tally: Tally) -> None:
+def _check_steps(subject: Subject, tally: Tally) -> None:
     steps = subject.answer("time_breakdown", per="step")
     if not steps.num_rows:
         raise NotApplicable("no steps were recorded")
     per_rank = key_rows(subject.answer("time_breakdown"), _DEVICE, _SUMS)
     parts = key_rows(steps, _DEVICE, _SUMS)
-    stepless = _cycles(subject, "rank_windows") - _cycles(subject, "step_windows")
+    stepless = _list_cycles(subject, "rank_windows") - _list_cycles(subject, "step_windows")
     if stepless:
         tally.left_out.append("ranks of which some recording has no steps")
     parts = {key: row for key, row in parts.items() if all(key != c[:2] for c in stepless)}
@@ -111,22 +113,22 @@ def _steps(subject: Subject, tally: Tally) -> None:
     for key, row in key_rows(steps, _WINDOW, ["total_ns"]).items():
         if key[3] is not None:
             period = periods.get(key, {"gpu_period_ns": None})["gpu_period_ns"]
-            tally.equal(f"step-times, {_named(key)}", period, row["total_ns"])
+            tally.equal(f"step-times, {_name_key(key)}", period, row["total_ns"])
 
 
-def _cycles(subject: Subject, windows: str) -> set[tuple[Any, ...]]:
+def _list_cycles(subject: Subject, windows: str) -> set[tuple[Any, ...]]:
     """Return rank, device and cycle of each recording that has such windows."""
     return set(zip(*list_columns(subject.trace.tables[windows], *_DEVICE, "cycle"), strict=True))
 
 
-def _communication(subject: Subject, tally: Tally) -> None:
+def _check_communication(subject: Subject, tally: Tally) -> None:
     names = ("comm_ns", "exposed_comm_ns")
-    for per in _pers(subject):
+    for per in _list_splits(subject):
         table = subject.answer("time_breakdown", per=per)
         times = key_rows(table, _WINDOW, names)
         overlap = subject.answer("comm_compute_overlap", per=per)
         for key, row in key_rows(overlap, _WINDOW, [*names, "overlap_ns"]).items():
-            label = f"per {per}, {_named(key)}"
+            label = f"per {per}, {_name_key(key)}"
             if row["exposed_comm_ns"] is not None:
                 both = row["overlap_ns"] + row["exposed_comm_ns"]
                 tally.equal(f"{label}, exposed + hidden", both, row["comm_ns"])
@@ -155,7 +157,7 @@ def _communication_by_rank(subject: Subject, tally: Tally) -> None:
     rows = key_rows(by_group, ["rank"], names)
     for key, row in times.items():
         shares = rows.get(key, dict.fromkeys(names, 0))
-        label = f"comm-overlap-by-group, {_named(key)}"
+        label = f"comm-overlap-by-group, {_name_key(key)}"
         tally.equal(f"{label}, communication", shares["shared_ns"], row["comm_ns"])
         tally.equal(f"{label}, exposed", shares["exposed_ns"], row["exposed_comm_ns"])
     for by in ("size", "group", "type"):
@@ -170,7 +172,7 @@ def _kernel_time(subject: Subject, tally: Tally) -> None:
     kernels = subject.answer("kernel_top", n=0)
     device_ns = sum_column(kernels, "total_ns")
     count = sum_column(kernels, "count")
-    for label, table, names in _tellers(subject):
+    for label, table, names in _list_time_answers(subject):
         tally.equal(f"{label} against kernel-top", sum_column(table, names[0]), device_ns)
         if len(names) > 1:
             tally.equal(f"{label} against kernel-top, count", sum_column(table, names[1]), count)
@@ -190,10 +192,10 @@ def _kernel_time(subject: Subject, tally: Tally) -> None:
             tally.equal("roofline and op-breakdown", sum_column(roofline, "device_ns"), linked_ns)
 
 
-def _tellers(subject: Subject) -> Iterator[tuple[str, pa.Table, tuple[str, ...]]]:
+def _list_time_answers(subject: Subject) -> Iterator[tuple[str, pa.Table, tuple[str, ...]]]:
     """Yield each answer that covers all GPU time, its columns of time and, if any, of count."""
     totals = ("total_ns", "count")
-    pers = _pers(subject)
+    pers = _list_splits(subject)
     choices: list[Fields] = [{"n": 3}, *({"n": 0, "per": per} for per in pers)]
     for options in choices:
         shown = " ".join(f"--{name} {value}" for name, value in options.items())
@@ -219,7 +221,7 @@ def _tellers(subject: Subject) -> Iterator[tuple[str, pa.Table, tuple[str, ...]]
             yield f"phase-breakdown per {per}", table, ("device_ns", "kernels")
 
 
-def _halves(subject: Subject, tally: Tally) -> None:
+def _check_halves(subject: Subject, tally: Tally) -> None:
     """Compare what selections of the time before and after an instant hold with the whole."""
     starts, ends = list_columns(subject.trace.tables["rank_windows"], "start_ns", "end_ns")
     if not starts:
@@ -247,7 +249,7 @@ def _halves(subject: Subject, tally: Tally) -> None:
             tally.equal(label, row["device_self_ns"], kernels["total_ns"])
 
 
-def _launched(subject: Subject, tally: Tally) -> None:
+def _check_launched(subject: Subject, tally: Tally) -> None:
     names = ("kernels", "device_ns", "call_ns", "delay_ns")
     by_call = subject.answer("launch_stats", n=0)
     expected = key_rows(by_call, ["rank"], names)
@@ -256,7 +258,7 @@ def _launched(subject: Subject, tally: Tally) -> None:
         tally.rows(f"launch-stats by {by}", rows, expected)
 
 
-def _ranges(subject: Subject, tally: Tally) -> None:
+def _check_ranges(subject: Subject, tally: Tally) -> None:
     table = subject.answer("annotation_breakdown")
     if not subject.trace.tables["kernels"].num_rows:
         raise NotApplicable("no GPU activity was recorded")
@@ -267,12 +269,12 @@ def _ranges(subject: Subject, tally: Tally) -> None:
             cost[name] = cost.get(name, 0) + row["device_ns"]
     chosen = sorted(cost, key=lambda name: -cost[name])
     for name in chosen[:_MOST_RANGES]:
-        _range(subject, tally, name, {key[0]: rows[key] for key in rows if key[1] == name})
+        _check_range(subject, tally, name, {key[0]: rows[key] for key in rows if key[1] == name})
     if len(chosen) > _MOST_RANGES:
         tally.left_out.append(f"{len(chosen) - _MOST_RANGES} ranges with less GPU time")
 
 
-def _range(subject: Subject, tally: Tally, name: str, answered: dict[int, Fields]) -> None:
+def _check_range(subject: Subject, tally: Tally, name: str, answered: dict[int, Fields]) -> None:
     """Compare a range's GPU work with what the selection of that range holds."""
     pattern = r"^ProfilerStep#\d+" if name == "ProfilerStep" else f"^{re.escape(name)}$"
     selected = subject.trace.sel(annotation=pattern)
@@ -335,7 +337,7 @@ def _named_phase(subject: Subject, name: str) -> str | None:
     return words[0]
 
 
-def _waits(subject: Subject, tally: Tally) -> None:
+def _check_waits(subject: Subject, tally: Tally) -> None:
     table = subject.answer("collective_times")
     names = ("source", "start_ns", "end_ns", "wait_ns", "transfer_ns", "undetermined_ns")
     waits = transfers = 0
@@ -362,12 +364,12 @@ def _waits(subject: Subject, tally: Tally) -> None:
     late = subject.answer_or_none("late_arrivals", n=0)
     if late is not None:
         tally.equal("late-arrivals and collective-times", sum_column(late, "wait_total_ns"), waits)
-        _blame(subject, tally, late)
+        _check_blame(subject, tally, late)
     calls = sum_column(subject.answer("comm_summary", by="type"), "count")
     tally.equal("calls of comm-summary and collective-times", calls, table.num_rows)
 
 
-def _blame(subject: Subject, tally: Tally, late: pa.Table) -> None:
+def _check_blame(subject: Subject, tally: Tally, late: pa.Table) -> None:
     """Compare whom waits are attributed to, and how many there are and at what cost."""
     stragglers = subject.answer_or_none("stragglers")
     if stragglers is None:
@@ -383,6 +385,6 @@ def _blame(subject: Subject, tally: Tally, late: pa.Table) -> None:
         tally.equal(label, blamed.count(rank), row["times_blamed"])
 
 
-def _named(key: tuple[object, ...]) -> str:
+def _name_key(key: tuple[object, ...]) -> str:
     names = ("rank", "device", "cycle", "step")
     return " ".join(f"{n} {v}" for n, v in zip(names, key, strict=False) if v is not None)

@@ -81,7 +81,7 @@ def facts_of(file: File, choice: Choice) -> Facts:
     Times of the GPU are those of its windows, whoever launched what runs in them; all else is of
     what was launched, and of what the host did, in the choice.
     """
-    cut = File(_left(file, choice), file.rank, file.kinds, file.cycle)
+    cut = File(_select_left(file, choice), file.rank, file.kinds, file.cycle)
     recording = choice.windows(_by_step(file) if choice.steps else file.windows())
     windows = [(device, None, start, end) for device, _, start, end in recording]
     steps = list(choice.windows(file.step_windows()))
@@ -97,18 +97,18 @@ def _by_step(file: File) -> Iterator[Window]:
     return (window for window in file.step_windows() if window[1] is not None)
 
 
-def _left(file: File, choice: Choice) -> EventsByKind:
+def _select_left(file: File, choice: Choice) -> EventsByKind:
     """Return the events that a choice leaves, those of the host cut at its edges."""
     host = choice.host(file)
     spans = file.recording.spans
-    left = {name: list(_cut(spans[name], host)) for name in _ON_HOST}
-    left["annotations"] = _ranges(spans["annotations"], host)
+    left = {name: list(_cut_spans(spans[name], host)) for name in _ON_HOST}
+    left["annotations"] = _cut_ranges(spans["annotations"], host)
     left["kernels"] = [span for k, span in enumerate(file.gpu) if choice.holds(file, k)]
     others: dict[str, list[Span]] = {name: [] for name in spans}
     return EventsByKind(spans={**others, **left}, arrows=file.recording.arrows)
 
 
-def _cut(spans: Iterable[Span], host: Intervals) -> Iterator[Span]:
+def _cut_spans(spans: Iterable[Span], host: Intervals) -> Iterator[Span]:
     """Yield the pieces of spans; one without length lies where it begins."""
     for span in spans:
         for low, high in host:
@@ -117,10 +117,10 @@ def _cut(spans: Iterable[Span], host: Intervals) -> Iterator[Span]:
                 yield span._replace(start=start, end=max(min(span.end, high), start))
 
 
-def _ranges(ranges: Sequence[Span], host: Intervals) -> list[Span]:
+def _cut_ranges(ranges: Sequence[Span], host: Intervals) -> list[Span]:
     """Return the ranges of the host, cut, and the GPU's copies of those: one that no range of the
     host has the name of is chosen by its own time."""
-    own = list(_cut((span for span in ranges if not span.on_gpu), host))
+    own = list(_cut_spans((span for span in ranges if not span.on_gpu), host))
     ids = {span.number("External id", "external id") for span in own} - {None}
     steps = {span.step for span in own} - {None}
     names = {span.name for span in ranges if not span.on_gpu}
@@ -131,7 +131,7 @@ def _ranges(ranges: Sequence[Span], host: Intervals) -> list[Span]:
         and (
             span.number("External id", "external id") in ids
             or span.step in steps
-            or (span.name not in names and any(_cut([span], host)))
+            or (span.name not in names and any(_cut_spans([span], host)))
         )
     ]
     return own + copies

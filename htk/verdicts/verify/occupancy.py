@@ -12,10 +12,10 @@ _WHICH = ("name", "grid", "block")
 def checks() -> list[Check]:
     """Return the check of occupancy."""
     what = "kernel-occupancy: resident blocks give the recorded occupancy, to the percent"
-    return [Check("occupancy", what, _occupancy)]
+    return [Check("occupancy", what, _check_occupancy)]
 
 
-def _occupancy(subject: Subject, tally: Tally) -> None:
+def _check_occupancy(subject: Subject, tally: Tally) -> None:
     table = subject.trace.tables["kernels"].select([*_WHICH, "occupancy_pct"])
     rows = zip(*list_columns(table, *_WHICH, "occupancy_pct"), strict=True)
     recorded = {tuple(key) for *key, occupancy in rows if occupancy}
@@ -24,7 +24,7 @@ def _occupancy(subject: Subject, tally: Tally) -> None:
     for row in subject.answer("kernel_occupancy", n=0).to_pylist():
         key = tuple(row[name] for name in _WHICH)
         if key in recorded and row["resident_blocks"] and row["blocks_per_sm"]:
-            computed = _computed(row)
+            computed = _compute_occupancy(row)
             shown = row["occupancy_pct"]
             answered = shown if abs(computed - shown) <= _NEAR else computed
             tally.equal(" ".join(map(str, key)), answered, shown)
@@ -32,7 +32,7 @@ def _occupancy(subject: Subject, tally: Tally) -> None:
         raise NotApplicable("registers, shared memory or the GPU's limits were not recorded")
 
 
-def _computed(row: Fields) -> float:
+def _compute_occupancy(row: Fields) -> float:
     """Return the occupancy of as many blocks as there are, at most those that fit."""
     blocks = min(row["resident_blocks"], row["blocks_per_sm"])
     return float(row["occupancy_limit_pct"] * blocks / row["resident_blocks"])

@@ -43,10 +43,10 @@ _ROCPROF = {"kernel_dispatch": "kernel", "memory_copy": "copy"}
 
 def checks() -> list[Check]:
     what = "GPU activities of Nsight, rocprof, rocpd and XLA files: plain SQL, JSON, protobuf"
-    return [Check("other formats", what, _activities)]
+    return [Check("other formats", what, _check_activities)]
 
 
-def _activities(subject: Subject, tally: Tally) -> None:
+def _check_activities(subject: Subject, tally: Tally) -> None:
     """Compare the number and time of the kernels, copies and sets of each file."""
     if subject.quick:
         raise NotApplicable("--quick leaves out the second reading")
@@ -66,7 +66,7 @@ def _activities(subject: Subject, tally: Tally) -> None:
         if source is None or any(r["rank"] in ranks for r in subject.files if r["file"] != file):
             tally.left_out.append(f"{file}: its ranks are not its own, or it cannot be read twice")
             continue
-        content = _bytes(source, subject.largest_bytes)
+        content = _read_bytes(source, subject.largest_bytes)
         is_of_tpus = name == "xplane" and _TPU in content
         expected = readers["tpu" if is_of_tpus else name](content)
         sum_rows = sum_answer if is_of_tpus else _sum_answer
@@ -86,10 +86,10 @@ def _rows_of(subject: Subject, ranks: set[int | None]) -> list[Fields]:
 
 
 def _sum_answer(rows: list[Fields]) -> Totals:
-    return _summed((row["activity"], row["start_ns"], row["end_ns"]) for row in rows)
+    return _sum_spans((row["activity"], row["start_ns"], row["end_ns"]) for row in rows)
 
 
-def _summed(spans: Iterator[tuple[str, int, int]]) -> Totals:
+def _sum_spans(spans: Iterator[tuple[str, int, int]]) -> Totals:
     totals: Totals = {}
     for kind, start, end in spans:
         count, time = totals.get(kind, (0, 0))
@@ -102,11 +102,11 @@ def _of_nsight(data: bytes) -> Totals:
 
 
 def _of_rocpd(data: bytes) -> Totals:
-    def kind(table: str) -> str | None:
+    def find_kind(table: str) -> str | None:
         named = _ROCPD.fullmatch(table)
         return _ROCPROF[named[1]] if named else None
 
-    return _of_tables(data, kind)
+    return _of_tables(data, find_kind)
 
 
 def _of_tables(data: bytes, kind: Callable[[str], str | None]) -> Totals:
@@ -139,12 +139,12 @@ def _of_rocprof(data: bytes) -> Totals:
     """Sum the spans of the JSON that rocprofv3 writes, process by process."""
     try:
         processes = json.loads(data)["rocprofiler-sdk-tool"]
-        return _summed(_dispatched(processes))
+        return _sum_spans(_list_dispatches(processes))
     except (ValueError, RecursionError, KeyError, TypeError) as error:
         raise NotApplicable(f"the JSON cannot be added up: {error!r}"[:200]) from None
 
 
-def _dispatched(processes: list[Fields]) -> Iterator[tuple[str, int, int]]:
+def _list_dispatches(processes: list[Fields]) -> Iterator[tuple[str, int, int]]:
     for process in processes:
         for list_name, kind in _ROCPROF.items():
             for record in process["buffer_records"].get(list_name) or ():
@@ -154,7 +154,7 @@ def _dispatched(processes: list[Fields]) -> Iterator[tuple[str, int, int]]:
 def _of_xplane(data: bytes) -> Totals:
     """Sum the events of the streams of GPUs; which of them are copies their names tell, so that all
     are one kind here."""
-    return _of_profile(data, lambda data: _summed(_streamed(data)))
+    return _of_profile(data, lambda data: _sum_spans(_list_streamed(data)))
 
 
 def _of_tpus(data: bytes) -> Totals:
@@ -168,7 +168,7 @@ def _of_profile(data: bytes, read: Callable[[bytes], Totals]) -> Totals:
         raise NotApplicable(f"the profile cannot be added up: {error!r}"[:200]) from None
 
 
-def _streamed(data: bytes) -> Iterator[tuple[str, int, int]]:
+def _list_streamed(data: bytes) -> Iterator[tuple[str, int, int]]:
     for plane in read_fields(data).get(_PLANES, []):
         members = read_fields(plane)
         if not bytes(members.get(_NAME, [b""])[0]).startswith(_DEVICE):
@@ -183,7 +183,7 @@ def _streamed(data: bytes) -> Iterator[tuple[str, int, int]]:
                 yield _ANY, began + offset // 1000, began + (offset + lasted) // 1000
 
 
-def _bytes(source: Source, largest: int) -> bytes:
+def _read_bytes(source: Source, largest: int) -> bytes:
     data = bytearray()
     with source.open() as file, open_stream(file) as stream:
         while chunk := stream.read(_CHUNK):

@@ -9,12 +9,12 @@ def read_fields(message: bytes) -> dict[int, list[Any]]:
     position = 0
     value: Any
     while position < len(message):
-        key, position = _varint(message, position)
+        key, position = _read_varint(message, position)
         wire = key & 7
         if wire == 0:
-            value, position = _varint(message, position)
+            value, position = _read_varint(message, position)
         elif wire == 2:
-            length, position = _varint(message, position)
+            length, position = _read_varint(message, position)
             value = message[position : position + length]
             position += length
         elif wire in (1, 5):
@@ -26,7 +26,7 @@ def read_fields(message: bytes) -> dict[int, list[Any]]:
     return fields
 
 
-def _varint(message: bytes, position: int) -> tuple[int, int]:
+def _read_varint(message: bytes, position: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = message[position]

@@ -54,7 +54,7 @@ class Span(NamedTuple):
 
     def number(self, *names: str) -> int | None:
         """Return the first of these arguments that is a whole number."""
-        values = (_whole(self.arguments.get(name)) for name in names)
+        values = (_parse_integer(self.arguments.get(name)) for name in names)
         return next((value for value in values if value is not None), None)
 
     @property
@@ -105,12 +105,12 @@ class EventsByKind:
 
 def read_events(source: Source, largest_bytes: int) -> EventsByKind:
     """Return what a file holds; raise NotApplicable where it is too large or not whole."""
-    data = _bytes(source, largest_bytes)
+    data = _read_bytes(source, largest_bytes)
     try:
         text = data.decode("utf-8-sig", "replace")
         document = json.loads(
             text,
-            object_hook=_shortened,
+            object_hook=_shorten_event,
             parse_float=Decimal,
             parse_constant=lambda _: None,
             strict=False,
@@ -122,16 +122,16 @@ def read_events(source: Source, largest_bytes: int) -> EventsByKind:
     listed = header.get("traceEvents") if isinstance(document, dict) else document
     if not isinstance(listed, list):
         raise NotApplicable(f"{source.file_name} has no list of events")
-    base = _whole(header.get("baseTimeNanoseconds")) or 0
+    base = _parse_integer(header.get("baseTimeNanoseconds")) or 0
     recording = EventsByKind(read_bytes=len(data))
     for event in listed:
         if isinstance(event, dict):
             recording.events += 1
-            _sort(recording, event, max(base, 0))
+            _sort_event(recording, event, max(base, 0))
     return recording
 
 
-def _bytes(source: Source, largest: int) -> bytes:
+def _read_bytes(source: Source, largest: int) -> bytes:
     data = bytearray()
     with source.open() as file, open_stream(file) as stream:
         while chunk := stream.read(_CHUNK):
@@ -144,40 +144,40 @@ def _bytes(source: Source, largest: int) -> bytes:
     return bytes(data)
 
 
-def _shortened(value: Fields) -> Fields:
+def _shorten_event(value: Fields) -> Fields:
     """Keep of an event's arguments only what is asked for: they are most of a file."""
     if "ph" in value or "traceEvents" in value:
         return value
     return {key: value[key] for key in _ARGUMENTS & value.keys()}
 
 
-def _sort(recording: EventsByKind, event: Fields, base: int) -> None:
-    start = _nanoseconds(event.get("ts"))
+def _sort_event(recording: EventsByKind, event: Fields, base: int) -> None:
+    start = _parse_nanoseconds(event.get("ts"))
     if start is None:
         return
     start += base
-    thread = _text(event.get("pid")), _text(event.get("tid"))
+    thread = _spell_text(event.get("pid")), _spell_text(event.get("tid"))
     category = str(event.get("cat") or "").lower()
     phase = event.get("ph")
     if phase == "X":
-        length = _nanoseconds(event.get("dur")) or 0
+        length = _parse_nanoseconds(event.get("dur")) or 0
         end = start + (length if 0 <= length <= _DAY_NS else 0)
         arguments = event.get("args")
         arguments = arguments if isinstance(arguments, dict) else {}
-        name = _text(event.get("name")) or ""
+        name = _spell_text(event.get("name")) or ""
         if name == "Memcpy" and "copy kind" in arguments:  # some profilers write them apart
             name = f"{name} {arguments['copy kind']}"
         span = Span(name, category, thread, start, end, arguments)
-        table = _table(span)
+        table = _find_table(span)
         if table is not None:
             recording.spans[table].append(span)
     elif phase == "s" and category in ("ac2g", "async_cpu_to_gpu"):
-        correlation = _whole(event.get("id"))
+        correlation = _parse_integer(event.get("id"))
         if correlation is not None:
             recording.arrows.append(Arrow(correlation, thread, start))
 
 
-def _table(span: Span) -> str | None:
+def _find_table(span: Span) -> str | None:
     """Return the table of a span; old profilers file their steps under operators."""
     table = _TABLES.get(span.category)
     if table == "cpu_ops" and span.name.startswith(STEP):
@@ -187,7 +187,7 @@ def _table(span: Span) -> str | None:
     return "launches" if span.name.startswith("xccl::") and table == "kernels" else table
 
 
-def _nanoseconds(value: object) -> int | None:
+def _parse_nanoseconds(value: object) -> int | None:
     """Return decimal microseconds in whole ns, half to even below one."""
     if isinstance(value, bool) or not isinstance(value, int | Decimal | str):
         return None
@@ -198,7 +198,7 @@ def _nanoseconds(value: object) -> int | None:
         return None
 
 
-def _whole(value: object) -> int | None:
+def _parse_integer(value: object) -> int | None:
     """Return a whole number that may stand in quotes, also as hexadecimal."""
     if isinstance(value, bool):
         return None
@@ -212,5 +212,5 @@ def _whole(value: object) -> int | None:
     return None
 
 
-def _text(value: object) -> str | None:
+def _spell_text(value: object) -> str | None:
     return None if value is None else str(value)

@@ -61,17 +61,21 @@ _POOLED: tuple[tuple[str, tuple[str, ...], Fields, tuple[str, ...]], ...] = (
 def checks() -> list[Check]:
     """Return the checks that open files a second time."""
     return [
-        Check("rank alone", "each rank opened alone against all ranks together", _alone),
-        Check("store", "entries of a store of `htk map` against their seals", _sealed),
-        Check("cache", "tables from the cache against tables parsed anew", _cache),
-        Check("engines", "tables of the compiled core against those of its pure twin", _engines),
+        Check("rank alone", "each rank opened alone against all ranks together", _check_alone),
+        Check("store", "entries of a store of `htk map` against their seals", _check_sealed),
+        Check("cache", "tables from the cache against tables parsed anew", _check_cache),
         Check(
-            "merged", "`convert --format chrome`, read again, against the files it merges", _merged
+            "engines", "tables of the compiled core against those of its pure twin", _check_engines
+        ),
+        Check(
+            "merged",
+            "`convert --format chrome`, read again, against the files it merges",
+            _check_merged,
         ),
     ]
 
 
-def _sealed(subject: Subject, tally: Tally) -> None:
+def _check_sealed(subject: Subject, tally: Tally) -> None:
     shared = SharedStore.at(str(subject.inputs)) if isinstance(subject.inputs, str | Path) else None
     if shared is None:
         raise NotApplicable("no store of htk map")
@@ -79,7 +83,7 @@ def _sealed(subject: Subject, tally: Tally) -> None:
         tally.equal(f"entry {key}", why or "sealed", "sealed")
 
 
-def _alone(subject: Subject, tally: Tally) -> None:
+def _check_alone(subject: Subject, tally: Tally) -> None:
     _not_quick(subject)
     ranks = subject.trace.ranks
     if len(ranks) < 2:
@@ -92,7 +96,7 @@ def _alone(subject: Subject, tally: Tally) -> None:
     chosen = ranks[:_MOST_RANKS]
     pooled: dict[str, Rows] = {}
     for rank in chosen:
-        alone = _opened(subject, [f["file"] for f in subject.files if f["rank"] == rank], rank)
+        alone = _open_files(subject, [f["file"] for f in subject.files if f["rank"] == rank], rank)
         for analysis, keys, options in _OF_ONE_RANK:
             _same_rows(subject, tally, alone, rank, (analysis, keys, options))
         for analysis, keys, options, values in _POOLED:
@@ -137,18 +141,18 @@ def _whole_numbers(table: pa.Table, analysis: str) -> tuple[str, ...]:
 _COUNTS = ("count", "kernels", "gpu_ranges", "launching_calls")
 
 
-def _cache(subject: Subject, tally: Tally) -> None:
+def _check_cache(subject: Subject, tally: Tally) -> None:
     _not_quick(subject)
     if not subject.options.cache:
         raise NotApplicable("--no-cache")
     for file, rank in _one_by_one(subject, tally):
-        kept = _opened(subject, [file], rank)
-        fresh = _opened(subject, [file], rank, cache=False)
+        kept = _open_files(subject, [file], rank)
+        fresh = _open_files(subject, [file], rank, cache=False)
         for name in (*TABLES, *_MADE):
             _same_table(tally, f"{Path(file).name}, {name}", kept.tables[name], fresh.tables[name])
 
 
-def _engines(subject: Subject, tally: Tally) -> None:
+def _check_engines(subject: Subject, tally: Tally) -> None:
     _not_quick(subject)
     if choose_engine() != "compiled":
         raise NotApplicable("the compiled core is not in use")
@@ -159,17 +163,17 @@ def _engines(subject: Subject, tally: Tally) -> None:
         if file not in profiles:
             continue
         names = (*TABLES, *_MADE)
-        trace = _opened(subject, [file], rank, cache=False)
+        trace = _open_files(subject, [file], rank, cache=False)
         compiled = {name: trace.tables[name] for name in names}
         with _pure_engine():
-            trace = _opened(subject, [file], rank, cache=False)
+            trace = _open_files(subject, [file], rank, cache=False)
             pure = {name: trace.tables[name] for name in names}
         for name in names:
             what = f"{Path(file).name}, {name}"
             _same_table(tally, what, pure[name], compiled[name], leave_out=("engine",))
 
 
-def _merged(subject: Subject, tally: Tally) -> None:
+def _check_merged(subject: Subject, tally: Tally) -> None:
     _not_quick(subject)
     ranks = [row["rank"] for row in subject.profiles]
     if len(set(ranks)) < 2:
@@ -196,12 +200,12 @@ def _without_drift(again: Rows, together: Rows) -> Rows:
     """Return rows with their times as they were on the ranks' own clocks, where only a clock's
     drift and rounding tell them apart; counts stay."""
 
-    def undrifted(name: str, value: Any, own: Any) -> Any:
+    def ignore_drift(name: str, value: Any, own: Any) -> Any:
         drifted = name.endswith("_ns") and abs(value - (own or 0)) <= value / 1000 + 1000
         return own if drifted else value
 
     return {
-        key: {name: undrifted(name, row[name], together.get(key, row)[name]) for name in row}
+        key: {name: ignore_drift(name, row[name], together.get(key, row)[name]) for name in row}
         for key, row in again.items()
     }
 
@@ -233,7 +237,7 @@ def _unpacked_bytes(file: Fields) -> int:
     return stored if file["file"].endswith((".json", ".txt", ".log")) else 10 * stored
 
 
-def _opened(subject: Subject, files: list[str], rank: int | None, **changes: Any) -> Trace:
+def _open_files(subject: Subject, files: list[str], rank: int | None, **changes: Any) -> Trace:
     """Open some of the files again, as the whole was opened."""
     options = replace(subject.options, rank=rank, **changes)
     try:

@@ -195,11 +195,11 @@ def key_rows(table: pa.Table, keys: Iterable[str], values: Iterable[str]) -> Row
     summed: Rows = {}
     for row in table.select(list(dict.fromkeys((*keys, *values)))).to_pylist():
         key = tuple(row[name] for name in keys)
-        summed[key] = _added(summed.get(key), {name: row[name] for name in values})
+        summed[key] = _add_values(summed.get(key), {name: row[name] for name in values})
     return summed
 
 
-def _added(old: Mapping[str, Any] | None, new: Fields) -> Fields:
+def _add_values(old: Mapping[str, Any] | None, new: Fields) -> Fields:
     if old is None:
         return new
     return {

@@ -25,7 +25,7 @@ class Tally:
             return
         self.different += 1
         if len(self.first) < 3:
-            self.first.append(f"{what}: {_apart(answered, expected)}")
+            self.first.append(f"{what}: {_describe_difference(answered, expected)}")
 
     def rows(
         self,
@@ -35,7 +35,7 @@ class Tally:
     ) -> None:
         """Compare rows by their keys, value by value; a row that one side lacks is a difference."""
         for key in dict.fromkeys([*expected, *answered]):
-            label = f"{what} of {_label(key)}"
+            label = f"{what} of {_label_key(key)}"
             if key not in answered:
                 self.equal(label, "no row", "one")
             elif key not in expected:
@@ -52,12 +52,12 @@ class Tally:
         return f"{self.different:,} of {self.compared:,} values: " + "; ".join(self.first)
 
 
-def _apart(answered: object, expected: object) -> str:
+def _describe_difference(answered: object, expected: object) -> str:
     if isinstance(answered, int) and isinstance(expected, int):
         return f"{answered:,} against {expected:,}, differs by {answered - expected:+,}"
     return f"{answered} against {expected}"
 
 
-def _label(key: Hashable) -> str:
+def _label_key(key: Hashable) -> str:
     parts = key if isinstance(key, tuple) else (key,)
     return " ".join("–" if part is None else str(part) for part in parts)

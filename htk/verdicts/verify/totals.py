@@ -35,10 +35,10 @@ def merge_facts(facts: Facts, more: Facts) -> None:
         sums = facts.setdefault(about, {})
         for key, row in rows.items():
             old = sums.get(key)
-            sums[key] = row if old is None else {n: _joined(n, old[n], row[n]) for n in row}
+            sums[key] = row if old is None else {n: _join_values(n, old[n], row[n]) for n in row}
 
 
-def _joined(name: str, old: int | None, new: int | None) -> int | None:
+def _join_values(name: str, old: int | None, new: int | None) -> int | None:
     if old is None or new is None:
         return new if old is None else old
     if name in _STARTS or name in _LEAST:
@@ -268,7 +268,7 @@ class File:
         outside: Row = {"device_self_ns": 0, "kernels": 0}
         for span, op in zip(self.gpu, self.op_of, strict=True):
             if op == NONE:
-                _add(outside, device_self_ns=span.length, kernels=1)
+                _add_to_row(outside, device_self_ns=span.length, kernels=1)
             else:
                 own[op] += span.length
                 many[op] += 1
@@ -279,11 +279,11 @@ class File:
         rows: dict[Key, Row] = {}
         for k, operator in enumerate(self.ops):
             row = rows.setdefault((self.rank, operator.name), dict.fromkeys(_OPERATOR, 0))
-            _add(row, count=1, cpu_self_ns=alone[k], device_self_ns=own[k])
-            _add(row, launching_calls=int(many[k] > 0))
+            _add_to_row(row, count=1, cpu_self_ns=alone[k], device_self_ns=own[k])
+            _add_to_row(row, launching_calls=int(many[k] > 0))
             if outer[k]:
-                _add(row, cpu_total_ns=operator.length, device_total_ns=device[k])
-                _add(row, kernels=kernels[k])
+                _add_to_row(row, cpu_total_ns=operator.length, device_total_ns=device[k])
+                _add_to_row(row, kernels=kernels[k])
         return rows | ({(self.rank, None): outside} if outside["kernels"] else {})
 
     def _ranges(self) -> dict[Key, Row]:
@@ -292,13 +292,13 @@ class File:
             name = "ProfilerStep" if span.step is not None else span.name
             row = rows.setdefault((self.rank, name), dict.fromkeys(_RANGE, 0))
             if span.on_gpu:
-                _add(row, gpu_ranges=1, gpu_ranges_ns=span.length)
+                _add_to_row(row, gpu_ranges=1, gpu_ranges_ns=span.length)
             else:
-                _add(row, count=1, cpu_total_ns=span.length)
+                _add_to_row(row, count=1, cpu_total_ns=span.length)
                 row["cpu_ns_max"] = max(row["cpu_ns_max"] or 0, span.length)
         for activity, names in zip(self.gpu, self._range_names(), strict=True):
             for name in names:
-                _add(rows[self.rank, name], kernels=1, device_ns=activity.length)
+                _add_to_row(rows[self.rank, name], kernels=1, device_ns=activity.length)
         return rows
 
     def _range_names(self) -> Iterator[set[str]]:
@@ -319,9 +319,9 @@ class File:
         rows: dict[Key, Row] = {}
         for k, call in enumerate(calls.spans):
             row = rows.setdefault((call.name,), dict.fromkeys(_FUNCTION, 0))
-            _add(row, count=1, self_ns=own[k], device_self_ns=launched[k])
+            _add_to_row(row, count=1, self_ns=own[k], device_self_ns=launched[k])
             if outer[k]:
-                _add(row, total_ns=call.length, device_total_ns=inside[k])
+                _add_to_row(row, total_ns=call.length, device_total_ns=inside[k])
         return rows
 
     def _launched_by(self, python: Nesting) -> list[int]:
@@ -361,7 +361,7 @@ _RANGE = (
 _FUNCTION = ("count", "total_ns", "self_ns", "device_self_ns", "device_total_ns")
 
 
-def _add(row: Row, **values: int) -> None:
+def _add_to_row(row: Row, **values: int) -> None:
     for name, value in values.items():
         row[name] = (row[name] or 0) + value
 

@@ -49,22 +49,24 @@ def sum_profile(data: bytes) -> Totals:
     """Sum what each core ran, from a profile."""
     totals: Totals = {}
     for plane in map(read_fields, read_fields(data).get(_PLANES, [])):
-        core = _CORE.fullmatch(_text(plane.get(_NAME)))
+        core = _CORE.fullmatch(_read_text(plane.get(_NAME)))
         if core is None:
             continue
         number = 0 if core[2] is None else int(core[2]) + 1
-        described = {key: _read_operator(value) for key, value in _entries(plane, _DESCRIPTIONS)}
-        facts = {key: _text(value.get(_NAME)) for key, value in _entries(plane, _FACTS)}
+        described = {
+            key: _read_operator(value) for key, value in _list_entries(plane, _DESCRIPTIONS)
+        }
+        facts = {key: _read_text(value.get(_NAME)) for key, value in _list_entries(plane, _FACTS)}
         lines: dict[bool, list[_Run]] = {True: [], False: []}
         for line in map(read_fields, plane.get(_LINES, [])):
-            name = _text(line.get(_LINE_SHOWN)) or _text(line.get(_NAME))
+            name = _read_text(line.get(_LINE_SHOWN)) or _read_text(line.get(_NAME))
             if name in (*_IN_ORDER, _BESIDE):
-                lines[name == _BESIDE] += _runs(line, described, facts)
+                lines[name == _BESIDE] += _list_runs(line, described, facts)
         in_order, pairs = _join_halves(sorted(lines[False], key=_by_time), lines[True])
-        _add(totals, _label(int(core[1]), number, False), _covered(in_order))
+        _add_total(totals, _label_core(int(core[1]), number, False), _measure_covered(in_order))
         beside = [(run.start, run.end) for run in lines[True]] + pairs
         time = sum(end - start for start, end in beside)
-        _add(totals, _label(int(core[1]), number, True), (len(beside), time))
+        _add_total(totals, _label_core(int(core[1]), number, True), (len(beside), time))
     return {label: total for label, total in totals.items() if total[0]}
 
 
@@ -73,45 +75,49 @@ def sum_answer(kernels: Iterable[Fields]) -> Totals:
     totals: Totals = {}
     for row in kernels:
         core, lane = divmod(row["stream"], _LANES)
-        _add(totals, _label(row["device"], core, lane > 0), (1, row["end_ns"] - row["start_ns"]))
+        _add_total(
+            totals, _label_core(row["device"], core, lane > 0), (1, row["end_ns"] - row["start_ns"])
+        )
     return totals
 
 
-def _label(device: int, core: int, is_beside: bool) -> str:
+def _label_core(device: int, core: int, is_beside: bool) -> str:
     return f"TPU {device}, core {core}, {'beside others' if is_beside else 'in order'}"
 
 
-def _add(totals: Totals, label: str, more: tuple[int, int]) -> None:
+def _add_total(totals: Totals, label: str, more: tuple[int, int]) -> None:
     count, time = totals.get(label, (0, 0))
     totals[label] = count + more[0], time + more[1]
 
 
-def _runs(
+def _list_runs(
     line: dict[int, list[Any]], described: Mapping[int, _Operator], facts: Mapping[int, str]
 ) -> Iterator[_Run]:
-    began = _signed(line.get(_BEGAN))
+    began = _read_signed(line.get(_BEGAN))
     for event in map(read_fields, line.get(_EVENTS, [])):
-        offset = _signed(event.get(_OFFSET))
-        duration = _signed(event.get(_DURATION))
+        offset = _read_signed(event.get(_OFFSET))
+        duration = _read_signed(event.get(_DURATION))
         if duration > 0:
             hlo = ""
             for stat in map(read_fields, event.get(_STATS, [])):
                 if facts.get(stat.get(_FACT, [0])[0]) == "hlo_op":
-                    hlo = _text(stat.get(_TEXT)) or facts.get(stat.get(_REFERENCE, [0])[0], "")
+                    hlo = _read_text(stat.get(_TEXT)) or facts.get(stat.get(_REFERENCE, [0])[0], "")
             operator = described.get(event.get(_KIND, [0])[0], _Operator("", "", "", False))
             start = began + offset // 1000
             end = began + (offset + duration) // 1000
             yield _Run(start, end, operator, hlo)
 
 
-def _entries(plane: dict[int, list[Any]], table: int) -> Iterator[tuple[int, dict[int, list[Any]]]]:
+def _list_entries(
+    plane: dict[int, list[Any]], table: int
+) -> Iterator[tuple[int, dict[int, list[Any]]]]:
     for entry in map(read_fields, plane.get(table, [])):
         yield entry.get(_KEY, [0])[0], read_fields(entry.get(_VALUE, [b""])[0])
 
 
 def _read_operator(description: dict[int, list[Any]]) -> _Operator:
-    text = _text(description.get(_NAME))
-    shown = _text(description.get(_SHOWN)) or text
+    text = _read_text(description.get(_NAME))
+    shown = _read_text(description.get(_SHOWN)) or text
     stem = shown.removeprefix("%").rstrip("0123456789.")
     opcode = _OPCODE.search(text)
     code = opcode[1] if opcode else stem
@@ -152,7 +158,7 @@ def _join_halves(runs: list[_Run], beside: list[_Run]) -> tuple[list[_Run], list
     return [*rest.values()], pairs
 
 
-def _covered(runs: list[_Run]) -> tuple[int, int]:
+def _measure_covered(runs: list[_Run]) -> tuple[int, int]:
     """Return how many operators lie in none that counts, and the time that all cover. One that runs
     others is none of them."""
     count = time = 0
@@ -172,13 +178,13 @@ def _by_time(run: _Run) -> tuple[int, int]:
     return run.start, -run.end
 
 
-def _text(values: list[Any] | None) -> str:
+def _read_text(values: list[Any] | None) -> str:
     text = values[-1] if values else b""
     if not isinstance(text, bytes):
         raise TypeError("a number where a text is expected")
     return text.decode("utf8", "replace")
 
 
-def _signed(values: list[Any] | None) -> int:
+def _read_signed(values: list[Any] | None) -> int:
     value = int(values[-1]) if values else 0
     return value - 2 * _SIGN if value >= _SIGN else value

@@ -46,7 +46,9 @@ def apply(model: StepModel, value: str) -> StepModel:
     chosen = kernels_on_scores(model, scores)
     masked = bool((chosen & model.facts.op.isin(*_MASKS)).any())
     pairs = math.prod(scores) / (2 if masked else 1)
-    forward = 4 * pairs * _width(model, scores) / (_RATE * gpu.achievable_half_tflops * 1e3)
+    forward = (
+        4 * pairs * _find_head_width(model, scores) / (_RATE * gpu.achievable_half_tflops * 1e3)
+    )
     ns = np.where(model.facts.backward, _BACKWARD * forward, forward)
     ones = chosen & model.facts.op.isin(*_SOFTMAX)
     words = f"{forward / 1e6:.2f} ms forward and {_BACKWARD:g} times as long backward"
@@ -72,22 +74,22 @@ def kernels_on_scores(model: StepModel, scores: Shape) -> Mask:
     many = scores[0] * scores[1]
     pair = scores[2:]
 
-    def passes(dims: str | None) -> bool:
+    def is_score_pass(dims: str | None) -> bool:
         return any(shape[-2:] == pair and len(shape) > 2 for shape in operator_shapes(dims))
 
-    def multiplies(dims: str | None) -> bool:
+    def is_batched_product(dims: str | None) -> bool:
         shapes = [shape for shape in operator_shapes(dims) if len(shape) == 3][-2:]
         if len(shapes) < 2 or shapes[0][0] != many:
             return False
-        return passes(dims) or (shapes[0][1], shapes[1][2]) == pair
+        return is_score_pass(dims) or (shapes[0][1], shapes[1][2]) == pair
 
     facts = model.facts
-    products = facts.op.isin(*_PRODUCTS) & facts.dims.where(multiplies)
-    others = ~facts.family.isin("gemm", "communication") & facts.dims.where(passes)
+    products = facts.op.isin(*_PRODUCTS) & facts.dims.where(is_batched_product)
+    others = ~facts.family.isin("gemm", "communication") & facts.dims.where(is_score_pass)
     return np.asarray((products | others) & model.is_compute)
 
 
-def _width(model: StepModel, scores: Shape) -> int:
+def _find_head_width(model: StepModel, scores: Shape) -> int:
     """Return the width of a head, by a product whose result is scores."""
     for op, dims in model.facts.op.pairs_with(model.facts.dims):
         shapes = [shape for shape in operator_shapes(dims) if len(shape) == 3][-2:]

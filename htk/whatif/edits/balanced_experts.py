@@ -20,7 +20,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     ranks = model.graph.ranks
     if len(ranks) < 2:
         raise UsageError(f"{NAME} needs several ranks; the trace holds {len(ranks)}")
-    parts = [_between(model, rank) for rank in ranks]
+    parts = [_list_expert_compute(model, rank) for rank in ranks]
     counts = {len(p) for p in parts}
     if counts == {0} or len(counts) > 1:
         raise UsageError(f"{NAME}: no pairs of all-to-alls, dispatch and combine, on every rank")
@@ -47,7 +47,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     )
 
 
-def _between(model: StepModel, rank: int) -> list[Ints]:
+def _list_expert_compute(model: StepModel, rank: int) -> list[Ints]:
     """Compute between every other all-to-all of a rank and the one after it."""
     acts = model.graph.activities
     exchanges = np.flatnonzero(model.is_collective("all_to_all") & (acts.rank == rank))

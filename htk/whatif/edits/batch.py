@@ -40,13 +40,13 @@ _UNFILLED_TOLD = 0.005
 
 
 def apply(model: StepModel, value: str) -> StepModel:
-    ratio = _ratio(model, value)
+    ratio = _parse_batch_ratio(model, value)
     growing = mark_growing(model)
     if not growing.any():
         raise UsageError(f"{NAME}: no kernel of the step is known to work on the batch")
     old = model.lengths().astype(np.float64)
-    new = _again(model, old, ratio)
-    unfilled = _unfilled(model, growing, old, ratio)
+    new = _scale_again(model, old, ratio)
+    unfilled = _share_unfilled(model, growing, old, ratio)
     sigma = _SIGMA if 0.5 <= ratio <= 2 else _FAR_SIGMA
     if ratio < 0.5:  # uncertainty of what is left, of what goes
         sigma *= ratio / (1 - ratio)
@@ -81,17 +81,17 @@ def apply(model: StepModel, value: str) -> StepModel:
 
 def mark_growing(model: StepModel) -> NDArray[np.bool_]:
     """Return the kernels that work on activations."""
-    return model.once("grows", lambda: _grows(model)).copy()
+    return model.once("grows", lambda: _mark_growing(model)).copy()
 
 
-def _grows(model: StepModel) -> NDArray[np.bool_]:
+def _mark_growing(model: StepModel) -> NDArray[np.bool_]:
     of_parameters = model.facts.op.where(_OF_PARAMETERS.search) | model.facts.of_gradients
     of_parameters |= copies_weights(model)
     optimizer = model.facts.family.isin("optimizer", "communication")
     return np.asarray(model.is_compute & ~of_parameters & ~optimizer)
 
 
-def _ratio(model: StepModel, value: str) -> float:
+def _parse_batch_ratio(model: StepModel, value: str) -> float:
     if value.endswith("x"):
         return parse_factor(value, NAME)
     now = read_inputs(model).batch
@@ -103,7 +103,7 @@ def _ratio(model: StepModel, value: str) -> float:
     return parse_factor(value, NAME) / now
 
 
-def _again(model: StepModel, old: NDArray[np.float64], ratio: float) -> NDArray[np.float64]:
+def _scale_again(model: StepModel, old: NDArray[np.float64], ratio: float) -> NDArray[np.float64]:
     """Return the lengths with so many times the tokens of now.
 
     Shapes and blocks are those of the recording: where an edit changed the tokens before, kernels
@@ -111,14 +111,14 @@ def _again(model: StepModel, old: NDArray[np.float64], ratio: float) -> NDArray[
     """
     before = model.before_tokens
     if before is None or before.graph is not model.graph:
-        return _lengths(model, old, ratio)
+        return _scale_lengths(model, old, ratio)
     recorded = before.lengths().astype(np.float64)
-    now = _lengths(before, recorded, model.token_scale)
-    then = _lengths(before, recorded, model.token_scale * ratio)
+    now = _scale_lengths(before, recorded, model.token_scale)
+    then = _scale_lengths(before, recorded, model.token_scale * ratio)
     return old * np.where(now > 0, then / np.maximum(now, 1.0), 1.0)
 
 
-def _lengths(model: StepModel, old: NDArray[np.float64], ratio: float) -> NDArray[np.float64]:
+def _scale_lengths(model: StepModel, old: NDArray[np.float64], ratio: float) -> NDArray[np.float64]:
     least = find_shortest_time(model, old)
     fixed = np.minimum(old, least)
     matrix = model.facts.family.isin("gemm", "convolution")
@@ -128,14 +128,16 @@ def _lengths(model: StepModel, old: NDArray[np.float64], ratio: float) -> NDArra
     rows = (matrix & ~inner) | attention
     fixed = np.where(rows & (old <= least), 0, fixed)
     moving = old - fixed
-    new = fixed + moving * np.where(rows, _steps(model, attention, ratio), ratio)
+    new = fixed + moving * np.where(rows, _count_wave_ratio(model, attention, ratio), ratio)
     new[seen.activity] = np.where(inner[seen.activity], seen.longer(ratio), seen.taller(ratio))
     if ratio < 1:  # libraries take smaller tiles, as far as there are any
         new = np.where(rows, fixed + np.sqrt(np.maximum(new - fixed, 0) * moving * ratio), new)
     return new
 
 
-def _steps(model: StepModel, attention: NDArray[np.bool_], ratio: float) -> NDArray[np.float64]:
+def _count_wave_ratio(
+    model: StepModel, attention: NDArray[np.bool_], ratio: float
+) -> NDArray[np.float64]:
     """Return how many times as many waves each kernel takes for `ratio` times the blocks."""
     waves = np.nan_to_num(model.facts.blocks, nan=1e9)
     least = np.maximum(waves, 1e-3)
@@ -152,7 +154,7 @@ def find_shortest_time(model: StepModel, old: NDArray[np.float64]) -> float:
     return min(SHORTEST_NS, float(seen.min(initial=SHORTEST_NS)))
 
 
-def _unfilled(
+def _share_unfilled(
     model: StepModel, growing: NDArray[np.bool_], old: NDArray[np.float64], ratio: float
 ) -> float:
     """Return the share of the growing time in kernels of less than a wave, before or after."""

@@ -52,7 +52,7 @@ def apply(model: StepModel, value: str) -> StepModel:
         buckets = buckets[order_by(acts.start[buckets])]
         _put_together(model, buckets, size, length, fixed)
         first = len(acts.start) + len(works)
-        works += _split(model, buckets, (size, first), length, fixed)
+        works += _split_buckets(model, buckets, (size, first), length, fixed)
     changed = model.with_lengths(reduces, length)
     return (
         insert_works(changed, works)
@@ -86,7 +86,7 @@ def _put_together(
         held = 0.0
 
 
-def _split(
+def _split_buckets(
     model: StepModel,
     buckets: Ints,
     wanted: tuple[float, int],

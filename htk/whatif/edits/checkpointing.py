@@ -50,9 +50,9 @@ def apply(model: StepModel, value: str) -> StepModel:
     if again.any() and value == "on":
         return model.with_assumption("the recording recomputes already")
     if again.any():
-        changed = _on(remove_launches(model, again), value)
+        changed = _turn_on(remove_launches(model, again), value)
     else:
-        changed = _with_host(_on(model, value), _PACKED, _UNPACKED)
+        changed = _with_host(_turn_on(model, value), _PACKED, _UNPACKED)
     changed = changed.with_uncertainty("host", _HOST)
     return changed.with_uncertainty("compute", 0.05).with_assumption(_WORDS[value])
 
@@ -70,7 +70,7 @@ def _with_host(model: StepModel, forward: float, backward: float) -> StepModel:
     return replace(model, weight=np.rint(weight).astype(np.int64))
 
 
-def _on(model: StepModel, value: str) -> StepModel:
+def _turn_on(model: StepModel, value: str) -> StepModel:
     """Each rank's backward kernels take longer in proportion, and so do their launches."""
     products, attention, others = _AGAIN[value]
     family = model.facts.family
@@ -84,7 +84,7 @@ def _on(model: StepModel, value: str) -> StepModel:
     for rank in model.graph.ranks:
         lane = compute_lane(model, rank)
         lane = lane[acts.kind[lane] == 0]
-        again, layers = _layers(model, lane)
+        again, layers = _find_layer_kernels(model, lane)
         layers *= many
         back = lane[model.facts.backward[lane]]
         if not len(again) or not len(back):
@@ -93,12 +93,14 @@ def _on(model: StepModel, value: str) -> StepModel:
         repeated = layers * (length * share)[again].sum()
         repeated = min(repeated, length[forward].sum())  # a forward pass at most
         slower[back] = 1 + repeated / max(length[back].sum(), 1.0)
-        _relaunched(model, weight, again, back, layers * float(share[again].mean()))
+        _relaunch_forward(model, weight, again, back, layers * float(share[again].mean()))
     backward: Mask = slower > 1
     return replace(model, weight=weight).with_lengths(backward, length * slower)
 
 
-def _layers(model: StepModel, lane: NDArray[np.int64]) -> tuple[NDArray[np.int64], float]:
+def _find_layer_kernels(
+    model: StepModel, lane: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], float]:
     """Forward kernels of some layers, and how many times as many layers there are."""
     back = np.cumsum(model.facts.backward[lane]) > 0
     attention = model.facts.family.isin("attention")[lane]
@@ -108,7 +110,7 @@ def _layers(model: StepModel, lane: NDArray[np.int64]) -> tuple[NDArray[np.int64
     return lane[places[0] : places[-1]], len(places) / (len(places) - 1)
 
 
-def _relaunched(
+def _relaunch_forward(
     model: StepModel,
     weight: NDArray[np.int64],
     again: NDArray[np.int64],

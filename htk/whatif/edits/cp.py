@@ -47,11 +47,11 @@ def apply(model: StepModel, value: str) -> StepModel:
     of = read_sizes(model, NAME)
     carried = carries_activations(model)
     shared = model.with_lengths(carried, rescale_transfers(model, carried, 1 / ranks))
-    changed = _merged(split_work(shared, mark_growing(model), ranks), of, ranks)
+    changed = _merge_attention(split_work(shared, mark_growing(model), ranks), of, ranks)
     part = ELEMENT * of.tokens / ranks * of.hidden * of.kv_share
     sent = 2 * (ranks - 1) * part
-    forward = _attention(changed, False)
-    backward = _attention(changed, True)
+    forward = _measure_attention(changed, False)
+    backward = _measure_attention(changed, True)
     exposed = max(activation_ns(model, ranks, sent) - forward, 0.0)
     exposed_back = max(activation_ns(model, ranks, 2 * sent) - backward, 0.0)
     changed = each_layer(changed, NAME, [exposed], [exposed_back], ranks)
@@ -87,7 +87,7 @@ def _shared_otherwise(model: StepModel, now: int, ranks: int) -> StepModel:
     )
 
 
-def _merged(model: StepModel, of: Sizes, ranks: int) -> StepModel:
+def _merge_attention(model: StepModel, of: Sizes, ranks: int) -> StepModel:
     """Return the model whose attention adds up what each rank's keys and values gave: a pass over
     four tensors, where a residual is one over three."""
     attends = np.array([f == "attention" for f in model.facts.family], bool)
@@ -101,7 +101,7 @@ def _merged(model: StepModel, of: Sizes, ranks: int) -> StepModel:
     return model.with_lengths(attends, length + (ranks - 1) * merge)
 
 
-def _attention(model: StepModel, backward: bool) -> float:
+def _measure_attention(model: StepModel, backward: bool) -> float:
     """Length of a layer's attention."""
     kernels = model.facts.family.isin("attention")
     kernels &= model.facts.backward == backward

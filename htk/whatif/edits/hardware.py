@@ -66,11 +66,13 @@ def apply(model: StepModel, value: str) -> StepModel:
             low_confidence=True,
         )
         .with_uncertainty("compute", sigma * site.narrows("products", "memory"))
-        .with_uncertainty("communication", 0.3 * site.narrows(*_levels(model)))
+        .with_uncertainty("communication", 0.3 * site.narrows(*_list_levels(model)))
         .with_assumption(
             f"{other.name} in place of {now.name}: matrix products "
-            f"{_speedup(length, ratio, matrix, usual.products):.2f} times as fast, attention "
-            f"{_speedup(length, ratio, attends, usual.attention):.2f} times, as measured kernels "
+            f"{_measure_speedup(length, ratio, matrix, usual.products):.2f} times as fast, "
+            "attention "
+            f"{_measure_speedup(length, ratio, attends, usual.attention):.2f} times, as measured "
+            "kernels "
             f"are, what memory bounds {1 / memory:.2f} times, links {1 / inside:.2f} times within "
             f"a node and {1 / outside:.2f} times out of it; CPU as it was",
             *site.words,
@@ -109,13 +111,13 @@ def _format_of(model: StepModel) -> str:
     return "bf16" if recorded in (None, "fp16") else str(recorded)
 
 
-def _speedup(length: Floats, ratio: Floats, chosen: Mask, usual: float) -> float:
+def _measure_speedup(length: Floats, ratio: Floats, chosen: Mask, usual: float) -> float:
     """Return how many times as fast some kernels become; the usual where there are none."""
     then = float((length * ratio)[chosen].sum())
     return float(length[chosen].sum()) / then if then else 1 / usual
 
 
-def _levels(model: StepModel) -> tuple[str, ...]:
+def _list_levels(model: StepModel) -> tuple[str, ...]:
     """Levels of the network that the step uses."""
     crosses = model.facts.crosses[model.is_comm]
     return (*(("links",) if not crosses.all() else ()), *(("adapters",) if crosses.any() else ()))

@@ -62,7 +62,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     adapter = _Adapter(
         rank,
         tokens,
-        _rate(gpu, number_format(model)),
+        _find_rate(gpu, number_format(model)),
         element_bytes(model) / gpu.achievable_memory_gbps,
         float(model.lengths()[model.is_compute & (model.lengths() > 0)].min()),
     )
@@ -72,12 +72,12 @@ def apply(model: StepModel, value: str) -> StepModel:
     adapted = 0
     forward_ns = 0.0
     for lane, kernels in zip(lanes, of_weights, strict=True):
-        shapes = Counter(_weight(model, kernel) for kernel, _ in kernels)
+        shapes = Counter(_find_weight(model, kernel) for kernel, _ in kernels)
         in_layers = {weight for weight, count in shapes.items() if count > many}
         runs = _forward_runs(model, lane, in_layers)
         adapted = 0
         for kernel, _ in kernels:
-            weight = _weight(model, kernel)
+            weight = _find_weight(model, kernel)
             length[kernel] = 0.0
             if weight not in in_layers:
                 continue
@@ -117,7 +117,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     )
 
 
-def _weight(model: StepModel, kernel: int) -> tuple[int, int]:
+def _find_weight(model: StepModel, kernel: int) -> tuple[int, int]:
     """Return the rows and columns of the weight whose gradient a product makes."""
     (rows, _), (_, columns) = list_matrices(model.facts.dims[kernel])[:2]
     return rows, columns
@@ -141,7 +141,7 @@ def _forward_runs(
     return runs
 
 
-def _rate(gpu: Gpu, multiplied: str | None) -> float:
+def _find_rate(gpu: Gpu, multiplied: str | None) -> float:
     """Return the operations that products reach in a ns, in their format."""
     if multiplied in ("tf32", "fp32"):
         return 1e3 * (gpu.achievable_tflops("tf32") or gpu.achievable_half_tflops)

@@ -26,7 +26,7 @@ def apply(model: StepModel, value: str) -> StepModel:
         raise UsageError(f"{NAME} {value!r}: it can only be fused")
     if is_fused(model):
         return model.with_assumption("the loss is one kernel already")
-    shape = _logits(model)
+    shape = _find_logits(model)
     gpu = model.device
     if shape is None or gpu is None:
         raise UsageError(
@@ -55,7 +55,7 @@ def is_fused(model: StepModel) -> bool:
     return any("cross_entropy" in name for name in used)
 
 
-def _logits(model: StepModel) -> tuple[int, int] | None:
+def _find_logits(model: StepModel) -> tuple[int, int] | None:
     """Return the tokens and the vocabulary of the logits."""
     for op, dims in model.facts.op.pairs_with(model.facts.dims):
         if op in _SOFTMAX and list_matrices(dims):

@@ -41,7 +41,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     if "curve" in options:
         if options["curve"] != "on":
             raise UsageError(f"{NAME} curve={options['curve']!r}: it can only be on")
-        changed = _measured(model)
+        changed = _apply_benchmark(model)
     faster = np.ones(len(model.facts.op))
     slower = np.ones(len(model.facts.op))
     for level, crosses in _LEVELS.items():
@@ -111,7 +111,7 @@ def _without_adapters(model: StepModel, lost: int) -> StepModel:
     )
 
 
-def _measured(model: StepModel) -> StepModel:
+def _apply_benchmark(model: StepModel) -> StepModel:
     """Each transfer takes what the benchmark of its type took for as many bytes on the wire."""
     points = model.facts.tables["bench_points"]
     if not points.num_rows:

@@ -19,7 +19,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     if value != "on":
         raise UsageError(f"{NAME} {value!r}: it can only be on")
     alone = model.is_comm & model.facts.single
-    changed = _shortest(model, alone) if alone.any() else model
+    changed = _shorten_lone(model, alone) if alone.any() else model
     changed = even_compute(changed)
     # The transfer hangs on the last arrival: without it each part starts when its rank does.
     joined = model.is_comm & ~model.facts.single
@@ -48,7 +48,7 @@ def even_compute(model: StepModel) -> StepModel:
     return model.with_lengths(everywhere, mean[alike.group_ids] * slower)
 
 
-def _shortest(model: StepModel, alone: np.ndarray) -> StepModel:
+def _shorten_lone(model: StepModel, alone: np.ndarray) -> StepModel:
     """Collectives whose peers are unknown last no longer than the fastest tenth of their like."""
     kind = model.facts.collective.codes
     alike = Groups.by_keys([kind, model.facts.in_bytes, model.facts.group_size])

@@ -37,7 +37,7 @@ def apply(model: StepModel, value: str) -> StepModel:
         return model.with_assumption(f"the recorded optimizer is {value} already")
     if now == "8bit":
         raise UsageError(f"{NAME} {value}: how long moments of 32 bits take is not recorded")
-    ratio = 1.0 if now == "fused" else _OF_FUSED / _tensors(model)
+    ratio = 1.0 if now == "fused" else _OF_FUSED / _count_tensors(model)
     words = f"the optimizer takes {ratio:.2f} times as long, for what it moves"
     sigma = 0.15
     if value == "8bit":
@@ -59,7 +59,7 @@ def recorded_kind(model: StepModel) -> str | None:
     return "fused" if any(map(_FUSED.search, texts)) else None
 
 
-def _tensors(model: StepModel) -> int:
+def _count_tensors(model: StepModel) -> int:
     """Return how many tensors as large as the parameters an update in parts moves."""
     used = set()
     total = 0

@@ -31,15 +31,15 @@ def apply(model: StepModel, value: str) -> StepModel:
     if value == "today":
         return model
     if value == "perfect":
-        return _hidden(model)
+        return _hide_all(model)
     if value == "realistic":
-        return _realistic(model)
+        return _overlap_realistically(model)
     if value == "serial":
-        return _serial(model)
+        return _serialize_step(model)
     raise UsageError(f"{NAME} {value!r}: perfect, realistic, serial or today")
 
 
-def _hidden(model: StepModel) -> StepModel:
+def _hide_all(model: StepModel) -> StepModel:
     """Nobody waits for transfers, but a stream carries no more than it can in a step."""
     acts = model.graph.activities
     length = model.lengths()
@@ -55,7 +55,7 @@ def _hidden(model: StepModel) -> StepModel:
     )
 
 
-def _realistic(model: StepModel) -> StepModel:
+def _overlap_realistically(model: StepModel) -> StepModel:
     """Return the step with all beside compute that independent compute has room for."""
     replayed = replay_graph(model.graph, model.weight, model.wrap_weight)
     return hide_transfers(model, find_hideable(model, replayed.time).hideable)
@@ -66,7 +66,7 @@ def hide_transfers(model: StepModel, hidden: Ints) -> StepModel:
     fitted = compute_contention(model)
     kappa = fitted or USUAL_CONTENTION
     shorter = model.with_lengths(hidden > 0, model.lengths() - hidden)
-    length = shorter.lengths() * (1 + kappa * _beside(model, hidden))
+    length = shorter.lengths() * (1 + kappa * _share_beside_hidden(model, hidden))
     source = "fitted to the trace" if fitted else "usual; the trace does not tell"
     return (
         shorter.with_lengths(model.is_compute, length)
@@ -80,7 +80,7 @@ def hide_transfers(model: StepModel, hidden: Ints) -> StepModel:
     )
 
 
-def _beside(model: StepModel, hidden: Ints) -> Floats:
+def _share_beside_hidden(model: StepModel, hidden: Ints) -> Floats:
     """Return the share of its device's compute that what is hidden runs beside, of each
     activity."""
     devices = Groups.by_keys(model.graph.activities.device)
@@ -89,7 +89,7 @@ def _beside(model: StepModel, hidden: Ints) -> Floats:
     return np.asarray(share_of_device[devices.group_ids])
 
 
-def _serial(model: StepModel) -> StepModel:
+def _serialize_step(model: StepModel) -> StepModel:
     """Communication runs on the compute stream, in the order in which both were launched."""
     if not model.is_comm.any():
         return model
@@ -122,7 +122,7 @@ def _in_turn(model: StepModel) -> StepModel:
     """Return the model in which each activity of a device waits for the one launched before it;
     where edits have one wait for a later one, for the one that begins before it."""
     try:
-        return _in_order(model, _launched(model))
+        return _in_order(model, _find_launch_times(model))
     except UsageError:
         replayed = replay_graph(model.graph, model.weight, model.wrap_weight)
         return _in_order(model, replayed.time[model.graph.start])
@@ -142,7 +142,7 @@ def _in_order(model: StepModel, begin: Ints) -> StepModel:
     return link_nodes(model, np.concatenate(tails), np.concatenate(heads))
 
 
-def _launched(model: StepModel) -> Ints:
+def _find_launch_times(model: StepModel) -> Ints:
     """Return when each activity was launched, no earlier than what precedes it on its stream."""
     graph = model.graph
     acts = model.graph.activities

@@ -35,7 +35,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     if now > 1 and stages > 1:
         raise UsageError(f"{NAME} {stages} from {now} is not known to htk: take 1 or {now}")
     if now > 1:
-        return _undone(model, now)
+        return _undo_pipeline(model, now)
     many = micro_batches(model)
     if not many:
         raise UsageError(f"{NAME}: no backward pass is seen in the step")
@@ -68,7 +68,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     )
 
 
-def _undone(model: StepModel, now: int) -> StepModel:
+def _undo_pipeline(model: StepModel, now: int) -> StepModel:
     """Return the model whose ranks hold all layers, for as many fewer micro-batches each.
 
     They wait for no other stage and send it nothing; each computes what the mean stage did.

@@ -55,24 +55,26 @@ def apply(model: StepModel, value: str) -> StepModel:
     gpu = model.device
     if gpu is None:
         raise UsageError(f"{NAME}: the catalogue has no rates for {model.device_name!r}")
-    wanted, words = _meant(model, value, now)
+    wanted, words = _parse_format(model, value, now)
     if now == wanted:
         return model.with_assumption(f"matrix products are {wanted} already")
-    ratio = _rate(gpu, now) / _rate(gpu, wanted)
+    ratio = _find_rate(gpu, now) / _find_rate(gpu, wanted)
     gemm = model.facts.family.isin("gemm")
     length = model.lengths().astype(np.float64)
     floor = np.minimum(length, SHORTEST_NS)
     new = floor + (length - floor) * ratio
     if value == "fp8":
-        new += _casts(model, gpu)
+        new += _compute_cast_times(model, gpu)
     if wanted == "fp32":  # vector units are busy whatever the size of a product
-        by_work = _operations(model) / (1e3 * _IN_STEP * _rate(gpu, wanted))
+        by_work = _count_operations(model) / (1e3 * _IN_STEP * _find_rate(gpu, wanted))
         new = np.where(by_work > 0, floor + by_work, new)
     changed = model.with_lengths(gemm, new)
     moved = _BYTES[wanted] / _BYTES[now]
     convolution = model.facts.family.isin("convolution")
     if moved != 1 and convolution.any():
-        slower = _rate(gpu, _of_convolutions(gpu, now)) / _rate(gpu, _of_convolutions(gpu, wanted))
+        slower = _find_rate(gpu, _of_convolutions(gpu, now)) / _find_rate(
+            gpu, _of_convolutions(gpu, wanted)
+        )
         changed = changed.with_lengths(convolution, floor + (length - floor) * slower)
     if moved != 1:
         changed = _with_elements(changed, moved)
@@ -83,7 +85,7 @@ def apply(model: StepModel, value: str) -> StepModel:
         replace(
             changed,
             number_format=wanted,
-            peak=model.peak * _peak(gpu, wanted) / _peak(gpu, now),
+            peak=model.peak * _find_peak(gpu, wanted) / _find_peak(gpu, now),
             low_confidence=True,
         )
         .with_uncertainty("compute", 0.15 if moved == 1 else 0.25)
@@ -97,7 +99,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     )
 
 
-def _meant(model: StepModel, value: str, now: str) -> tuple[str, list[str]]:
+def _parse_format(model: StepModel, value: str, now: str) -> tuple[str, list[str]]:
     """Return the format that is asked for, and how that was read."""
     if value != "fp32" or now == "fp32":
         return value, []
@@ -129,10 +131,10 @@ def _of_convolutions(gpu: Gpu, name: str) -> str:
     return "tf32" if name == "fp32" and gpu.has("tf32") else name
 
 
-def _rate(gpu: Gpu, name: str) -> float:
+def _find_rate(gpu: Gpu, name: str) -> float:
     """Return the rate of the fastest products alone, in 1e12 operations a second."""
     if name == "fp32":
-        return _OF_VECTORS / _IN_STEP * _peak(gpu, name)
+        return _OF_VECTORS / _IN_STEP * _find_peak(gpu, name)
     if name == "tf32" and not gpu.has("tf32"):
         raise UsageError(f"{NAME}: {gpu.name} has no tf32 matrix products")
     rate = gpu.achievable_tflops("bf16" if name == "fp16" else name)
@@ -141,20 +143,20 @@ def _rate(gpu: Gpu, name: str) -> float:
     return rate
 
 
-def _peak(gpu: Gpu, name: str) -> float:
+def _find_peak(gpu: Gpu, name: str) -> float:
     """Return the dense peak that a utilisation is of, in 1e12 operations a second."""
     single = gpu.fp32_matrix_tflops or gpu.fp32_tflops
     peaks = {"fp8": gpu.fp8_tflops, "tf32": gpu.tf32_tflops, "fp32": single}
     return peaks.get(name) or gpu.half_tflops
 
 
-def _casts(model: StepModel, gpu: Gpu) -> NDArray[np.float64]:
+def _compute_cast_times(model: StepModel, gpu: Gpu) -> NDArray[np.float64]:
     """Time to cast the operands of each product; 0 where its shapes are not known."""
-    elements = model.facts.dims.mapped(lambda d: _elements(d) if d else 0, np.float64)
+    elements = model.facts.dims.mapped(lambda d: _count_elements(d) if d else 0, np.float64)
     return elements * _SCALED / gpu.achievable_memory_gbps
 
 
-def _operations(model: StepModel) -> NDArray[np.float64]:
+def _count_operations(model: StepModel) -> NDArray[np.float64]:
     """Operations of each product; 0 where its shapes are not known."""
 
     def of_shapes(dims: str | None) -> float:
@@ -165,6 +167,6 @@ def _operations(model: StepModel) -> NDArray[np.float64]:
     return model.facts.dims.mapped(of_shapes, np.float64)
 
 
-def _elements(dims: str) -> int:
+def _count_elements(dims: str) -> int:
     shapes = [shape for shape in operator_shapes(dims) if len(shape) >= 2]
     return sum(int(np.prod(s)) for s in shapes[-2:] if all(isinstance(n, int) for n in s))

@@ -40,9 +40,9 @@ def apply(model: StepModel, value: str) -> StepModel:
         if not len(lane):
             continue  # nothing computes there that could wait for a gather
         position = {int(a): k for k, a in enumerate(lane.tolist())}
-        gathers, users = _used(model, rank, lane)
-        freed |= _holding(model, gathers[1:], lane)
-        turned, first, second = _turned(model, lane, gathers, users, depth)
+        gathers, users = _find_users(model, rank, lane)
+        freed |= _mark_holding(model, gathers[1:], lane)
+        turned, first, second = _turn_edges(model, lane, gathers, users, depth)
         freed |= turned
         tails += graph.end[first].tolist()
         heads += graph.start[second].tolist()
@@ -74,7 +74,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     )
 
 
-def _turned(
+def _turn_edges(
     model: StepModel, lane: Ints, gathers: list[int], users: list[int], depth: int
 ) -> tuple[NDArray[np.bool_], list[int], list[int]]:
     """Return the edges between gathers and reductions that no longer hold, and pairs of which the
@@ -113,7 +113,7 @@ def _copies_out(model: StepModel, activity: int) -> bool:
     return "split_with_sizes_copy" in (model.facts.op[activity] or "")
 
 
-def _used(model: StepModel, rank: int, lane: Ints) -> tuple[list[int], list[int]]:
+def _find_users(model: StepModel, rank: int, lane: Ints) -> tuple[list[int], list[int]]:
     """Gathers of a rank in order, and the first activity of the compute stream to wait for each."""
     graph = model.graph
     acts = graph.activities
@@ -132,7 +132,7 @@ def _used(model: StepModel, rank: int, lane: Ints) -> tuple[list[int], list[int]
     return gathers, users
 
 
-def _holding(model: StepModel, gathers: list[int], lane: Ints) -> NDArray[np.bool_]:
+def _mark_holding(model: StepModel, gathers: list[int], lane: Ints) -> NDArray[np.bool_]:
     """Edges by which host and compute stream hold gathers, or the copies into their buffers."""
     graph = model.graph
     heads = np.zeros(len(graph.time), bool)

@@ -27,7 +27,7 @@ def apply(model: StepModel, value: str) -> StepModel:
         return model
     free = model.without(blocked)
     if len(model.graph.wrap_src):
-        free = in_order(_updated(free))
+        free = in_order(_wait_for_optimizer(free))
     return free.with_uncertainty("structure", _NEXT_STEP).with_assumption(
         "calls that waited for the GPU return at once; parameters are gathered once the optimizer "
         "of the step before is done"
@@ -42,7 +42,7 @@ def into_frees(model: StepModel) -> Mask:
     return np.asarray(frees[graph.dst])
 
 
-def _updated(model: StepModel) -> StepModel:
+def _wait_for_optimizer(model: StepModel) -> StepModel:
     """Return the model in which gathers, and copies for them, wait for the last optimizer."""
     acts = model.graph.activities
     optimizer = model.facts.family.isin("optimizer")
@@ -53,13 +53,13 @@ def _updated(model: StepModel) -> StepModel:
         lane = compute_lane(model, rank)
         updates = lane[optimizer[lane]]
         last = updates[-1:] if len(updates) else lane[-1:]
-        for first in _begins(model, gathers & (acts.rank == rank)) if len(last) else ():
+        for first in _find_first_gathers(model, gathers & (acts.rank == rank)) if len(last) else ():
             lasts.append(int(last[0]))
             firsts.append(first)
     return link_to_step_before(model, np.array(lasts, np.int64), np.array(firsts, np.int64))
 
 
-def _begins(model: StepModel, gathers: Mask) -> list[int]:
+def _find_first_gathers(model: StepModel, gathers: Mask) -> list[int]:
     """Return the first of these gathers, and the first copy that one of them waits for."""
     graph = model.graph
     acts = model.graph.activities

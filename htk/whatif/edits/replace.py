@@ -46,11 +46,11 @@ def apply(model: StepModel, value: str) -> StepModel:
     if match is None:
         raise UsageError(f"{NAME} {value!r}: PATTERN=2x, PATTERN=fused or PATTERN=gone")
     pattern, how, claimed = match.groups()
-    chosen, norms = _named(model, pattern), 0
+    chosen, norms = _mark_named(model, pattern), 0
     part = re.sub(r"[^a-z0-9]", "", pattern.removeprefix("(?i)").lower())
     meant = [word for word in _PARTS if part and (word in part or part in word)]
     if not chosen.any() and meant:
-        chosen = _named(model, f"(?i){_PARTS[meant[0]]}")
+        chosen = _mark_named(model, f"(?i){_PARTS[meant[0]]}")
     if not chosen.any() and meant[:1] == ["rmsnorm"]:
         chosen, norms = rms_norms(model)
     if not chosen.any():
@@ -75,13 +75,13 @@ def apply(model: StepModel, value: str) -> StepModel:
         changed = model.with_lengths(chosen, length / parse_factor(how, NAME))
         words.append("their launches stay")
     if claimed:
-        words.append(_judged(model, changed, chosen, parse_factor(claimed, "claimed")))
+        words.append(_judge_claim(model, changed, chosen, parse_factor(claimed, "claimed")))
     return changed.with_uncertainty("compute", _FUSED if how == "fused" else 0.1).with_assumption(
         *words
     )
 
 
-def _named(model: StepModel, pattern: str) -> Mask:
+def _mark_named(model: StepModel, pattern: str) -> Mask:
     wanted = parse_pattern(pattern, NAME)
     acts = model.graph.activities
     by_name = np.array([bool(wanted.search(n)) for n in acts.names] + [False])[acts.name]
@@ -110,7 +110,7 @@ def fuse_neighbours(model: StepModel, chosen: Mask) -> StepModel:
     return remove_launches(model.with_lengths(firsts, length), chosen & ~firsts)
 
 
-def _judged(model: StepModel, changed: StepModel, chosen: Mask, claimed: float) -> str:
+def _judge_claim(model: StepModel, changed: StepModel, chosen: Mask, claimed: float) -> str:
     """Can a step be so many times faster for this?"""
     again = replay_graph(model.graph, model.weight, model.wrap_weight)
     path = find_critical_edges(model.graph, again.time, model.weight)

@@ -43,7 +43,7 @@ class Lengths:
 def apply(model: StepModel, value: str) -> StepModel:
     seen = read_inputs(model)
     now = recorded_job(model).seq
-    wanted = _wanted(value, now, seen.batch)
+    wanted = _parse_lengths(value, now, seen.batch)
     if now is None:  # a factor
         ratio = wanted.tokens
         looked = wanted.pairs
@@ -100,10 +100,10 @@ def mean_length(value: str, now: float | None, samples: float | None) -> float |
     """Return the tokens of a sequence in the mean; None: a factor of a length that is not known."""
     if now is None and value.strip().endswith("x"):
         return None
-    return _wanted(value, now, None if samples is None else round(samples)).tokens
+    return _parse_lengths(value, now, None if samples is None else round(samples)).tokens
 
 
-def _wanted(value: str, now: float | None, samples: int | None) -> Lengths:
+def _parse_lengths(value: str, now: float | None, samples: int | None) -> Lengths:
     """Return the lengths asked for; of a factor where the recorded length is not known, that."""
     parts = value.split(",")
     if ":" not in value:

@@ -70,8 +70,8 @@ def apply(model: StepModel, value: str) -> StepModel:
     options = parse_pairs(value, NAME, _KNOWN)
     now = model.served or read_served_iteration(model.facts.tables, model.replayed_rows)
     _refuse_what_is_not_recorded(model, now, options)
-    asked = _asked(model, now, options)
-    return _changed(model, now, asked)
+    asked = _parse_asked(model, now, options)
+    return _change_model(model, now, asked)
 
 
 def _refuse_what_is_not_recorded(
@@ -102,7 +102,7 @@ def _refuse_what_is_not_recorded(
         raise UsageError(f"{NAME}: no attention was recorded, so keys and values change nothing")
 
 
-def _asked(model: StepModel, now: ServedIteration, options: dict[str, str]) -> _Asked:
+def _parse_asked(model: StepModel, now: ServedIteration, options: dict[str, str]) -> _Asked:
     times = {
         name: parse_ratio(options[name], was, name, _HOW) if name in options else 1.0
         for name, was in (
@@ -110,14 +110,14 @@ def _asked(model: StepModel, now: ServedIteration, options: dict[str, str]) -> _
         )
     }  # fmt: skip
     new = now.changed(lambda i: i.asked(times["requests"], times["context"], times["prefill"]))
-    new = _apart(new, options.get("apart"))
+    new = _separate_side(new, options.get("apart"))
     if "chunk" in options:
         new = _in_chunks(new, positive_integer(options["chunk"], "chunk"))
     drafted = 0
     if "draft" in options:
         drafted = positive_integer(options["draft"], "draft")
-        new = _drafting(new, Speculation(drafted, _acceptance(options.get("acceptance"))))
-    new = _captured(new, options.get("captured"))
+        new = _draft_tokens(new, Speculation(drafted, _parse_acceptance(options.get("acceptance"))))
+    new = _capture_graphs(new, options.get("captured"))
     weights = options.get("weights")
     if weights is not None:
         new = _with_weights(model, new, weights)
@@ -125,7 +125,7 @@ def _asked(model: StepModel, now: ServedIteration, options: dict[str, str]) -> _
         share = kv_element_bytes(options["kv"]) / kv_element_bytes("bf16")
         new = new.changed(lambda i: replace(i, kv=share))
     described = decoder(options["model"]) if "model" in options else None
-    tensor, replicas, experts = _sharing(options, described)
+    tensor, replicas, experts = _parse_sharing(options, described)
     if max(tensor, experts) > 1 and model.is_comm.any():
         raise UsageError(f"{NAME} tp, ep: GPUs share their model already: ask htk plan-serving")
     if experts > 1 and not _of_experts(model).any():
@@ -139,7 +139,7 @@ def _asked(model: StepModel, now: ServedIteration, options: dict[str, str]) -> _
     return _Asked(new, described, tensor, experts, drafted, weights)
 
 
-def _sharing(options: Mapping[str, str], described: Decoder | None) -> tuple[int, int, int]:
+def _parse_sharing(options: Mapping[str, str], described: Decoder | None) -> tuple[int, int, int]:
     """Return how many GPUs share a model's layers, its requests, and its experts."""
     counts = {name: positive_integer(options.get(name, "1"), name) for name in ("tp", "dp", "ep")}
     for name in ("tp", "ep"):
@@ -154,7 +154,7 @@ def _sharing(options: Mapping[str, str], described: Decoder | None) -> tuple[int
     return counts["tp"], max(counts["dp"], experts), experts
 
 
-def _acceptance(value: str | None) -> float:
+def _parse_acceptance(value: str | None) -> float:
     if value is None:
         raise UsageError(
             f"{NAME} draft: give the share of drafted tokens that is right, as you measured it: "
@@ -166,7 +166,7 @@ def _acceptance(value: str | None) -> float:
         raise UsageError(f"acceptance {value!r}: a share from 0 to 1 was expected") from None
 
 
-def _apart(new: ServedIteration, side: str | None) -> ServedIteration:
+def _separate_side(new: ServedIteration, side: str | None) -> ServedIteration:
     """Return what remains where prompts are read on other GPUs, or requests answered there."""
     if side is None:
         return new
@@ -181,7 +181,7 @@ def _in_chunks(new: ServedIteration, chunk: int) -> ServedIteration:
     if chunk >= max(i.prompt_tokens for i in (new, *new.each)):
         raise UsageError(f"chunk={chunk}: no iteration reads more tokens of prompts than that")
 
-    def cut(iteration: ServedIteration) -> ServedIteration:
+    def cut_prompts(iteration: ServedIteration) -> ServedIteration:
         share = min(chunk / iteration.prompt_tokens, 1.0) if iteration.prompt_tokens else 1.0
         return replace(
             iteration,
@@ -190,14 +190,14 @@ def _in_chunks(new: ServedIteration, chunk: int) -> ServedIteration:
             read=iteration.read * share,
         )
 
-    cut_all = new.changed(cut)
+    cut_all = new.changed(cut_prompts)
     own = sum(i.read for i in cut_all.each)
     was = sum(i.read for i in new.each)
     read = new.read * own / was if was else cut_all.read
     return replace(cut_all, read=read)
 
 
-def _drafting(new: ServedIteration, speculation: Speculation) -> ServedIteration:
+def _draft_tokens(new: ServedIteration, speculation: Speculation) -> ServedIteration:
     return new.changed(
         lambda i: replace(
             i,
@@ -208,7 +208,7 @@ def _drafting(new: ServedIteration, speculation: Speculation) -> ServedIteration
     )
 
 
-def _captured(new: ServedIteration, value: str | None) -> ServedIteration:
+def _capture_graphs(new: ServedIteration, value: str | None) -> ServedIteration:
     """Return the iterations with graphs of that size, or without those that are too small."""
     if value is None:
         return new.changed(
@@ -237,10 +237,10 @@ def _with_weights(model: StepModel, new: ServedIteration, weights: str) -> Serve
     return new.changed(lambda i: replace(i, weights=wanted))
 
 
-def _changed(model: StepModel, now: ServedIteration, asked: _Asked) -> StepModel:
+def _change_model(model: StepModel, now: ServedIteration, asked: _Asked) -> StepModel:
     new = asked.iteration
     length = model.lengths().astype(np.float64)
-    lengths = _lengths(model, length, now, asked)
+    lengths = _scale_lengths(model, length, now, asked)
     if asked.drafted:
         layers = asked.model.layers if asked.model else _LAYERS
         lengths = lengths * (1 + asked.drafted / layers)
@@ -258,8 +258,10 @@ def _changed(model: StepModel, now: ServedIteration, asked: _Asked) -> StepModel
         served=new,
     )
     changed = _with_sums(changed, asked)
-    words = _words(now, new, Bounds(model.device).balance)
-    return changed.with_uncertainty("compute", 0.15).with_assumption(*words, *_fit(changed, asked))
+    words = _describe_change(now, new, Bounds(model.device).balance)
+    return changed.with_uncertainty("compute", 0.15).with_assumption(
+        *words, *_check_fit(changed, asked)
+    )
 
 
 def _refuse_what_is_far(model: StepModel, length: Floats, lengths: Floats) -> None:
@@ -272,7 +274,7 @@ def _refuse_what_is_far(model: StepModel, length: Floats, lengths: Floats) -> No
         )
 
 
-def _lengths(model: StepModel, length: Floats, now: ServedIteration, asked: _Asked) -> Floats:
+def _scale_lengths(model: StepModel, length: Floats, now: ServedIteration, asked: _Asked) -> Floats:
     """Return how long kernels take, each by what its own iteration does."""
     names = _kernel_names(model)
     families = model.facts.family
@@ -282,7 +284,7 @@ def _lengths(model: StepModel, length: Floats, now: ServedIteration, asked: _Ask
     shared = np.where(_of_experts(model), asked.experts, 1)
     formats = recorded_formats(names)
     floor = np.minimum(length, find_shortest_time(model, length))
-    iteration = _iterations(model, len(length))
+    iteration = _find_iterations(model, len(length))
     lengths = length.copy()
     for k in np.unique(iteration).tolist():
         was = now.each[k] if 0 <= k < len(now.each) else now
@@ -307,7 +309,7 @@ def _of_experts(model: StepModel) -> Mask:
     return np.array([is_of_experts(name or "", family or "") for name, family in pairs_of], bool)
 
 
-def _iterations(model: StepModel, count: int) -> Ints:
+def _find_iterations(model: StepModel, count: int) -> Ints:
     """Return the iteration of each activity, or NONE."""
     kernels = model.facts.tables.get("kernels")
     if kernels is None or not kernels.num_rows:
@@ -322,7 +324,7 @@ def _kernel_names(model: StepModel) -> list[str | None]:
     return [str(name) for name in kernels["name"].take(model.facts.rows).to_pylist()]
 
 
-def _server(model: StepModel, asked: _Asked) -> Server | None:
+def _build_server(model: StepModel, asked: _Asked) -> Server | None:
     if asked.model is None or model.device is None:
         return None
     return Server(
@@ -336,7 +338,7 @@ def _with_sums(model: StepModel, asked: _Asked) -> StepModel:
     sharing = max(asked.tensor, asked.experts)
     if sharing == 1:
         return model
-    server = _server(model, asked)
+    server = _build_server(model, asked)
     if server is None:
         raise UsageError(f"tp={asked.tensor}: the catalogue does not hold the recorded GPU")
     tokens = asked.iteration.tokens
@@ -365,7 +367,7 @@ def _exchange_ns(server: Server, asked: _Asked, tokens: float) -> float:
     return 2 * model.layers * (latency + size * network.exchange_pace(gpus, server.gpus_per_node))
 
 
-def _words(now: ServedIteration, new: ServedIteration, balance: float) -> tuple[str, ...]:
+def _describe_change(now: ServedIteration, new: ServedIteration, balance: float) -> tuple[str, ...]:
     words = [
         f"an iteration has {new.requests:,.0f} requests of {new.context:,.0f} tokens and "
         f"{new.prompts:,.0f} of prompts, in place of {now.requests:,.0f}, {now.context:,.0f} and "
@@ -388,9 +390,9 @@ def _words(now: ServedIteration, new: ServedIteration, balance: float) -> tuple[
     return tuple(words)
 
 
-def _fit(model: StepModel, asked: _Asked) -> tuple[str, ...]:
+def _check_fit(model: StepModel, asked: _Asked) -> tuple[str, ...]:
     """Tell of a known model whether keys and values fit."""
-    server = _server(model, asked)
+    server = _build_server(model, asked)
     if server is None:
         return ()
     requests = asked.iteration.requests

@@ -84,20 +84,22 @@ def apply(model: StepModel, value: str) -> StepModel:
             f"{NAME}: the step holds neither all_gathers and reduce_scatters of parameters nor "
             "all_reduces of gradients, with known sizes and several ranks"
         )
-    shards = _shards(model, now, name, size)
+    shards = _parse_shards(model, now, name, size)
     if name == "hybrid_shard" and shards == now.world > 1:  # nobody else holds the same shard
         name = "full_shard"
     if name == now.strategy and shards == (now.ranks if name != "ddp" else 1):
         return model.with_assumption(f"the recording is {name} already")
     if name in STAGES:
-        whole_copies = model if now.strategy == "ddp" else to_replicas(model, now, _copies(model))
+        whole_copies = (
+            model if now.strategy == "ddp" else to_replicas(model, now, _mark_copies(model))
+        )
         changed = to_zero(whole_copies, find_replicated(whole_copies) or now)
     elif now.strategy == "ddp":
         changed = from_replicas(model, now, name, shards)
     elif name == "ddp":
-        changed = to_replicas(model, now, _copies(model))
+        changed = to_replicas(model, now, _mark_copies(model))
     else:
-        changed = _communicated(model, now, name, shards)
+        changed = _change_communication(model, now, name, shards)
     return (
         replace(changed, parallel=now.world)
         .with_uncertainty("communication", 0.15)
@@ -113,7 +115,7 @@ def apply(model: StepModel, value: str) -> StepModel:
     )
 
 
-def _shards(model: StepModel, now: Sharded, name: str, size: str) -> int:
+def _parse_shards(model: StepModel, now: Sharded, name: str, size: str) -> int:
     if name in ("ddp", *STAGES):
         return 1
     if name != "hybrid_shard":
@@ -127,14 +129,14 @@ def _shards(model: StepModel, now: Sharded, name: str, size: str) -> int:
     return shards
 
 
-def _communicated(model: StepModel, now: Sharded, name: str, shards: int) -> StepModel:
+def _change_communication(model: StepModel, now: Sharded, name: str, shards: int) -> StepModel:
     """Return the model with another kind of FSDP than the recorded one."""
     if now.ranks < 2:
         raise UsageError(f"{NAME}: gathers of one rank do not show what gathers of several take")
     gathers = model.is_collective("all_gather")
     reduces = model.is_collective("reduce_scatter")
     net = data_network(model)
-    copies = _copies(model)
+    copies = _mark_copies(model)
     sums = mark_replicating(model)
     has_replicas = name == "hybrid_shard" and now.world > shards
     keeps_sums = has_replicas and bool(sums.any())
@@ -149,26 +151,26 @@ def _communicated(model: StepModel, now: Sharded, name: str, shards: int) -> Ste
         of_lengths=True,
     )
     if keeps_sums:
-        model = _resummed(model, sums, now, shards, net)
+        model = _resize_replica_sums(model, sums, now, shards, net)
     else:
         model = remove_calls(model, sums, hooks=False)
     if name == "shard_grad_op":
         model = drop_event_waits(model, gathers)  # nothing is freed that a gather could wait for
-        model = remove_calls(model, now.backward | _uncopied(model, now.backward), hooks=True)
+        model = remove_calls(model, now.backward | _mark_uncopied(model, now.backward), hooks=True)
     kept = model.is_collective("all_gather")
     fixed = [net.group_latency(n) for n in (now.ranks, shards)]
-    model = _moved(model, kept, fixed, net.shared(shards) / net.shared(now.ranks))
+    model = _move_transfers(model, kept, fixed, net.shared(shards) / net.shared(now.ranks))
     reduced = net.shared(shards) + behind
-    model = _moved(model, reduces, fixed, reduced / net.shared(now.ranks))
+    model = _move_transfers(model, reduces, fixed, reduced / net.shared(now.ranks))
     model = scale_optimizer(model, now.ranks / shards)
     if apart:
         model = _replicated_apart(model, now, shards, net, summing)
     if regather:
-        model = _regathered(model, shards, host)
-    return _renamed(model, now, name, shards, net)
+        model = _gather_again(model, shards, host)
+    return _resize_groups(model, now, name, shards, net)
 
 
-def _moved(model: StepModel, chosen: Mask, fixed: list[float], ratio: float) -> StepModel:
+def _move_transfers(model: StepModel, chosen: Mask, fixed: list[float], ratio: float) -> StepModel:
     """Return the model with another latency of some collectives, and their transfers `ratio` times
     as long."""
     length = model.lengths().astype(np.float64)
@@ -178,7 +180,9 @@ def _moved(model: StepModel, chosen: Mask, fixed: list[float], ratio: float) -> 
     )
 
 
-def _resummed(model: StepModel, sums: Mask, now: Sharded, shards: int, net: Network) -> StepModel:
+def _resize_replica_sums(
+    model: StepModel, sums: Mask, now: Sharded, shards: int, net: Network
+) -> StepModel:
     """Return the model with the recorded sums between replicas for shards of another size."""
     facts = model.facts
     gradient_bytes = facts.in_bytes * now.ranks
@@ -193,7 +197,7 @@ def _resummed(model: StepModel, sums: Mask, now: Sharded, shards: int, net: Netw
     return regrouped.with_lengths(sums, length)
 
 
-def _copies(model: StepModel) -> Mask:
+def _mark_copies(model: StepModel) -> Mask:
     """Return which activities are FSDP2's copies into buffers and out of them."""
     copying = model.facts.op.where(_COPIES.search)
     return np.asarray(copying & ~model.is_comm)
@@ -204,9 +208,9 @@ def _of_gather(model: StepModel) -> Mask:
     return model.facts.op.where(lambda op: op and "chunk_cat" not in op)
 
 
-def _uncopied(model: StepModel, dropped: Mask) -> Mask:
+def _mark_uncopied(model: StepModel, dropped: Mask) -> Mask:
     """Return the copies into and out of the buffers of dropped gathers, which go with them."""
-    copies = _copies(model) & _of_gather(model)
+    copies = _mark_copies(model) & _of_gather(model)
     if (model.facts.backward & dropped).any():
         return np.asarray(copies & model.facts.backward)
     acts = model.graph.activities
@@ -229,7 +233,9 @@ def _replicated_apart(
     calls = [np.empty(0, np.int64)]
     for rank in model.graph.ranks:
         lane = compute_lane(model, rank)
-        reduces = _ordered(model, model.is_collective("reduce_scatter") & (acts.rank == rank))
+        reduces = _order_by_start(
+            model, model.is_collective("reduce_scatter") & (acts.rank == rank)
+        )
         if not reduces:
             continue
         ready = all_waited_for(model, reduces, lane)
@@ -254,7 +260,9 @@ def _replicated_apart(
     return insert_works(delay_calls(model, np.concatenate(calls), host), works)
 
 
-def _renamed(model: StepModel, now: Sharded, name: str, shards: int, net: Network) -> StepModel:
+def _resize_groups(
+    model: StepModel, now: Sharded, name: str, shards: int, net: Network
+) -> StepModel:
     """Return how large the groups of collectives are now, for the edits that follow."""
     gathers = model.is_collective("all_gather")
     reduces = model.is_collective("reduce_scatter")
@@ -263,7 +271,7 @@ def _renamed(model: StepModel, now: Sharded, name: str, shards: int, net: Networ
     return regrouped.with_groups(reduces, size, net.in_node(size))
 
 
-def _regathered(model: StepModel, shards: int, host: float) -> StepModel:
+def _gather_again(model: StepModel, shards: int, host: float) -> StepModel:
     """Gather units but the first (the root stays whole) once more before their backward.
 
     Their communicator keeps the order of issue: a unit is gathered ahead of the reduction of the
@@ -278,36 +286,36 @@ def _regathered(model: StepModel, shards: int, host: float) -> StepModel:
     for rank in model.graph.ranks:
         lane = compute_lane(model, rank)
         of_rank = acts.rank == rank
-        gathers = _ordered(model, model.is_collective("all_gather") & of_rank)
-        reduces = _ordered(model, model.is_collective("reduce_scatter") & of_rank)
+        gathers = _order_by_start(model, model.is_collective("all_gather") & of_rank)
+        reduces = _order_by_start(model, model.is_collective("reduce_scatter") & of_rank)
         copies = _copied_out(model, lane, gathers)
-        firsts = _firsts(model, lane, reduces)
+        firsts = _find_first_backward(model, lane, reduces)
         begin = next(int(a) for a in lane.tolist() if model.facts.backward[a] or a == firsts[0])
         units = list(reversed(gathers))[: len(firsts)]
         sent = -1
         for k, (unit, first) in enumerate(zip(units[:-1], firsts, strict=False)):
             activity = firsts[k - 2] if k > 1 else begin
-            freed = _before(lane, activity)
+            freed = _find_before(lane, activity)
             after = [freed] + [sent] * (sent >= 0) + reduces[k - 2 : k - 1] * (k > 1)
             copy = copies.get(unit)
             before = [first] * (copy is None) + reduces[k - 1 : k] * (k > 0)
             sent = len(acts.start) + len(works)
             calls.append(int(acts.call[first]))
-            work = _again(model, unit, float(lengths[unit]), (tuple(after), tuple(before)))
+            work = _copy_work(model, unit, float(lengths[unit]), (tuple(after), tuple(before)))
             group = (positions[rank].group, positions[rank].place // shards)
             issued = int(acts.call[firsts[k - 1] if k else begin])
             works.append(replace(work, joined=(k, *group), call=issued, lag=lag))
             if copy is not None:
-                order = ((sent, _before(lane, first)), (first,))
+                order = ((sent, _find_before(lane, first)), (first,))
                 works.append(
-                    replace(_again(model, copy, float(lengths[copy]), order), kind=COMPUTE)
+                    replace(_copy_work(model, copy, float(lengths[copy]), order), kind=COMPUTE)
                 )
     return insert_works(delay_calls(model, np.array(calls, np.int64), host), works).with_assumption(
         "units are gathered again in the backward pass, each as soon as the second before it begins"
     )
 
 
-def _again(
+def _copy_work(
     model: StepModel, activity: int, length: float, order: tuple[tuple[int, ...], tuple[int, ...]]
 ) -> Work:
     """Return one like this one."""
@@ -331,18 +339,18 @@ def _copied_out(model: StepModel, lane: Ints, gathers: list[int]) -> dict[int, i
     return dict(zip(gathers, copies, strict=True)) if len(copies) == len(gathers) else {}
 
 
-def _firsts(model: StepModel, lane: Ints, reduces: list[int]) -> list[int]:
+def _find_first_backward(model: StepModel, lane: Ints, reduces: list[int]) -> list[int]:
     """Return the first backward activity of each unit; last the root's, which is in no layer."""
     regions = backward_regions(model, lane, all_waited_for(model, reduces, lane))
     layers = backward_layers(model, lane, len(regions) - 1)
     return [r.first for r in (*layers, regions[-1])] if layers else [r.first for r in regions]
 
 
-def _ordered(model: StepModel, chosen: Mask) -> list[int]:
+def _order_by_start(model: StepModel, chosen: Mask) -> list[int]:
     rows = np.flatnonzero(chosen)
     order = order_by(model.graph.activities.start[rows])
     return [int(f) for f in rows[order]]
 
 
-def _before(lane: Ints, activity: int) -> int:
+def _find_before(lane: Ints, activity: int) -> int:
     return int(lane[max(position_on(lane, activity) - 1, 0)])

@@ -35,11 +35,11 @@ def apply(model: StepModel, value: str) -> StepModel:
     seen = shared_tokens(model)
     if is_on == bool(seen.any()):
         return model.with_assumption(f"sequence parallelism is {value} already")
-    changed, words = _shared(model) if is_on else _undone(model, seen)
+    changed, words = _share_norms(model) if is_on else _undo_sharing(model, seen)
     return predict_roughly(changed, words, _OF_WON)
 
 
-def _shared(model: StepModel) -> tuple[StepModel, str]:
+def _share_norms(model: StepModel) -> tuple[StepModel, str]:
     """Return the model whose ranks share norms and residuals, and how."""
     ranks = model.tensor or tensor_degree(model)
     if ranks < 2:
@@ -55,7 +55,7 @@ def _shared(model: StepModel) -> tuple[StepModel, str]:
     )
 
 
-def _undone(model: StepModel, seen: Mask) -> tuple[StepModel, str]:
+def _undo_sharing(model: StepModel, seen: Mask) -> tuple[StepModel, str]:
     """Return the model whose norms and residuals every rank computes whole; what it gathers once
     more for the backward pass, it does no longer."""
     ranks = tensor_degree(model)

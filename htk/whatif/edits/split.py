@@ -48,7 +48,7 @@ _OF_TRANSFERS = 0.2
 
 
 def apply(model: StepModel, value: str) -> StepModel:
-    how, count = _asked(model, value)
+    how, count = _parse_asked(model, value)
     if count == 1:
         return model.with_assumption("one piece: as it is")
     sent = of_activations(model)
@@ -57,15 +57,15 @@ def apply(model: StepModel, value: str) -> StepModel:
             f"{NAME}: the step holds no transfer of activations (all-reduces of tensor "
             "parallelism, all-to-alls of experts)"
         )
-    blocked = list_blocking(model, sent, _cut(model, how), whole_runs=how == "batch")
+    blocked = list_blocking(model, sent, _mark_cuttable(model, how), whole_runs=how == "batch")
     if how == "fused":
         blocked = [replace(b, after=()) for b in blocked if b.before]
     if not blocked:
         raise UsageError(f"{NAME}: compute waits for none of {int(sent.sum())} transfers")
-    pieces = _pieces(model, how, count, blocked)
-    changed = _relaunched(model, how, count, blocked)
+    pieces = _describe_pieces(model, how, count, blocked)
+    changed = _launch_pieces(model, how, count, blocked)
     changed = cut_into(changed, blocked, pieces)
-    changed, words = _bounded(model, _contended(model, changed, blocked), blocked)
+    changed, words = _bound_gain(model, _contend_compute(model, changed, blocked), blocked)
     return (
         replace(changed, low_confidence=True)
         .with_uncertainty("compute", _OF_PIECES)
@@ -87,7 +87,7 @@ def read_cut(value: str) -> tuple[str, str | None]:
     return match[1], match[2]
 
 
-def _asked(model: StepModel, value: str) -> tuple[str, int]:
+def _parse_asked(model: StepModel, value: str) -> tuple[str, int]:
     how, pieces = read_cut(value)
     ranks = int(model.facts.group_size[of_activations(model)].max(initial=2))
     count = int(pieces or {"batch": 2, "tensor": max(ranks, 2), "fused": _TILES}[how])
@@ -96,7 +96,7 @@ def _asked(model: StepModel, value: str) -> tuple[str, int]:
     return how, count
 
 
-def _cut(model: StepModel, how: str) -> Mask:
+def _mark_cuttable(model: StepModel, how: str) -> Mask:
     """Return the compute that may be cut: all on activations, or products beside a transfer."""
     growing = batch.mark_growing(model)
     if how == "batch":
@@ -104,7 +104,9 @@ def _cut(model: StepModel, how: str) -> Mask:
     return np.asarray(growing & model.facts.family.isin(*_MATRIX))
 
 
-def _pieces(model: StepModel, how: str, count: int, blocked: list[BlockingTransfer]) -> Pieces:
+def _describe_pieces(
+    model: StepModel, how: str, count: int, blocked: list[BlockingTransfer]
+) -> Pieces:
     """Return what all pieces take: kernels on a part of the batch as another batch has them, and a
     latency for each piece that is sent."""
     lengths = model.lengths().astype(np.float64)
@@ -120,7 +122,7 @@ def _pieces(model: StepModel, how: str, count: int, blocked: list[BlockingTransf
     return Pieces(count, together, piece)
 
 
-def _relaunched(
+def _launch_pieces(
     model: StepModel, how: str, count: int, blocked: list[BlockingTransfer]
 ) -> StepModel:
     """Launch each piece by itself; those of a graph go with it, and tiles with their product."""
@@ -138,7 +140,9 @@ def _relaunched(
     return launched_again(model, cpu_edges(model, single), count)
 
 
-def _contended(model: StepModel, changed: StepModel, blocked: list[BlockingTransfer]) -> StepModel:
+def _contend_compute(
+    model: StepModel, changed: StepModel, blocked: list[BlockingTransfer]
+) -> StepModel:
     """Return the changed model with compute slowed beside transfers by the usual factor, where the
     trace does not tell how much slower it gets."""
     if compute_contention(model):
@@ -155,7 +159,7 @@ def _contended(model: StepModel, changed: StepModel, blocked: list[BlockingTrans
     )
 
 
-def _bounded(
+def _bound_gain(
     model: StepModel, changed: StepModel, blocked: list[BlockingTransfer]
 ) -> tuple[StepModel, tuple[str, ...]]:
     """Return the changed model, no better than if nobody waited for these transfers, and how

@@ -57,7 +57,7 @@ def apply(model: StepModel, value: str) -> StepModel:
         node = int(each) if mark else gpus_of_a_node(model)
         in_nodes = replace(model, facts=replace(model.facts, gpus_per_node=node))
         return with_replicas(in_nodes, ranks, alone, NAME)
-    now, growing, before = _groups(model)
+    now, growing, before = _read_groups(model)
     if now < 1 or before < 1:
         raise UsageError(f"{NAME}: the trace does not say how many ranks its collectives have")
     here = gpus_of_a_node(model)
@@ -77,11 +77,11 @@ def apply(model: StepModel, value: str) -> StepModel:
         of_replicas = model.is_comm & (model.facts.group_size == before)
         of_replicas &= ~tensor_reduces(model) & ~shared_tokens(model)
         moved = even_compute(remove_calls(moved, growing | of_replicas, hooks=False))
-    if _shares(model):
+    if _is_shared(model):
         moved = scale_optimizer(moved, now / ranks)
     crossing = now <= here and ranks > node
     moved = moved.with_groups(growing, int(after), share)
-    later = _later(moved, growing, now, ranks, bool(mark_partial(model)[growing].any()))
+    later = _delay_last(moved, growing, now, ranks, bool(mark_partial(model)[growing].any()))
     lateness = float((later.lengths() - moved.lengths())[growing].sum())
     lateness /= len(model.graph.ranks) * max(model.graph.period_ns, 1)
     gpus_per_node = node if mark else later.facts.gpus_per_node
@@ -102,7 +102,7 @@ def apply(model: StepModel, value: str) -> StepModel:
             "slower, by how much alike transfers differed in the recording"
         )
     if crossing:
-        words.append(f"the job would leave its node: {_assumed(model)}")
+        words.append(f"the job would leave its node: {_describe_assumed(model)}")
     uncertainty = _UNSTATED * site_narrows(model, True) if crossing else 0.25
     if crossing and (measured := site_words(model, True)):
         words.append(measured)
@@ -135,11 +135,11 @@ def _in_groups(
     """Return the model with some collectives `ratio` times as long, and with the hops of other
     groups."""
     moved = model.with_lengths(chosen, rescale_transfers(model, chosen, ratio))
-    hops = _hops(moved, new) - _hops(model, old)
+    hops = _count_hops(moved, new) - _count_hops(model, old)
     return moved.with_lengths(chosen, moved.lengths() + hops)
 
 
-def _assumed(model: StepModel) -> str:
+def _describe_assumed(model: StepModel) -> str:
     """Return what is assumed of the network between nodes, of which nothing was recorded."""
     adapters = read_network(model).adapters
     if adapters is None:
@@ -168,7 +168,7 @@ def _in_node(group: int, ranks: int, node: int) -> int:
     return min(max(group * node // max(ranks, node), 1), group)
 
 
-def _hops(model: StepModel, group: tuple[int, int]) -> Floats:
+def _count_hops(model: StepModel, group: tuple[int, int]) -> Floats:
     """Return what each collective takes for hops among so many ranks, so many in each node."""
     hops = np.zeros(len(model.facts.collective))
     rows = np.flatnonzero(model.is_collective(*_KINDS))
@@ -192,7 +192,7 @@ def _ranks_of_one_replica(model: StepModel) -> int:
     return 0 if has_replicas or ranks == 1 else ranks
 
 
-def _groups(model: StepModel) -> tuple[int, Mask, int]:
+def _read_groups(model: StepModel) -> tuple[int, Mask, int]:
     """Return the ranks of the job; the collectives whose group grows with them, and its size."""
     layout: Sharded | None = find_sharded(model) or find_replicated(model)
     split = (model.tensor or tensor_degree(model)) * (described_degree(model, "pipeline") or 1)
@@ -209,13 +209,13 @@ def _groups(model: StepModel) -> tuple[int, Mask, int]:
     return split * layout.world, growing, layout.ranks
 
 
-def _shares(model: StepModel) -> bool:
+def _is_shared(model: StepModel) -> bool:
     """Do all ranks share the optimizer's work?"""
     layout = find_sharded(model)
     return layout is not None and layout.strategy != "hybrid_shard"
 
 
-def _later(model: StepModel, growing: Mask, now: int, ranks: int, unseen: bool) -> StepModel:
+def _delay_last(model: StepModel, growing: Mask, now: int, ranks: int, unseen: bool) -> StepModel:
     """Return the last of more ranks arrives later: μ + σ·Φ⁻¹((N - 0.375) / (N + 0.25)).
 
     μ and σ: of when the recorded ranks arrived at each collective; where others were not recorded

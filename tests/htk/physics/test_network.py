@@ -12,8 +12,8 @@ from htk.physics.network import (
     Network,
     described_network,
     find_fabric,
-    leaving,
     named_network,
+    share_leaving_node,
     usual_adapters,
     usual_links,
 )
@@ -93,7 +93,11 @@ def test_a_group_beyond_its_pod_shares_the_uplinks() -> None:
 
 def test_an_all_to_all_is_as_slow_as_the_slower_of_its_ways() -> None:
     """Of 5 ranks on nodes of 4, one of 4 others is away."""
-    assert leaving(5, 4) == 1 / 4 and leaving(4, 4) == 0 and leaving(16, 1) == 1
+    assert (
+        share_leaving_node(5, 4) == 1 / 4
+        and share_leaving_node(4, 4) == 0
+        and share_leaving_node(16, 1) == 1
+    )
     slow_links = Network(LinkTier(5.0, 0.5), LinkTier(9.0, 0.02), 4)
     assert slow_links.exchange_pace(5, 4) == pytest.approx(3 / 4 * 0.5)
 

@@ -6,7 +6,7 @@ import pytest
 
 from htk.physics.detected import detect_gpu, peak_tflops
 from htk.physics.op_costs import compute_call_cost
-from htk.physics.op_costs.attention import pairs
+from htk.physics.op_costs.attention import count_causal_pairs
 from htk.physics.op_costs.call import Cost
 from tests.htk.physics.op_costs.operator_costs import BF16, FP8, of
 
@@ -51,9 +51,9 @@ def test_fp8_product_finds_its_bias_wherever_it_is(place: int) -> None:
 def test_pairs_that_a_causal_mask_leaves(queries: int, keys: int) -> None:
     top_left = sum(k <= q for q in range(queries) for k in range(keys))
     bottom_right = sum(k <= q + keys - queries for q in range(queries) for k in range(keys))
-    assert pairs(queries, keys, "top left") == top_left
-    assert pairs(queries, keys, "bottom right") == bottom_right
-    assert pairs(queries, keys, None) == queries * keys
+    assert count_causal_pairs(queries, keys, "top left") == top_left
+    assert count_causal_pairs(queries, keys, "bottom right") == bottom_right
+    assert count_causal_pairs(queries, keys, None) == queries * keys
 
 
 def test_attention_of_grouped_queries_with_unequal_lengths() -> None:

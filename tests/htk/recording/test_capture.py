@@ -8,7 +8,7 @@ import pytest
 
 import htk
 from htk.base.errors import UsageError
-from htk.recording.capture import FLIGHT_RECORDER, _chosen
+from htk.recording.capture import FLIGHT_RECORDER, _choose_ranks
 
 torch = pytest.importorskip("torch")
 
@@ -57,12 +57,12 @@ def test_a_rank_that_is_not_chosen_records_nothing(
 
 
 def test_ranks_are_spread_evenly() -> None:
-    assert _chosen(4, 16) == {0, 4, 8, 12} and _chosen(1, 16) == {0}
-    assert _chosen("all", 3) == {0, 1, 2} and _chosen(9, 2) == {0, 1}
+    assert _choose_ranks(4, 16) == {0, 4, 8, 12} and _choose_ranks(1, 16) == {0}
+    assert _choose_ranks("all", 3) == {0, 1, 2} and _choose_ranks(9, 2) == {0, 1}
     with pytest.raises(UsageError, match="'all', a list"):
-        _chosen("some", 2)
+        _choose_ranks("some", 2)
     with pytest.raises(UsageError, match="one rank at least"):
-        _chosen(0, 2)
+        _choose_ranks(0, 2)
 
 
 def test_too_few_steps_are_said(tmp_path: Path) -> None:

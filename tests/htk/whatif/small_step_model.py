@@ -20,7 +20,7 @@ from htk.quantities.graph.edges import Edges
 from htk.quantities.graph.nodes import Activities, LaunchCalls
 from htk.quantities.graph.replay import replay_graph as replayed_graph
 from htk.whatif.step_model import StepFacts, StepModel
-from htk.whatif.synthetic_ops import renumbered
+from htk.whatif.synthetic_ops import renumber_nodes
 
 KINDS = ("compute", "comm", "memory")
 
@@ -252,7 +252,7 @@ def _graph(acts: Sequence[Act], activities: Activities, calls: LaunchCalls, end_
         call_end=edges.call_end(every),
         dropped=0,
     )
-    return renumbered(raw, 0)[0]
+    return renumber_nodes(raw, 0)[0]
 
 
 def _ints(values: Any) -> np.ndarray:

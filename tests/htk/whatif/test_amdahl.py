@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from htk.whatif.amdahl import build_guard, needed_share, speedup
+from htk.whatif.amdahl import build_guard, compute_speedup, needed_share
 
 
 def test_a_claim_needs_its_share() -> None:
@@ -30,5 +30,5 @@ def test_a_claim_near_the_bound_is_said_to_be_so() -> None:
 
 
 def test_a_part_without_a_share_wins_nothing() -> None:
-    assert speedup(0.0, 100) == 1
-    assert speedup(1.0, math.inf) == math.inf
+    assert compute_speedup(0.0, 100) == 1
+    assert compute_speedup(1.0, math.inf) == math.inf

@@ -27,41 +27,45 @@ TENTHS = [k / 10 for k in range(1, 11)]  # ten scores, 0.1 to 1.0
 
 @pytest.fixture(autouse=True)
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calibration, "_table", lambda: TABLE)
+    monkeypatch.setattr(calibration, "_load_table", lambda: TABLE)
 
 
 def test_the_quantile_of_n_is_counted_of_one_more() -> None:
-    assert calibration.quantile([3, 1, 2, 4, 5, 6, 7, 8, 9], 0.9) == 9  # the ⌈0.9 · 10⌉-th
-    assert calibration.quantile([1, 2, 3], 0.5) == 2
+    assert (
+        calibration.find_conformal_quantile([3, 1, 2, 4, 5, 6, 7, 8, 9], 0.9) == 9
+    )  # the ⌈0.9 · 10⌉-th
+    assert calibration.find_conformal_quantile([1, 2, 3], 0.5) == 2
 
 
 def test_without_measured_rows_of_its_own_a_kind_has_the_factors_of_all() -> None:
-    assert calibration.factors([], TENTHS) == (0.5, 0.9)  # the fifth and the ninth of ten
-    assert calibration.factors([], [score for score in TENTHS for _ in range(7)]) == (0.5, 0.9)
+    assert calibration.fit_factors([], TENTHS) == (0.5, 0.9)  # the fifth and the ninth of ten
+    assert calibration.fit_factors([], [score for score in TENTHS for _ in range(7)]) == (0.5, 0.9)
 
 
 def test_many_rows_of_a_kind_outweigh_what_is_borrowed() -> None:
     own = [5 * k / 100 for k in range(1, 101)]  # 0.05 to 5
     merged = sorted([*own, *TENTHS])  # of 110 the 55th and the 99th
-    assert calibration.factors(own, TENTHS) == (merged[54], merged[98])
+    assert calibration.fit_factors(own, TENTHS) == (merged[54], merged[98])
     assert merged[98] > 4
 
 
 def test_all_kinds_together_count_as_ten_jobs_however_many_they_are() -> None:
     own = [2.0] * 10
-    assert calibration.factors(own, [1.0] * 1000)[1] == 2.0  # 10 of 20 lie below
-    assert calibration.factors(own, [3.0] * 1000) == (2.0, 3.0)
+    assert calibration.fit_factors(own, [1.0] * 1000)[1] == 2.0  # 10 of 20 lie below
+    assert calibration.fit_factors(own, [3.0] * 1000) == (2.0, 3.0)
 
 
 def test_simulated_jobs_widen_what_nobody_has_measured_and_nothing_else() -> None:
     worse = [4.0] * 20
-    assert calibration.factors([], TENTHS, worse) == (4.0, 4.0)
-    assert calibration.factors([], TENTHS, [0.01] * 20) == (0.5, 0.9)
-    assert calibration.factors([0.5] * 5, TENTHS, worse) == calibration.factors([0.5] * 5, TENTHS)
+    assert calibration.fit_factors([], TENTHS, worse) == (4.0, 4.0)
+    assert calibration.fit_factors([], TENTHS, [0.01] * 20) == (0.5, 0.9)
+    assert calibration.fit_factors([0.5] * 5, TENTHS, worse) == calibration.fit_factors(
+        [0.5] * 5, TENTHS
+    )
 
 
 def test_nothing_measured_at_all_leaves_the_normal_distribution() -> None:
-    assert calibration.factors([], []) == calibration.NORMAL
+    assert calibration.fit_factors([], []) == calibration.NORMAL
 
 
 def test_the_widest_of_several_edits() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from htk.whatif.contention import (
-    _surroundings,
+    _name_surroundings,
     compute_contention,
     of_transfers,
     settle_contention,
@@ -103,7 +103,7 @@ def test_neighbours_are_those_of_the_same_stream() -> None:
     names = [*model.graph.activities.names, None]  # -1: none
     rows = np.arange(6)
     own, following, preceding = (
-        [names[n] for n in column.tolist()] for column in _surroundings(model, rows)
+        [names[n] for n in column.tolist()] for column in _name_surroundings(model, rows)
     )
     assert own == ["a", "b", "c", "d", "e", "f"]
     assert following == ["b", "c", None, "e", None, None]

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from htk.whatif.data_groups import Position
-from htk.whatif.ddp_to_fsdp import OUT, TOGETHER, _backward, _forward, _Plan, _Rank
+from htk.whatif.ddp_to_fsdp import OUT, TOGETHER, _build_backward, _build_forward, _Plan, _Rank
 from htk.whatif.edits import sharding
 from htk.whatif.fsdp_units import backward_layers, compute_lane, find_layers
 from htk.whatif.network_tiers import read_network
@@ -82,7 +82,7 @@ def test_times_of_a_plan() -> None:
 
 def test_forward_gathers_the_root_and_each_layer_ahead_of_it() -> None:
     rank = builder()
-    _forward(rank, LANE, find_layers(MODEL, LANE))
+    _build_forward(rank, LANE, find_layers(MODEL, LANE))
     firsts = [NAMES[region.first] for region in find_layers(MODEL, LANE)]
     assert calls(rank) == [(name, HOOK_AND_GATHER) for name in ("e", *firsts)]
     assert named(rank) == ["g0", "o0", "g1", "o1", "g2", "o2"]
@@ -106,7 +106,7 @@ def test_the_first_layer_may_begin_the_step() -> None:
     """Both hooks then come before one launch: the root's gather is issued a hook earlier."""
     rank = builder()
     regions = find_layers(MODEL, LANE)
-    _forward(rank, LANE, [replace(regions[0], first=int(LANE[0])), regions[1]])
+    _build_forward(rank, LANE, [replace(regions[0], first=int(LANE[0])), regions[1]])
     works = by_name(rank)
     assert [works[f"g{k}"].lag for k in range(3)] == [
         30 - 110 - HOOK_AND_GATHER, 30 - 110, 30 - 110
@@ -116,7 +116,7 @@ def test_the_first_layer_may_begin_the_step() -> None:
 def test_backward_gathers_again_and_reduces_layer_by_layer() -> None:
     regions = backward_layers(MODEL, LANE, 2)
     rank = builder()
-    _backward(rank, LANE, regions)
+    _build_backward(rank, LANE, regions)
     firsts = [NAMES[region.first] for region in regions]
     behind = [NAMES[LANE[LANE.tolist().index(region.last) + 1]] for region in regions]
     rest, reduced = behind[-1], PLAN.reduce_ns
@@ -150,7 +150,7 @@ def test_backward_gathers_again_and_reduces_layer_by_layer() -> None:
 def test_what_stays_whole_is_not_gathered_again() -> None:
     rank = builder(replace(PLAN, name="shard_grad_op", replicas=1))
     regions = backward_layers(MODEL, LANE, 2)
-    _backward(rank, LANE, regions)
+    _build_backward(rank, LANE, regions)
     assert named(rank) == ["t0", "r0", "t1", "r1", "t2", "r2"]
     firsts = [NAMES[region.first] for region in regions]
     hooks = [ns for name, ns in calls(rank) if name in firsts]

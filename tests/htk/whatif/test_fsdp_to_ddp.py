@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from htk.whatif.fsdp_to_ddp import BUCKET_BYTES, _element_bytes, _ready, to_replicas
+from htk.whatif.fsdp_to_ddp import BUCKET_BYTES, _element_bytes, _order_ready, to_replicas
 from htk.whatif.parallelism import find_sharded
 from tests.htk.whatif.small_step_model import Act, comm, length, period, small_model
 
@@ -16,11 +16,16 @@ def test_gradients_are_ready_with_their_products_and_units_with_their_last_kerne
     lane = np.arange(10) * 10
     sizes = [2 * 900, 2 * 500]
     placed = [(1, 400), (2, 300), (5, 500)]
-    assert _ready(lane, placed, (0, 3, 7), sizes) == [(10, 800), (20, 600), (30, 400), (50, 1000)]
+    assert _order_ready(lane, placed, (0, 3, 7), sizes) == [
+        (10, 800),
+        (20, 600),
+        (30, 400),
+        (50, 1000),
+    ]
     # what is made in front of the first place, or behind the last, is of no unit
-    assert _ready(lane, [(0, 900), (9, 8)], (0, 3, 7), sizes) == [(0, 1800), (70, 1000)]
+    assert _order_ready(lane, [(0, 900), (9, 8)], (0, 3, 7), sizes) == [(0, 1800), (70, 1000)]
     # in single precision, as most units show
-    assert _ready(lane, [(1, 400), (5, 250)], (0, 3, 7), [4 * 400, 4 * 250]) == [
+    assert _order_ready(lane, [(1, 400), (5, 250)], (0, 3, 7), [4 * 400, 4 * 250]) == [
         (10, 1600), (50, 1000),
     ]  # fmt: skip
 
@@ -36,7 +41,7 @@ def test_gradients_are_ready_with_their_products_and_units_with_their_last_kerne
 )
 def test_an_output_that_the_root_does_not_hold(last: int, expected: list[tuple[int, int]]) -> None:
     placed = [(1, 4000), (2, 300), (5, 500)]
-    assert _ready(np.arange(10) * 10, placed, (0, 3, 5, 7), [600, 1000, last]) == expected
+    assert _order_ready(np.arange(10) * 10, placed, (0, 3, 5, 7), [600, 1000, last]) == expected
 
 
 @pytest.mark.parametrize(("sizes", "element"), [([200, 400], 2), ([400, 800], 4), ([310, 620], 4)])

@@ -7,8 +7,8 @@ import pytest
 
 from htk.quantities.graph.nodes import LaunchCalls
 from htk.whatif.host_cost import (
-    _beside,
-    _firsts,
+    _find_neighbours,
+    _mark_firsts,
     calls_of_all,
     delay_calls,
     drop_event_waits,
@@ -184,7 +184,7 @@ def test_neighbours_on_a_thread_are_those_that_a_walk_finds(seed: int) -> None:
     lane = np.sort(dice.integers(0, 4, 40))
     launching = dice.random(40) < 0.3
     launching[0] = seed % 2  # the first call too
-    before, after = _beside(lane, launching)
+    before, after = _find_neighbours(lane, launching)
     for k in range(40):
         earlier = [j for j in range(k) if launching[j]][-1:]
         later = [j for j in range(k + 1, 40) if launching[j]][:1]
@@ -204,7 +204,7 @@ def test_neighbouring_calls_are_of_one_thread() -> None:
         ([], []),
     ):
         chosen_calls = np.array(listed, np.int64)
-        assert chosen_calls[_firsts(model, chosen_calls)].tolist() == firsts
+        assert chosen_calls[_mark_firsts(model, chosen_calls)].tolist() == firsts
 
 
 def test_the_host_no_longer_waits_before_what_is_dropped() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from htk.traces.trace.opening import open_trace
 from htk.whatif.baseline import build_baseline
-from htk.whatif.link_tails import highest, slowest_link
+from htk.whatif.link_tails import expect_highest, slowest_link
 from htk.whatif.predict import predict_answer
 from htk.whatif.recorded_step import Baseline
 from tests.htk.whatif.simulated_job import step_ns, written
@@ -32,18 +32,18 @@ def uneven(tmp_path_factory: pytest.TempPathFactory) -> Baseline:
     ],
 )
 def test_the_highest_of_normal_draws(draws: int, mean: float, sigma: float) -> None:
-    assert highest(draws) == pytest.approx((mean, sigma), abs=1e-3)
+    assert expect_highest(draws) == pytest.approx((mean, sigma), abs=1e-3)
 
 
 def test_the_highest_of_many_draws_as_by_drawing() -> None:
     drawn = np.random.default_rng(5).normal(size=(20_000, 64)).max(axis=1)
-    assert highest(64) == pytest.approx((drawn.mean(), drawn.std()), abs=0.01)
+    assert expect_highest(64) == pytest.approx((drawn.mean(), drawn.std()), abs=0.01)
 
 
 def test_the_spread_of_links_is_that_of_the_job(uneven: Baseline) -> None:
     """Each of two nodes' links is off by 10 %, one sigma: the slower one shows in each call."""
     times = slowest_link(uneven.model, 2, 8)
-    expected = np.exp(0.1 * (highest(8)[0] - highest(2)[0]))
+    expected = np.exp(0.1 * (expect_highest(8)[0] - expect_highest(2)[0]))
     assert times == pytest.approx(expected, abs=0.025)
     assert slowest_link(uneven.model, 2, 2) == 1.0
     fewer, more = (slowest_link(uneven.model, 2, nodes) for nodes in (1, 64))

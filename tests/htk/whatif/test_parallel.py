@@ -14,7 +14,7 @@ from htk.whatif.fsdp_units import Region
 from htk.whatif.network_tiers import read_network
 from htk.whatif.parallel import (
     Sizes,
-    _place,
+    _find_place,
     activation_ns,
     each_layer,
     fewer_replicas,
@@ -246,4 +246,4 @@ def test_a_step_without_layers_is_refused() -> None:
 def test_collectives_lie_at_even_places_of_a_layer(last: int, share: float, index: int) -> None:
     """A lane of activities 10 to 19, a layer from 12 on; behind the last there is no neighbour."""
     lane = np.arange(10, 20)
-    assert _place(lane, Region(12, last), share) == index
+    assert _find_place(lane, Region(12, last), share) == index

@@ -16,7 +16,14 @@ import htk
 from htk.traces.trace.file import TraceFile
 from htk.traces.trace.opening import open_trace
 from htk.whatif.api import WhatIf
-from htk.whatif.predicted_trace import _anchors, _Moved, _of, _times, _warped, codes_in
+from htk.whatif.predicted_trace import (
+    _find_anchors,
+    _Moved,
+    _select_rows,
+    _time_nodes,
+    _warp_times,
+    codes_in,
+)
 from htk.whatif.predictions import NOTE
 from tests.htk.whatif.simulated_job import written
 from tests.thinned import thinned
@@ -26,7 +33,7 @@ BASE = 1_700_000_000_000_000_000
 
 def warped(times: list[int], old: list[int], new: list[int]) -> list[int]:
     values = [np.array(x, np.int64) + BASE for x in (times, old, new)]
-    return (_warped(*values) - BASE).tolist()  # type: ignore[no-any-return]
+    return (_warp_times(*values) - BASE).tolist()  # type: ignore[no-any-return]
 
 
 def test_by_hand() -> None:
@@ -40,7 +47,7 @@ def test_by_hand() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 99), st.integers(-50, 150)), min_size=1, max_size=8))
 def test_anchors_never_lead_backwards(pairs: list[tuple[int, int]]) -> None:
-    old, new = _anchors(*(np.array(c, np.int64) for c in zip(*pairs, strict=True)))
+    old, new = _find_anchors(*(np.array(c, np.int64) for c in zip(*pairs, strict=True)))
     assert old.tolist() == sorted(o for o, _ in pairs)
     ordered = sorted(pairs)
     expected = [max(n for _, n in ordered[: k + 1]) for k in range(len(ordered))]
@@ -123,7 +130,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> WhatIf:
 @pytest.mark.parametrize(("lead", "expected"), [(1.0, [80, 90]), (0.5, [90, 95]), (0.0, [100] * 2)])
 def test_what_comes_before_the_first_call_is_nearer_to_it(lead: float, expected: list[int]) -> None:
     times, old, new = (np.array(values) for values in ([0, 10], [20, 40], [100, 120]))
-    assert _warped(times, old, new, lead).tolist() == expected
+    assert _warp_times(times, old, new, lead).tolist() == expected
 
 
 def test_a_step_whose_parts_drift_apart_follows_the_observed_one() -> None:
@@ -135,7 +142,7 @@ def test_a_step_whose_parts_drift_apart_follows_the_observed_one() -> None:
             replayed=SimpleNamespace(time=seen, steady=steady, period_ns=150)
         )
         edited: Any = SimpleNamespace(time=seen + 7, steady=steady + 3)
-        return _times(start, edited).tolist()  # type: ignore[no-any-return]
+        return _time_nodes(start, edited).tolist()  # type: ignore[no-any-return]
 
     assert times(100) == [103, 103]
     assert times(2000) == [107, 207]
@@ -183,9 +190,9 @@ def test_rows_of_a_file_are_those_of_its_rank_and_cycle() -> None:
     rows = np.array([4, 3, 2, 1, 0])
     for rank, cycle, expected in ((1, 0, [0, 3]), (0, 0, [4]), (None, 0, [2]), (1, 1, [1])):
         part: Any = SimpleNamespace(rank=rank, cycle=cycle)
-        assert _of(part, table, rows).tolist() == expected
+        assert _select_rows(part, table, rows).tolist() == expected
     other: Any = SimpleNamespace(rank=2, cycle=0)
-    assert _of(other, table, rows).tolist() == []
+    assert _select_rows(other, table, rows).tolist() == []
 
 
 def test_texts_in_a_column() -> None:

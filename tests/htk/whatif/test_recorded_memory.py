@@ -17,13 +17,13 @@ from htk.whatif.api import WhatIf, whatif
 from htk.whatif.memory import Held
 from htk.whatif.parallelism import Sharded
 from htk.whatif.recorded_memory import (
-    _capacity,
-    _checkpointing,
-    _kinds,
-    _parameters,
+    _build_model_size,
+    _count_kinds,
+    _count_parameters,
+    _find_checkpointing,
+    _read_capacity,
+    _read_shapes,
     _Shapes,
-    _shapes,
-    _size,
 )
 from tests.htk.whatif.edits.attention_step import STEP
 from tests.htk.whatif.small_step_model import Act, small_model
@@ -148,10 +148,18 @@ def test_parameters_as_units_tell(
     units: tuple[int, ...], reduced: int, expected: tuple[int, float, float]
 ) -> None:
     now = replace(_sharded(), unit_bytes=units, reduced_bytes=reduced)
-    assert _parameters(now, 4, 0, 2) == pytest.approx(expected)
-    assert _parameters(None, 4, 0, 2) == (4, 0, 0)
-    assert _parameters(replace(_sharded(), unit_bytes=(), reduced_bytes=50), 0, 0, 2) == (1, 25, 0)
-    assert _parameters(replace(_sharded(), unit_bytes=(), reduced_bytes=50), 2, 5, 2) == (2, 10, 5)
+    assert _count_parameters(now, 4, 0, 2) == pytest.approx(expected)
+    assert _count_parameters(None, 4, 0, 2) == (4, 0, 0)
+    assert _count_parameters(replace(_sharded(), unit_bytes=(), reduced_bytes=50), 0, 0, 2) == (
+        1,
+        25,
+        0,
+    )
+    assert _count_parameters(replace(_sharded(), unit_bytes=(), reduced_bytes=50), 2, 5, 2) == (
+        2,
+        10,
+        5,
+    )
 
 
 def test_sizes_of_a_tensor_parallel_rank_are_those_of_the_whole() -> None:
@@ -159,16 +167,20 @@ def test_sizes_of_a_tensor_parallel_rank_are_those_of_the_whole() -> None:
     layer = 2 * 64 * 80 + 3 * 64 * 100
     now = replace(_sharded(), unit_bytes=(layer,) * 5)  # two bytes each, a half of the parameters
     shapes = _Shapes(5, 30, 10, width=32, kv_width=8, heads=4, vocab=500)
-    size = _size(now, shapes, TrainingJob(tensor=2), 0)
+    size = _build_model_size(now, shapes, TrainingJob(tensor=2), 0)
     assert (size.layers, size.hidden, size.heads, size.vocab) == (5, 64, 8, 1000)
     assert (size.layer_parameters, size.root_parameters) == (layer, 0)
     assert size.inner_width == pytest.approx(64 + 2 * 16 + 64 + 4 * 100)
-    plain = _size(now, replace(shapes, gated=False), TrainingJob(tensor=2), 0)  # two of 64 by 150
+    plain = _build_model_size(
+        now, replace(shapes, gated=False), TrainingJob(tensor=2), 0
+    )  # two of 64 by 150
     assert plain.inner_width == pytest.approx(64 + 2 * 16 + 64 + 2 * 150)
-    usual = _size(None, shapes, TrainingJob(tensor=2), 0)  # no unit tells: 8/3 of the width
+    usual = _build_model_size(
+        None, shapes, TrainingJob(tensor=2), 0
+    )  # no unit tells: 8/3 of the width
     assert usual.inner_width == pytest.approx(64 + 2 * 16 + 64 + 4 * 64 * 8 / 3)
     assert (
-        _size(None, replace(shapes, gated=False), TrainingJob(tensor=2), 0).inner_width
+        _build_model_size(None, replace(shapes, gated=False), TrainingJob(tensor=2), 0).inner_width
         == 160 + 2 * 4 * 64
     )
 
@@ -176,8 +188,11 @@ def test_sizes_of_a_tensor_parallel_rank_are_those_of_the_whole() -> None:
 def test_an_embedding_is_no_larger_than_what_is_in_no_layer() -> None:
     now = replace(_sharded(), unit_bytes=(200, 200, 200, 700))
     shapes = _Shapes(3, 30, 10, width=4, kv_width=4, heads=2, vocab=50)
-    assert _size(now, shapes, TrainingJob(), 0).embedding_parameters == 4 * 50
-    assert _size(now, replace(shapes, vocab=500), TrainingJob(), 0).embedding_parameters == 350
+    assert _build_model_size(now, shapes, TrainingJob(), 0).embedding_parameters == 4 * 50
+    assert (
+        _build_model_size(now, replace(shapes, vocab=500), TrainingJob(), 0).embedding_parameters
+        == 350
+    )
 
 
 def _sharded() -> Sharded:
@@ -195,10 +210,10 @@ def test_what_runs_again_tells_the_checkpointing(again: tuple[str, ...], kind: s
         for act in acts
         if act.name in again
     ]
-    assert _checkpointing(small_model(acts)) == kind
+    assert _find_checkpointing(small_model(acts)) == kind
     copies = Act("copy", 5, kind="memory", lane="copy", recomputed=True)
     alone = [*acts[:3], copies]
-    assert _checkpointing(small_model(alone)) == "none", "copies compute nothing"
+    assert _find_checkpointing(small_model(alone)) == "none", "copies compute nothing"
 
 
 def test_shapes_tell_layers_widths_and_words() -> None:
@@ -207,19 +222,23 @@ def test_shapes_tell_layers_widths_and_words() -> None:
     layers = [replace(act, op=attend) if act.name in ("a0", "a1") else act for act in STEP]
     output = Act("out", 9, op="aten::mm", dims="[[1024, 512], [512, 32000]]")
     gate = Act("gate", 9, family="elementwise", op="aten::silu", dims="[[1024, 1376]]")
-    found = _shapes(small_model([*layers, output, gate]))
+    found = _read_shapes(small_model([*layers, output, gate]))
     assert found == _Shapes(2, 1024, 512, 512, 512, 8, 32000, gated=True, flash=True)
     softmax = Act("soft", 9, family="softmax", op="aten::_softmax", dims="[[2, 8, 512, 512]]")
     narrow = Act("out", 9, op="aten::addmm", dims="[[512], [1024, 512], [512, 2048]]")
-    plain = _shapes(small_model([*layers, softmax, narrow]))
+    plain = _read_shapes(small_model([*layers, softmax, narrow]))
     assert plain == _Shapes(2, 1024, 512, 512, 512, 8, 0, gated=False, flash=False)
     words = Act("out", 9, op="aten::mm", dims="[[1024, 512], [512, 2049]]")
-    assert _shapes(small_model([*layers, words])).vocab == 2049, "more than four times the width"
+    assert _read_shapes(small_model([*layers, words])).vocab == 2049, (
+        "more than four times the width"
+    )
     again = [replace(act, name=f"{act.name}2", recomputed=True) for act in layers[:4]]
-    assert _shapes(small_model([*layers, *again])).layers == 2
+    assert _read_shapes(small_model([*layers, *again])).layers == 2
     bare = [replace(act, dims=None) for act in layers]
-    assert _shapes(small_model(bare)) == _Shapes()
-    swapped = _shapes(small_model(STEP))  # of these operators the length comes before the heads
+    assert _read_shapes(small_model(bare)) == _Shapes()
+    swapped = _read_shapes(
+        small_model(STEP)
+    )  # of these operators the length comes before the heads
     assert (swapped.length, swapped.heads) == (8, 512)
 
 
@@ -229,10 +248,10 @@ def test_memory_of_a_gpu_as_recorded_else_by_its_name() -> None:
         return make("ranks", listed)
 
     h100 = "NVIDIA H100 80GB HBM3"
-    assert _capacity(ranks((h100, json.dumps([{"totalGlobalMem": 85}])))) == 85
-    assert _capacity(ranks((h100, None))) == gpu("h100").memory_bytes
-    assert _capacity(ranks((None, "broken"), (h100, "[]"))) == gpu("h100").memory_bytes
-    assert _capacity(ranks((None, None))) is None
+    assert _read_capacity(ranks((h100, json.dumps([{"totalGlobalMem": 85}])))) == 85
+    assert _read_capacity(ranks((h100, None))) == gpu("h100").memory_bytes
+    assert _read_capacity(ranks((None, "broken"), (h100, "[]"))) == gpu("h100").memory_bytes
+    assert _read_capacity(ranks((None, None))) is None
 
 
 def test_operators_and_shapes_are_told_once_in_the_order_of_their_last() -> None:
@@ -246,10 +265,10 @@ def test_operators_and_shapes_are_told_once_in_the_order_of_their_last() -> None
     ]
     model = small_model([Act("k", 10, op=op, dims=dims) for op, dims in told])
     rows = np.array([0, 1, 2, 3, 5], np.int64)
-    assert _kinds(model, rows) == [
+    assert _count_kinds(model, rows) == [
         ("a", None, 1),
         ("b", "[[2]]", 2),
         ("", "[[3]]", 1),
         ("b", "[[4]]", 1),
     ]
-    assert _kinds(model, rows[:0]) == []
+    assert _count_kinds(model, rows[:0]) == []

@@ -18,7 +18,13 @@ from htk.traces.trace.trace import Trace
 from htk.whatif.api import whatif
 from htk.whatif.baseline import build_baseline
 from htk.whatif.predict import predict_answer
-from htk.whatif.representatives import _Calls, _chosen, _followers, _roles, choose_representatives
+from htk.whatif.representatives import (
+    _Calls,
+    _choose_ranks,
+    _find_followers,
+    _number_roles,
+    choose_representatives,
+)
 from tests.htk.whatif.seven_ranks import US, write_seven
 from tests.htk.whatif.simulated_job import written
 from tests.tables import make
@@ -61,13 +67,13 @@ def test_a_pipeline_is_chosen_whole_and_only_once() -> None:
     )
     of_rank = np.arange(4)
     work = make("gpu_work", [{"rank": r, "gpu_activities": 100} for r in range(4)])
-    role = _roles(found, of_rank, work)
+    role = _number_roles(found, of_rank, work)
     assert role.tolist() == [0, 1, 0, 1]
-    assert _chosen(found, of_rank, role).all()  # the late rank brings its whole replica
+    assert _choose_ranks(found, of_rank, role).all()  # the late rank brings its whole replica
     prompt = replace(found, arrived=np.where(found.arrived == 70, 21, found.arrived))
     in_first = replace(prompt, in_steps=[])
-    assert _chosen(in_first, of_rank, role).tolist() == [False, False, True, True]
-    followers = _followers(prompt, np.array([True, True, False, False]), role)
+    assert _choose_ranks(in_first, of_rank, role).tolist() == [False, False, True, True]
+    followers = _find_followers(prompt, np.array([True, True, False, False]), role)
     assert [column.tolist() for column in followers] == [[2, 3], [0, 1], [25, 20]]
 
 
@@ -77,7 +83,12 @@ def test_ranks_that_run_more_have_another_role() -> None:
         "gpu_work",
         [{"rank": r, "gpu_activities": n} for r, n in enumerate((200, 104, 100, 108))],
     )
-    assert _roles(found, np.arange(4), work).tolist() == [0, 1, 1, 1]  # each 5 % over the one below
+    assert _number_roles(found, np.arange(4), work).tolist() == [
+        0,
+        1,
+        1,
+        1,
+    ]  # each 5 % over the one below
 
 
 JOB: dict[str, Any] = {"model": "gpt3-126m", "layers": 2, "seq": 512, "micro_batch": 4, "nodes": 2,

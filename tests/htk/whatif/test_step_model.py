@@ -9,7 +9,7 @@ import pytest
 from htk.physics.detected import detect_gpu
 from htk.physics.site_rates import SiteRates
 from htk.quantities.graph.replay import replay_graph
-from htk.whatif.step_model import StepFacts, StepModel, _per_node, _taken
+from htk.whatif.step_model import StepFacts, StepModel, _per_node, _take_rows
 from tests.htk.whatif.small_step_model import Act, comm, length, period, small_model
 from tests.tables import make
 
@@ -135,7 +135,7 @@ def test_members_of_a_group_in_its_fullest_node(gpus: int, members: list[int]) -
 
 
 def test_values_of_rows_and_of_none() -> None:
-    assert _taken(np.array([5, 7]), np.array([1, -1, 0])).tolist() == [7, -1, 5]
+    assert _take_rows(np.array([5, 7]), np.array([1, -1, 0])).tolist() == [7, -1, 5]
 
 
 def test_gradients_are_what_runs_below_their_sum() -> None:

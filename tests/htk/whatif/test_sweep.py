@@ -18,7 +18,7 @@ from htk.whatif.sweep import (
     OUT_OF_MEMORY,
     UNDER_A_WAVE,
     list_bounds,
-    marked,
+    mark_answers,
     memory_edge,
     recommend_edits,
     sweep_edits,
@@ -29,7 +29,7 @@ from tests.htk.whatif.answers import answer, peak
 
 
 def test_edges_and_knees_of_a_sweep_are_marked() -> None:
-    found = marked(
+    found = mark_answers(
         [
             answer(1, p_oom=0.0, launch_bound=True, under_a_wave=True),
             answer(2, p_oom=0.01, launch_bound=True),
@@ -46,12 +46,12 @@ def test_edges_and_knees_of_a_sweep_are_marked() -> None:
 
 
 def test_the_order_in_which_batches_are_asked_does_not_matter() -> None:
-    found = marked([answer(8, p_oom=0.9), answer(1, p_oom=0.0, under_a_wave=True)])
+    found = mark_answers([answer(8, p_oom=0.9), answer(1, p_oom=0.0, under_a_wave=True)])
     assert found[0].mark == OUT_OF_MEMORY
     assert found[1].mark == f"{LAST_THAT_FITS}; {LAST_UNDER_A_WAVE}"
-    even = marked([answer(1, p_oom=0.05), answer(2, p_oom=0.051), answer(4, p_oom=0.5)])
+    even = mark_answers([answer(1, p_oom=0.05), answer(2, p_oom=0.051), answer(4, p_oom=0.5)])
     assert [a.mark for a in even] == [LAST_THAT_FITS, MAY_NOT_FIT, OUT_OF_MEMORY]
-    assert marked([answer(2, under_a_wave=True)])[0].mark == UNDER_A_WAVE  # no knee is seen
+    assert mark_answers([answer(2, under_a_wave=True)])[0].mark == UNDER_A_WAVE  # no knee is seen
 
 
 def test_causes_add_up_by_source_as_independent_ones_do() -> None:
@@ -123,14 +123,19 @@ def test_the_next_larger_batch_is_of_a_gpu_and_of_the_same_edits() -> None:
     """Twice the samples on twice the GPUs is no larger batch of a GPU."""
     wide = answer(2, p_oom=0.9)
     same = Answer(**{**vars(answer(2, p_oom=0.9)), "devices_ratio": 2.0})
-    assert [a.mark for a in marked([answer(1, p_oom=0.0), same])] == ["", OUT_OF_MEMORY]
-    assert [a.mark for a in marked([answer(1, p_oom=0.0), wide])] == [LAST_THAT_FITS, OUT_OF_MEMORY]
+    assert [a.mark for a in mark_answers([answer(1, p_oom=0.0), same])] == ["", OUT_OF_MEMORY]
+    assert [a.mark for a in mark_answers([answer(1, p_oom=0.0), wide])] == [
+        LAST_THAT_FITS,
+        OUT_OF_MEMORY,
+    ]
     half = Answer(**{**vars(answer(2, p_oom=0.9)), "devices_ratio": 0.5})  # 4 times
     fits = answer(3, p_oom=0.02)
-    marks = [a.mark for a in marked([answer(1, p_oom=0.0), half, fits])]
+    marks = [a.mark for a in mark_answers([answer(1, p_oom=0.0), half, fits])]
     assert marks == ["", OUT_OF_MEMORY, LAST_THAT_FITS]
     gone = Answer(**{**vars(answer(2, p_oom=0.9)), "step_ns": None})
-    assert marked([answer(1, p_oom=0.0), gone])[0].mark == "", "what has no answer is no neighbour"
+    assert mark_answers([answer(1, p_oom=0.0), gone])[0].mark == "", (
+        "what has no answer is no neighbour"
+    )
 
 
 def test_bounds_are_in_order_of_what_they_save() -> None:
@@ -159,7 +164,7 @@ def test_advice_wins_fits_and_comes_surest_first(monkeypatch: pytest.MonkeyPatch
     def of(_: Baseline, edits: tuple[tuple[str, str], ...], __: int | None) -> Answer:
         return answers[edits[0][0]]
 
-    monkeypatch.setattr(sweep, "tried", of)
+    monkeypatch.setattr(sweep, "try_edits", of)
     monkeypatch.setattr(sweep, "ACTIONS", tuple((name, "") for name in answers))
     assert [a.edits[0][0] for a in recommend_edits(start)] == ["a", "b", "f"]
 

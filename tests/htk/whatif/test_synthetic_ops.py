@@ -13,7 +13,7 @@ from htk.whatif.synthetic_ops import (
     COMM,
     COMPUTE,
     Work,
-    _merged,
+    _merge_order,
     insert_works,
     link_nodes,
     link_to_step_before,
@@ -191,7 +191,10 @@ def test_rows_that_stand_in_order_are_merged_with_the_rest(rows: list[tuple[int,
     for key, wanted in rows:  # of those wanted, the ones that rise
         stays.append(wanted and key >= high)
         high = key if stays[-1] else high
-    assert _merged(keys, np.array(stays, bool)).tolist() == np.argsort(keys, kind="stable").tolist()
+    assert (
+        _merge_order(keys, np.array(stays, bool)).tolist()
+        == np.argsort(keys, kind="stable").tolist()
+    )
 
 
 def test_new_ones_have_the_facts_of_their_like_or_their_own() -> None:

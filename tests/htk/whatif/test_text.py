@@ -12,15 +12,15 @@ from htk.answers.output.result import Result
 from htk.faces.cli.main import htk as main
 from htk.whatif.table import build_answer_rows
 from htk.whatif.text import (
-    _alone,
-    _assumed,
-    _cells,
-    _differing,
-    _intervals,
-    _recorded,
-    _short,
-    _signed,
-    _within,
+    _build_cells,
+    _cut_middle,
+    _describe_recorded,
+    _format_signed,
+    _list_assumptions,
+    _list_details,
+    _list_held,
+    _list_verdicts,
+    _select_columns,
     format_error,
     in_words,
     show_whatif,
@@ -111,12 +111,12 @@ def test_a_column_that_repeats_another_is_left_out() -> None:
     same, differ = (
         {"what if": ["x"], "change %": ["+1"], "per sample %": [c]} for c in ("+1", "-9")
     )
-    assert list(_short(same, ("change %", "per sample %"))) == ["what if", "change %"]
-    assert list(_short(differ, ("change %", "per sample %"))) == [
+    assert list(_select_columns(same, ("change %", "per sample %"))) == ["what if", "change %"]
+    assert list(_select_columns(differ, ("change %", "per sample %"))) == [
         "what if", "change %", "per sample %",
     ]  # fmt: skip
     sure = {"what if": ["x"], "P(OOM) %": [" 0"]}
-    assert list(_short(sure, ("P(OOM) %",))) == ["what if"]
+    assert list(_select_columns(sure, ("P(OOM) %",))) == ["what if"]
 
 
 def row(**more: Any) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def row(**more: Any) -> dict[str, Any]:
     [(10, "abcdefghij"), (9, "abcd…ghij"), (8, "abcd…hij"), (7, "abc…hij"), (3, "a…j")],
 )
 def test_a_long_text_loses_its_middle(most: int, text: str) -> None:
-    assert _within("abcdefghij", most) == text and len(text) == most
+    assert _cut_middle("abcdefghij", most) == text and len(text) == most
 
 
 @pytest.mark.parametrize(
@@ -138,13 +138,14 @@ def test_a_long_text_loses_its_middle(most: int, text: str) -> None:
      (-1234.6, "-1,235")],
 )  # fmt: skip
 def test_changes_have_a_sign(value: float, text: str) -> None:
-    assert _signed(value) == text
+    assert _format_signed(value) == text
 
 
 def test_causes_of_a_change_are_drawn_in_proportion() -> None:
     """100 ns of compute less, 50 more of the host, 1 of copies: bars of 24, 12 and at least 1."""
     causes = {"host": 50, "compute": -100, "memory": 1}
-    lines = _alone(row(step_time_ns=51, measured_step_time_ns=100, waterfall=json.dumps(causes),
+    lines = _list_details(row(step_time_ns=51, measured_step_time_ns=100,
+                       waterfall=json.dumps(causes),
                        sigma_by_source=json.dumps({"kernel": 0.05, "network": 2.0, "skew": 0.04}),
                        next_recording="record more"))  # fmt: skip
     assert lines[0] == "change of -49 ns by cause:"
@@ -161,8 +162,10 @@ def test_causes_of_a_change_are_drawn_in_proportion() -> None:
 def test_an_answer_that_changes_nothing_has_no_causes() -> None:
     same = row(step_time_ns=100, measured_step_time_ns=100, waterfall='{"host": 1}',
                sigma_by_source="{}", next_recording=None)  # fmt: skip
-    assert _alone(same)[:-1] == ["uncertainty, one standard deviation in % of the step: none"]
-    assert _alone(row(step_time_ns=None)) == []
+    assert _list_details(same)[:-1] == [
+        "uncertainty, one standard deviation in % of the step: none"
+    ]
+    assert _list_details(row(step_time_ns=None)) == []
 
 
 def test_verdicts_beyond_the_replay_s_are_told_once_for_all_that_have_them() -> None:
@@ -172,19 +175,23 @@ def test_verdicts_beyond_the_replay_s_are_told_once_for_all_that_have_them() -> 
         row(whatif="d", step_time_ns=None, verdict="refused: no layers"),
         row(whatif="e", step_time_ns=None, verdict="trusted"),
     ]  # fmt: skip
-    assert _differing(listed, "trusted") == [
+    assert _list_verdicts(listed, "trusted") == [
         "the change is indistinguishable from none: b, c", "refused: no layers: d",
     ]  # fmt: skip
 
 
 def test_assumptions_are_those_that_all_answers_share() -> None:
     listed = [row(assumptions=text) for text in ("x; y; z", "", "z; x", "x; w; z")]
-    assert _assumed(listed) == ["assumes:", "  x", "  z"]
-    assert _assumed(listed[:1]) == ["assumes:", "  x", "  y", "  z"]
-    assert _assumed([*listed, row(assumptions="q")]) == _assumed([row(assumptions="")]) == []
+    assert _list_assumptions(listed) == ["assumes:", "  x", "  z"]
+    assert _list_assumptions(listed[:1]) == ["assumes:", "  x", "  y", "  z"]
+    assert (
+        _list_assumptions([*listed, row(assumptions="q")])
+        == _list_assumptions([row(assumptions="")])
+        == []
+    )
     held = [row(intervals_held=text) for text in ("a; b", None, "b; c")]
-    assert _intervals(held) == ["90 % intervals so far:", "  a", "  b", "  c"]
-    assert _intervals([row(intervals_held=None)]) == []
+    assert _list_held(held) == ["90 % intervals so far:", "  a", "  b", "  c"]
+    assert _list_held([row(intervals_held=None)]) == []
 
 
 def test_cells_of_answers_and_of_refusals() -> None:
@@ -193,14 +200,14 @@ def test_cells_of_answers_and_of_refusals() -> None:
         row(whatif="b", step_time_ns=None, p_oom=0.9, mark=None),
         row(whatif="c", step_time_ns=20_000_000, p_oom=None, mark="out of memory"),
     ]
-    cells = _cells(listed)
+    cells = _build_cells(listed)
     assert cells["what if"] == ["a", "b", "c"]
     assert [cell.strip() for cell in cells["step time"]] == ["1.50 ms", "–", "20.0 ms"]
     assert {len(cell) for cell in cells["step time"]} == {len("step time")}
     assert [cell.strip() for cell in cells["P(OOM) %"]] == ["26", "–", "–"]
     assert cells["mark"] == ["", "refused", "out of memory"]
     assert "peak memory" not in cells, "nobody knows it"
-    assert "mark" not in _cells(listed[:1])
+    assert "mark" not in _build_cells(listed[:1])
 
 
 def test_columns_are_chosen_by_what_matters_as_far_as_there_is_room() -> None:
@@ -208,16 +215,18 @@ def test_columns_are_chosen_by_what_matters_as_far_as_there_is_room() -> None:
     columns = {
         "what if": ["w" * 50], "large": ["1" * 40], "wide": ["2" * 19], "fits": ["3" * 18],
     }  # fmt: skip
-    assert list(_short(columns, ("large", "wide", "fits"))) == ["what if", "large", "fits"]
-    assert list(_short(columns, ("fits", "wide", "large"))) == ["what if", "wide", "fits"]
-    assert [len(text) for text in _short(columns, ())["what if"]] == [36]
+    assert list(_select_columns(columns, ("large", "wide", "fits"))) == ["what if", "large", "fits"]
+    assert list(_select_columns(columns, ("fits", "wide", "large"))) == ["what if", "wide", "fits"]
+    assert [len(text) for text in _select_columns(columns, ())["what if"]] == [36]
 
 
 def test_the_step_and_the_batch_that_fits_are_told_where_known() -> None:
-    lines = _recorded(FACTS | {"step": None, "held_out_error_pct": 2.34}, [])
+    lines = _describe_recorded(FACTS | {"step": None, "held_out_error_pct": 2.34}, [])
     assert lines[0] == "the recording (2 ranks recorded)"
     assert "another step 2.3 % off" in lines[2] and len(lines) == 3
     more = {"largest_batch_that_fits": "2.0x the recorded", "site": "cluster"}
-    lines = _recorded(FACTS | more | {"ranks": None}, [row(measured_step_time_ns=2_000_000)])
+    lines = _describe_recorded(
+        FACTS | more | {"ranks": None}, [row(measured_step_time_ns=2_000_000)]
+    )
     assert lines[0] == "step 12 took 2.00 ms (0 ranks recorded)"
     assert lines[3:] == ["largest batch that fits: 2.0x the recorded", "site: cluster"]

@@ -8,7 +8,7 @@ import pytest
 from htk.base.core.parser import Source
 from htk.parsers import nccl_debug
 from htk.parsers.common import log_lines, log_records
-from htk.parsers.common.log_lines import read_lines, unprefixed
+from htk.parsers.common.log_lines import read_lines, strip_prefixes
 from tests.parsers.log_files import SAMPLES, Row, parsed, readings, rows
 
 
@@ -60,7 +60,7 @@ def test_prefixes(prefix: str, rank: int | None) -> None:
     assert (group["comm_hash"], group["group_size"]) == (2, 8)
     (init,) = rows(log, "comm_inits")
     assert (init["host"], init["process"], init["comm_rank"]) == ("node-a", "4100", 3)
-    stripped = unprefixed(0, prefix + "Traceback (most recent call last):")
+    stripped = strip_prefixes(0, prefix + "Traceback (most recent call last):")
     if not prefix.startswith("[2025"):
         assert stripped.text == "Traceback (most recent call last):" and stripped.rank == rank
 

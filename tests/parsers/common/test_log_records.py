@@ -24,7 +24,7 @@ WRITERS = (
 @pytest.mark.parametrize("name", WRITERS)
 def test_every_key_of_a_row_is_a_column(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rows_seen, lost = 0, set()
-    table = log_records._table
+    table = log_records._build_table
 
     def watched(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Table:
         nonlocal rows_seen
@@ -32,7 +32,7 @@ def test_every_key_of_a_row_is_a_column(name: str, monkeypatch: pytest.MonkeyPat
         lost.update(key for row in rows for key in row if key not in schema.names)
         return table(rows, schema)
 
-    monkeypatch.setattr(log_records, "_table", watched)
+    monkeypatch.setattr(log_records, "_build_table", watched)
     parser = {each.NAME: each for each in list_parsers()}[name]
     for path in sorted((SAMPLES / name).rglob("*")):
         if path.is_file() and path.name != "README.md" and path.stat().st_size:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from htk.base.core.parser import ParseOptions
 from htk.base.io.sources import resolve_inputs
 from htk.parsers import nccl_debug, watchdog
-from htk.parsers.common.log_lines import unprefixed
+from htk.parsers.common.log_lines import strip_prefixes
 from htk.parsers.common.log_times import YearHint, time_ns
 
 MOMENTS = st.datetimes(datetime(1995, 1, 1), datetime(2090, 12, 31))
@@ -75,7 +75,7 @@ def test_any_text_is_a_time_or_none(text: str, day: date) -> None:
     for begin in ("", "E0229 00:00:00.", "2024-02-30 ", "9999-12-31 23:59:59-23:59"):
         for hint in (None, YearHint(near=day), YearHint(until=day)):
             assert isinstance(time_ns(begin + text, hint), int | None)
-            unprefixed(0, begin + text, hint)
+            strip_prefixes(0, begin + text, hint)
 
 
 WATCHDOG = (

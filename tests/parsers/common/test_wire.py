@@ -4,13 +4,13 @@ import struct
 
 import pytest
 
-from htk.parsers.common.wire import Cut, read_fields, read_signed, varint
+from htk.parsers.common.wire import Cut, read_fields, read_signed, read_varint
 from sample_traces.xplane_export import message
 
 
 def test_the_wire_format_is_read_within_its_bounds() -> None:
     with pytest.raises(Cut):
-        varint(b"\xff" * 11, 0, 11)
+        read_varint(b"\xff" * 11, 0, 11)
     with pytest.raises(Cut):
         list(read_fields(message(2, "abc")[:-1], 0, 4))
     with pytest.raises(Cut):

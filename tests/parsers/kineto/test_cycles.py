@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pytest
 
 from htk.answers.ask import ask_trace
-from htk.parsers.kineto.cycles import _borders
+from htk.parsers.kineto.cycles import _find_borders
 from htk.traces.trace.opening import OpenOptions, open_trace
 from htk.traces.trace.trace import Trace
 from htk.verdicts.verify.outcome import DIFFERS, list_outcomes
@@ -235,4 +235,4 @@ def test_a_cycle_begins_at_a_step_that_is_not_beyond_all_before(
     steps: list[tuple[int, int, int]], borders: list[int]
 ) -> None:
     columns = tuple(np.array(column, np.int64) for column in zip(*steps, strict=True))
-    assert _borders(columns).tolist() == borders  # type: ignore[arg-type]
+    assert _find_borders(columns).tolist() == borders  # type: ignore[arg-type]

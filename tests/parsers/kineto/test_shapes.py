@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.parsers.kineto.shapes import Shape, _elements, from_shapes
+from htk.parsers.kineto.shapes import Shape, _count_elements, from_shapes
 
 NOTHING = (None, None)
 TYPES = '["float", "c10::BFloat16"]'
@@ -28,7 +28,7 @@ TYPES = '["float", "c10::BFloat16"]'
     ],
 )
 def test_elements_of_each_argument(text: str, counts: tuple[int, ...]) -> None:
-    assert _elements(text) == counts
+    assert _count_elements(text) == counts
 
 
 SIZES = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=4), min_size=1, max_size=3)
@@ -36,8 +36,8 @@ SIZES = st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=4), min_size=1
 
 @given(SIZES)
 def test_elements_are_products(shapes: list[list[int]]) -> None:
-    assert _elements(str(shapes)) == tuple(prod(shape) for shape in shapes)
-    assert _elements(str([shapes])) == (sum(prod(shape) for shape in shapes),)
+    assert _count_elements(str(shapes)) == tuple(prod(shape) for shape in shapes)
+    assert _count_elements(str([shapes])) == (sum(prod(shape) for shape in shapes),)
 
 
 @pytest.mark.parametrize("op", ["c10d::_allgather_base_", "c10d::reduce_scatter_base_x"])

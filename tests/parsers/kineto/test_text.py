@@ -92,5 +92,5 @@ def test_events_divided_at_once_are_those_of_a_walk(
     text = _random_file(draw)
     monkeypatch.setattr("htk.parsers.kineto.text._RUN_BYTES", draw.choice([50, 400, 5000]))
     at_once = _copied(text)
-    monkeypatch.setattr("htk.parsers.kineto.text._divide", lambda _: [])
+    monkeypatch.setattr("htk.parsers.kineto.text._split_events", lambda _: [])
     assert at_once == _copied(text)

@@ -47,28 +47,28 @@ def command(folder: str, output: str, no_cache: bool) -> None:
     from htk.verdicts.sites.learning import learn_site
 
     spare_pandas()
-    recordings = list(_recordings(Path(folder), no_cache))
-    steps = [step for file in _files(Path(folder), ".csv") for step in measured_steps(file)]
+    recordings = list(_list_recorded_rates(Path(folder), no_cache))
+    steps = [step for file in _list_files(Path(folder), ".csv") for step in measured_steps(file)]
     if not recordings and not steps:
         raise UsageError(
             f"{folder}: neither a recording on a GPU of the catalogue nor a CSV of measured steps"
         )
     site = learn_site(recordings, steps)
     write_site(site, Path(output))
-    _print(site, len(recordings), len(steps), output)
+    _print_site(site, len(recordings), len(steps), output)
 
 
-def _files(folder: Path, ending: str) -> list[Path]:
+def _list_files(folder: Path, ending: str) -> list[Path]:
     files = sorted(p for p in folder.rglob(f"*{ending}") if p.is_file())
     return files[:_MOST_FILES]
 
 
-def _recordings(folder: Path, no_cache: bool) -> Iterator["RecordedRates"]:
+def _list_recorded_rates(folder: Path, no_cache: bool) -> Iterator["RecordedRates"]:
     """Yield the rates of each folder that holds a recording; what is none is named and left out."""
     from htk.traces.trace.opening import OpenOptions, open_trace
     from htk.verdicts.sites.learning import recorded_rates
 
-    folders = sorted({p.parent for p in _files(folder, "") if p.suffix.lower() != ".csv"})
+    folders = sorted({p.parent for p in _list_files(folder, "") if p.suffix.lower() != ".csv"})
     for path in folders:
         try:
             rates = recorded_rates(open_trace(str(path), OpenOptions(cache=not no_cache)))
@@ -98,12 +98,12 @@ def measured_steps(path: Path) -> Iterator["MeasuredStep"]:
             for number, row in enumerate(reader, 2):
                 if number > _MOST_ROWS:
                     raise UsageError(f"{path}: more than {_MOST_ROWS:,} rows")
-                yield _measured(row, units[0], f"{path}, line {number}")
+                yield _parse_measured_step(row, units[0], f"{path}, line {number}")
         except csv.Error as error:
             raise UsageError(f"{path}: not CSV: {error}") from error
 
 
-def _measured(row: dict[str | None, Any], unit: str, where: str) -> "MeasuredStep":
+def _parse_measured_step(row: dict[str | None, Any], unit: str, where: str) -> "MeasuredStep":
     from htk.faces.cli.commands.plan import command as plan_command
     from htk.faces.cli.commands.plan_options import build_planned_job
     from htk.verdicts.sites.learning import MeasuredStep
@@ -133,7 +133,7 @@ def _measured(row: dict[str | None, Any], unit: str, where: str) -> "MeasuredSte
     return MeasuredStep(job, step_ns)
 
 
-def _print(site: "Site", recordings: int, steps: int, output: str) -> None:
+def _print_site(site: "Site", recordings: int, steps: int, output: str) -> None:
     from htk.physics.hardware import gpu
     from htk.planning.sites.own_site import own_site_file
     from htk.planning.sites.site import compute_posterior

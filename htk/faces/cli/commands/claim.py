@@ -129,11 +129,11 @@ def command(
 
     refuse_unused(_NEEDS)
     asked = WhatIf(open_narrowed(traces, arguments)) if traces else None
-    answer = judge_claim(_described(arguments), text, asked)
-    write_result(answer, form, output, limit=limit, printer=lambda file: _print(answer, file))
+    answer = judge_claim(_build_claimed_job(arguments), text, asked)
+    write_result(answer, form, output, limit=limit, printer=lambda file: _print_claim(answer, file))
 
 
-def _described(arguments: Fields) -> "ClaimedJob | None":
+def _build_claimed_job(arguments: Fields) -> "ClaimedJob | None":
     from htk.physics.presets import decoder
     from htk.verdicts.claims.described import PRECISIONS, ClaimedJob, Numbers
 
@@ -142,7 +142,9 @@ def _described(arguments: Fields) -> "ClaimedJob | None":
     cluster = arguments["gpus"]
     model = arguments["model"]
     parameters = arguments["parameters"]
-    numbers = Numbers(**{name: _number(name, v) for name, v in values.items() if v is not None})
+    numbers = Numbers(
+        **{name: _parse_claim_number(name, v) for name, v in values.items() if v is not None}
+    )
     if model is not None and parameters is not None:
         raise UsageError("--parameters are of no model that is described: leave out either")
     if cluster is None:
@@ -172,7 +174,7 @@ def _described(arguments: Fields) -> "ClaimedJob | None":
     )
 
 
-def _number(name: str, text: str) -> float:
+def _parse_claim_number(name: str, text: str) -> float:
     if name == "step_s":
         return take_exact_value(parse_seconds(text), _FLAGS[name], text)
     written = text.rstrip(" %")
@@ -192,7 +194,7 @@ def cluster_of(text: str) -> "tuple[int, Gpu]":
     return int(match[1] or 1), best
 
 
-def _print(answer: "Result", target: Any) -> None:
+def _print_claim(answer: "Result", target: Any) -> None:
     from textwrap import wrap
 
     facts = answer.coverage

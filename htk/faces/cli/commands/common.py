@@ -49,12 +49,12 @@ def _set_variable(ctx: click.Context, name: str, value: str) -> None:
     before = os.environ.get(name)
     os.environ[name] = value
 
-    def restore() -> None:
+    def restore_setting() -> None:
         os.environ.pop(name)
         if before is not None:
             os.environ[name] = before
 
-    ctx.call_on_close(restore)
+    ctx.call_on_close(restore_setting)
 
 
 gpu_file_option = click.option(
@@ -150,7 +150,7 @@ _CHOOSING_ACTIVITIES = (
 
 
 def raw_option() -> Callable[..., Any]:
-    """Return the option that leaves texts in CSV as they are; `form` says so, see `_form`."""
+    """Return the option that leaves texts in CSV as they are (see `_choose_format`)."""
     return click.option(
         "--raw",
         is_flag=True,
@@ -169,7 +169,7 @@ def is_raw(ctx: click.Context) -> bool:
     return bool(ctx.meta.get(_RAW))
 
 
-def _form(ctx: click.Context, form: str | None) -> str:
+def _choose_format(ctx: click.Context, form: str | None) -> str:
     form = form or form_by_name(ctx.params.get("output"))
     if not is_raw(ctx):
         return form
@@ -184,7 +184,7 @@ def _format_option(*more: str) -> Callable[..., Any]:
         "form",
         type=click.Choice([*FORMATS, *more]),
         metavar="FORMAT",
-        callback=lambda ctx, _, form: _form(ctx, form),
+        callback=lambda ctx, _, form: _choose_format(ctx, form),
         help=f"Output format: {', '.join([*FORMATS, *more])}; by default that of -o's ending, "
         "else table.",
     )
@@ -217,30 +217,30 @@ def print_line(line: str, *, err: bool = True) -> None:
 
 
 def opening_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    return _decorated(function, _OPENING)
+    return _apply_options(function, _OPENING)
 
 
 def storing_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return what to parse and how, for a command that keeps the tables and asks nothing."""
-    return _decorated(function, _PARSING)
+    return _apply_options(function, _PARSING)
 
 
 def parsing_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return how to open, for a command that says itself what."""
-    return _decorated(function, _OPENING[1:])
+    return _apply_options(function, _OPENING[1:])
 
 
 def activity_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return how to choose GPU activities, for what speaks of nothing else."""
-    return _decorated(function, _CHOOSING_ACTIVITIES)
+    return _apply_options(function, _CHOOSING_ACTIVITIES)
 
 
 def narrowing_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    return _decorated(function, _NARROWING)
+    return _apply_options(function, _NARROWING)
 
 
 def writing_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    return _decorated(function, _WRITING)
+    return _apply_options(function, _WRITING)
 
 
 _METERED = (_WRITING[0], _format_option(OPENMETRICS), *_WRITING[2:])
@@ -248,17 +248,17 @@ _METERED = (_WRITING[0], _format_option(OPENMETRICS), *_WRITING[2:])
 
 def metered_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return how to write what can be a number to alert on, too."""
-    return _decorated(function, _METERED)
+    return _apply_options(function, _METERED)
 
 
 def trace_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return everything that a question to a trace may be given."""
-    return _decorated(function, _OPENING + _NARROWING + _WRITING)
+    return _apply_options(function, _OPENING + _NARROWING + _WRITING)
 
 
 def working_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return who answers a question, and in how much memory."""
-    return _decorated(function, _WORKING)
+    return _apply_options(function, _WORKING)
 
 
 def name_run(paths: Sequence[str]) -> str:
@@ -392,7 +392,7 @@ class _Bar(Progress):
         self._bar.stop()
 
 
-def _decorated(
+def _apply_options(
     function: Callable[..., Any], options: tuple[Callable[..., Any], ...]
 ) -> Callable[..., Any]:
     for option in reversed(options):

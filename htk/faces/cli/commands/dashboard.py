@@ -66,18 +66,18 @@ def command(
     local = is_loopback(host)
     if debug and not local:
         raise click.UsageError("--debug shows code to visitors; it is for this machine alone")
-    token = _token(token, no_token, local)
+    token = _choose_token(token, no_token, local)
     with held_ready(SERVED):
-        runs = _runs(paths, max_upload << 20, _history(store), arguments)
+        runs = _open_runs(paths, max_upload << 20, _find_history_address(store), arguments)
         app = create_app(runs, token=token)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uploads go in any case
         try:
-            _serve(app, host, port, token, (max_upload + 1) << 20, no_browser, debug, local)
+            _serve_app(app, host, port, token, (max_upload + 1) << 20, no_browser, debug, local)
         finally:
             runs.close()
 
 
-def _token(asked: str | None, no_token: bool, local: bool) -> str | None:
+def _choose_token(asked: str | None, no_token: bool, local: bool) -> str | None:
     if no_token and (asked is not None or not local):
         raise click.UsageError("--no-token is for this machine alone, and without --token")
     if asked is not None and not re.fullmatch(r"[A-Za-z0-9_.~-]{8,200}", asked):
@@ -85,7 +85,7 @@ def _token(asked: str | None, no_token: bool, local: bool) -> str | None:
     return None if no_token else asked or secrets.token_urlsafe(24)
 
 
-def _history(store: str | None) -> str:
+def _find_history_address(store: str | None) -> str:
     """Return the address of the history, or nothing where none is kept.
 
     One that is named has to be there; one that is not must not keep the dashboard from starting.
@@ -102,7 +102,9 @@ def _history(store: str | None) -> str:
         return ""
 
 
-def _runs(paths: tuple[str, ...], upload_bytes: int, history: str, arguments: Fields) -> "Runs":
+def _open_runs(
+    paths: tuple[str, ...], upload_bytes: int, history: str, arguments: Fields
+) -> "Runs":
     """Return one run that is opened at once, or folders to choose from."""
     from htk.dashboard.following import Followed
     from htk.dashboard.runs import Runs, holds_runs
@@ -128,7 +130,7 @@ def _runs(paths: tuple[str, ...], upload_bytes: int, history: str, arguments: Fi
     return Runs(folders, trace=trace, followed=followed, **many)
 
 
-def _serve(
+def _serve_app(
     app: Any,
     host: str,
     port: int,

@@ -90,7 +90,7 @@ def command(
     gate = {name: arguments.pop(name) for name in _GATE}
     last_good, store, tags = (arguments.pop(name) for name in _HISTORY)
     if last_good is not None:
-        pair = _good_runs(store, last_good, tags), (_only(paths, base_ranks), new_ranks)
+        pair = _good_runs(store, last_good, tags), (_take_only_path(paths, base_ranks), new_ranks)
         _by_baselines(pair, rules, gate, (by, n), (form, output, limit), arguments)
         return
     ranks_differ = base_ranks is not None and new_ranks is not None
@@ -110,7 +110,7 @@ def command(
     )
     answer = list_differences(base, new, kinds_called(by), n, (base_path, new_path))
     write_result(answer, form, output, limit=limit)
-    _say(answer.coverage)
+    _print_notes(answer.coverage)
 
 
 def _by_baselines(
@@ -138,12 +138,12 @@ def _by_baselines(
     rules = [parse_rule(text) for text in texts]
     shown = kinds_called(chosen[0])
     kinds = tuple(dict.fromkeys(("time", *shown, *(r.kind for r in rules))))
-    base, new = (_side(side, kinds, dict(arguments)) for side in sides)
+    base, new = (_read_side(side, kinds, dict(arguments)) for side in sides)
     changed = list_cost_changes(
         base.costs, new.costs, tuple(dict.fromkeys(("time", *shown))), chosen[1]
     )
     facts = dict(coverage_of(changed))
-    facts |= said_of(facts, total_row(changed), _told(base, new), (base.path, new.path))
+    facts |= said_of(facts, total_row(changed), _find_causes(base, new), (base.path, new.path))
     limits = {"min_abs_ns": parse_duration(gate["min_abs"]), "run_noise_pct": gate["run_noise"]}
     judged = regression.judge_rules(base.costs, new.costs, rules, **limits)
     rows = changed if "time" in shown else by_kind(changed, chosen[0])
@@ -158,8 +158,8 @@ def _by_baselines(
         )
     if gate["junit"]:
         write_whole(gate["junit"], render_junit(judged, gate["fail_unjudged"]))
-    _say(facts)
-    _enforce(judged, gate["fail_unjudged"])
+    _print_notes(facts)
+    _enforce_gate(judged, gate["fail_unjudged"])
 
 
 def _check_judged(rules: tuple[str, ...], gate: Fields) -> None:
@@ -169,7 +169,7 @@ def _check_judged(rules: tuple[str, ...], gate: Fields) -> None:
         raise click.UsageError(f"{asked[0]} needs a limit to judge: --fail-on 'step_time>5%'")
 
 
-def _told(base: "_Side", new: "_Side") -> "ComparedWork":
+def _find_causes(base: "_Side", new: "_Side") -> "ComparedWork":
     """Return the causes of the change; none where a side is known by its costs alone."""
     from htk.verdicts.comparison.compared import NOTHING_TOLD, compare_work
 
@@ -178,7 +178,7 @@ def _told(base: "_Side", new: "_Side") -> "ComparedWork":
     return compare_work(base.trace.tables, new.trace.tables)
 
 
-def _say(facts: Facts) -> None:
+def _print_notes(facts: Facts) -> None:
     """Print the notes that a reader must know, e.g. that a recording changed midway."""
     for note in facts.get("notes", []):
         print_line(f"htk: diff: {note}")
@@ -192,7 +192,7 @@ class _Side(NamedTuple):
     trace: "Trace | None" = None
 
 
-def _side(
+def _read_side(
     side: "RecordedBaseline | tuple[str, str | None]",
     kinds: tuple[Any, ...],
     arguments: Fields,
@@ -228,7 +228,7 @@ def _good_runs(store: str | None, last_good: int, tags: tuple[str, ...]) -> "Rec
     return good.base
 
 
-def _only(paths: tuple[str, ...], base_ranks: str | None) -> str:
+def _take_only_path(paths: tuple[str, ...], base_ranks: str | None) -> str:
     """Return the new recording, where the base is of a history."""
     if len(paths) == 1 and base_ranks is None:
         return paths[0]
@@ -242,7 +242,7 @@ def _write_markdown(path: str, text: str) -> None:
         file.write(text)
 
 
-def _enforce(judged: "list[Judgement]", strictly: bool) -> None:
+def _enforce_gate(judged: "list[Judgement]", strictly: bool) -> None:
     bad = [j for j in judged if j.verdict == "failed" or (strictly and j.verdict != "passed")]
     if bad:
         raise GateFailed("gate: " + "; ".join(f"{j.rule.text}: {j.reason}" for j in bad))

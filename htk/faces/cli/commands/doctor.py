@@ -41,10 +41,10 @@ def command(
     if form != "table":
         write_result(diagnosis, form, output, limit=limit)
     elif output is not None:
-        write_whole(output, _text(diagnosis, limit, _ENDLESS))
+        write_whole(output, _render_diagnosis(diagnosis, limit, _ENDLESS))
     else:
         wide = shutil.get_terminal_size().columns if sys.stdout.isatty() else _ENDLESS
-        click.echo(_text(diagnosis, limit, wide), nl=False)
+        click.echo(_render_diagnosis(diagnosis, limit, wide), nl=False)
 
 
 def _are_small(paths: tuple[str, ...]) -> bool:
@@ -60,7 +60,7 @@ def _are_small(paths: tuple[str, ...]) -> bool:
     return True
 
 
-def _text(diagnosis: "Result", limit: int, wide: int) -> str:
+def _render_diagnosis(diagnosis: "Result", limit: int, wide: int) -> str:
     """Section by section; sentences go over several lines in a narrow terminal."""
     from htk.answers.output.coverage_text import coverage_lines
     from htk.answers.output.render import left_out
@@ -71,12 +71,12 @@ def _text(diagnosis: "Result", limit: int, wide: int) -> str:
     ]
     lines: list[str] = []
     for section, of_section in groupby(rows, lambda row: row["section"]):
-        lines += [section, *_section(list(of_section), wide), ""]
+        lines += [section, *_render_section(list(of_section), wide), ""]
     lines += left_out(diagnosis, limit, []) + coverage_lines(diagnosis.coverage)
     return "\n".join(lines) + "\n"
 
 
-def _section(rows: list[Facts], wide: int) -> Iterable[str]:
+def _render_section(rows: list[Facts], wide: int) -> Iterable[str]:
     state = max(len(row["state"]) for row in rows)
     item = min(max(len(row["item"]) for row in rows), max(wide // 3, 12))
     for row in rows:

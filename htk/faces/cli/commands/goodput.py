@@ -106,22 +106,22 @@ def command(form: str, output: str | None, limit: int, **arguments: Any) -> None
 
     spare_pandas()
     refuse_unused(_NEEDS)
-    answer = split_wall_time(_job(arguments))
+    answer = split_wall_time(_build_job(arguments))
     write_result(
-        answer, form, output, limit=limit, printer=lambda file: _print(answer, limit, file)
+        answer, form, output, limit=limit, printer=lambda file: _print_answer(answer, limit, file)
     )
 
 
-def _job(arguments: Facts) -> Any:
+def _build_job(arguments: Facts) -> Any:
     from htk.verdicts.economics.goodput import GoodputJob
 
-    def seconds(name: str) -> ValueRange | None:
+    def parse_option_seconds(name: str) -> ValueRange | None:
         return None if arguments[name] is None else parse_seconds(arguments[name])
 
-    def value(name: str) -> ValueRange | None:
+    def parse_option_value(name: str) -> ValueRange | None:
         return None if arguments[name] is None else parse_value(arguments[name])
 
-    def single(name: str, parse: Callable[[str], ValueRange]) -> float | None:
+    def parse_single(name: str, parse: Callable[[str], ValueRange]) -> float | None:
         text = arguments[name]
         return (
             None
@@ -129,31 +129,31 @@ def _job(arguments: Facts) -> Any:
             else take_exact_value(parse(text), f"--{name.replace('_', '-')}", text)
         )
 
-    every = single("every", parse_seconds)
-    tokens = single("run_tokens", parse_value)
+    every = parse_single("every", parse_seconds)
+    tokens = parse_single("run_tokens", parse_value)
     return GoodputJob(
         arguments["gpus"],
-        _failures(arguments),
+        _parse_failures(arguments),
         parse_seconds(arguments["restart"]),
         parse_seconds(arguments["checkpoint"]),
         arguments["gpus_per_node"],
         detect=parse_seconds(arguments["detect"]),
         write=parse_seconds(arguments["checkpoint_write"]),
         every=every,
-        memory_checkpoint=seconds("memory_checkpoint"),
+        memory_checkpoint=parse_option_seconds("memory_checkpoint"),
         memory_share=parse_value(arguments["memory_share"]),
-        memory_restart=seconds("memory_restart"),
+        memory_restart=parse_option_seconds("memory_restart"),
         spares=arguments["spares"],
-        repair=seconds("repair"),
+        repair=parse_option_seconds("repair"),
         node_share=parse_value(arguments["node_share"]),
         tokens=tokens,
-        tokens_per_s=value("tokens_per_s"),
-        price=value("price"),
-        watts=value("watts"),
+        tokens_per_s=parse_option_value("tokens_per_s"),
+        price=parse_option_value("price"),
+        watts=parse_option_value("watts"),
     )
 
 
-def _failures(arguments: Facts) -> Any:
+def _parse_failures(arguments: Facts) -> Any:
     """Return the rate of failures of the job, as it was counted or as a range."""
     from htk.verdicts.economics.uncertain_inputs import ObservedCount
 
@@ -173,40 +173,45 @@ def _failures(arguments: Facts) -> Any:
     return ValueRange(gpus / times.high, gpus / times.low)
 
 
-def _print(answer: "Result", limit: int, target: Any) -> None:
+def _print_answer(answer: "Result", limit: int, target: Any) -> None:
     from htk.answers.output.render import print_table
     from htk.answers.output.result import Result
 
-    target.write("\n".join(_heading(answer.coverage)) + "\n\n")
+    target.write("\n".join(_write_heading(answer.coverage)) + "\n\n")
     print_table(Result(answer.analysis, answer.table, {}), limit=limit, file=target)
-    target.write("\n" + "\n".join(_conclusions(answer.coverage)) + "\n")
+    target.write("\n" + "\n".join(_write_conclusions(answer.coverage)) + "\n")
 
 
-def _heading(facts: Facts) -> list[str]:
+def _write_heading(facts: Facts) -> list[str]:
     often = "saves best after" if facts["interval_is_best"] else "saves after"
     young = facts["young_every_s"]
     lines = [
         f"{facts['gpus']:,} GPUs in {facts['nodes']:,} nodes fail every "
-        f"{_time(facts['hours_between_failures'] * 3600)} "
+        f"{_format_time(facts['hours_between_failures'] * 3600)} "
         f"({facts['failures_per_million_gpu_hours']:.3g} failures in a million GPU-hours)",
-        f"the job {often} {_time(facts['checkpoint_every_s'])} of work"
-        + (f" (Young's formula: {_time(young)})" if young and facts["interval_is_best"] else ""),
+        f"the job {often} {_format_time(facts['checkpoint_every_s'])} of work"
+        + (
+            f" (Young's formula: {_format_time(young)})"
+            if young and facts["interval_is_best"]
+            else ""
+        ),
     ]
     if facts["memory_checkpoint_every_s"]:
-        lines.append(f"and to memory after {_time(facts['memory_checkpoint_every_s'])}")
+        lines.append(f"and to memory after {_format_time(facts['memory_checkpoint_every_s'])}")
     return lines
 
 
-def _conclusions(facts: Facts) -> list[str]:
+def _write_conclusions(facts: Facts) -> list[str]:
     low, high = facts["goodput_pct_90"]
     lines = [
-        f"goodput {facts['goodput_pct']:.1f} %{_within(low, high, '.1f')}; "
-        f"all in all a failure costs {_time(facts['minutes_lost_per_failure'] * 60)} of the job"
+        f"goodput {facts['goodput_pct']:.1f} %{_format_within(low, high, '.1f')}; "
+        f"all in all a failure costs {_format_time(facts['minutes_lost_per_failure'] * 60)} of the "
+        "job"
     ]
     for name, words in _OF_RUN.items():
         if name in facts:
             low, high = facts[f"{name}_90"]
-            lines.append(f"{words} {_figure(facts[name])}{_within(low, high, '')}")
+            lines.append(f"{words} {_format_figure(facts[name])}{_format_within(low, high, '')}")
     if facts["fewest_spares"] is not None:
         lines.append(
             f"spare nodes: {facts['spare_nodes']:,}; with {facts['fewest_spares']:,} the job "
@@ -214,7 +219,7 @@ def _conclusions(facts: Facts) -> list[str]:
         )
     if facts["width_comes_from"]:
         parts = [
-            f"{_input(name)} {100 * share:.0f} %"
+            f"{_name_input(name)} {100 * share:.0f} %"
             for name, share in facts["width_comes_from"].items()
         ]
         whose = "days" if facts["width_of"] == "run_days" else "goodput"
@@ -230,22 +235,22 @@ _OF_RUN = {
 }
 
 
-def _input(name: str) -> str:
+def _name_input(name: str) -> str:
     """Return the option of an input, or what else it is."""
     words = {"chance": "chance", "failures": "the rate of failures"}
     return words.get(name) or f"--{name.replace('_', '-')}"
 
 
-def _within(low: float, high: float, form: str) -> str:
-    ends = [format(end, form) if form else _figure(end) for end in (low, high)]
+def _format_within(low: float, high: float, form: str) -> str:
+    ends = [format(end, form) if form else _format_figure(end) for end in (low, high)]
     return "" if ends[0] == ends[1] else f" (90 %: {ends[0]} … {ends[1]})"
 
 
-def _figure(value: float) -> str:
+def _format_figure(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
-def _time(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     for scale, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 2 * scale:
             return f"{seconds / scale:.3g} {unit}"

@@ -14,13 +14,13 @@ def command(ctx: click.Context, word: str | None) -> None:
         assert ctx.parent is not None
         click.echo(ctx.parent.get_help())
         return
-    lines = [*_commands(word), *_columns(word)]
+    lines = [*_list_commands(word), *_list_columns(word)]
     if not lines:
         raise UsageError(f"nothing about {word!r}; htk --help lists commands and questions")
     click.echo("\n".join(lines))
 
 
-def _commands(word: str) -> list[str]:
+def _list_commands(word: str) -> list[str]:
     """Return the commands and questions that speak of a word."""
     from htk.analyses import ANALYSES
     from htk.base.core.humanize import command_name
@@ -28,10 +28,10 @@ def _commands(word: str) -> list[str]:
 
     asked = {command_name(name): entry.question for name, entry in sorted(ANALYSES.items())}
     every = COMMANDS | asked
-    return [f"htk {name:24} {text}" for name, text in every.items() if _speaks(word, name, text)]
+    return [f"htk {name:24} {text}" for name, text in every.items() if _is_about(word, name, text)]
 
 
-def _columns(word: str) -> list[str]:
+def _list_columns(word: str) -> list[str]:
     """Return the columns of answers that speak of a word."""
     from htk.analyses import load_analyses
     from htk.base.core.humanize import command_name
@@ -41,10 +41,10 @@ def _columns(word: str) -> list[str]:
         f"  {field.name:26} {doc_of(field)} (htk {command_name(name)})"
         for name, question in load_analyses()
         for field in question.returns
-        if _speaks(word, field.name, doc_of(field))
+        if _is_about(word, field.name, doc_of(field))
     ]
 
 
-def _speaks(word: str, name: str, text: str) -> bool:
+def _is_about(word: str, name: str, text: str) -> bool:
     wanted = word.lower().replace("_", "-")
     return wanted in name.replace("_", "-") or wanted in text.lower()

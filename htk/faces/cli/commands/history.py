@@ -111,7 +111,7 @@ def list_(
     from htk.verdicts.history.listing import build_listing_result
 
     history = opened_history(store)
-    wanted = _wanted(tags, since, before, marked)
+    wanted = _build_wanted(tags, since, before, marked)
     runs = wanted.chosen(history.runs)
     if form == OPENMETRICS:
         from htk.verdicts.history.openmetrics import newest_runs, write_openmetrics
@@ -120,12 +120,12 @@ def list_(
         _say_unread(history)
         return
     answer = build_listing_result(history, runs)
-    tried = _tried(runs, series_tags)
+    tried = _list_tried_series(runs, series_tags)
 
-    def printer(file: Any) -> None:
+    def print_for_people(file: Any) -> None:
         _print_runs(answer, tried, limit, file)
 
-    write_result(answer, form, output, limit=limit, printer=printer)
+    write_result(answer, form, output, limit=limit, printer=print_for_people)
     _say_unread(history)
 
 
@@ -155,15 +155,17 @@ def changes_(
     from htk.verdicts.history.wording import change_in_words
 
     history = opened_history(store)
-    runs = _wanted(tags, since, before, None).chosen(history.runs)
-    tried = _tried(runs, series_tags)
+    runs = _build_wanted(tags, since, before, None).chosen(history.runs)
+    tried = _list_tried_series(runs, series_tags)
     changed = find_changes(tried)
 
-    def printer(file: Any) -> None:
-        lines = [change_in_words(change) for change in changed] or [_nothing(tried)]
+    def print_for_people(file: Any) -> None:
+        lines = [change_in_words(change) for change in changed] or [_explain_no_change(tried)]
         file.write("\n".join(map(make_visible, lines)) + "\n")
 
-    write_result(build_changes_result(changed, tried), form, output, limit=limit, printer=printer)
+    write_result(
+        build_changes_result(changed, tried), form, output, limit=limit, printer=print_for_people
+    )
     _say_unread(history)
 
 
@@ -216,7 +218,9 @@ def compare(
     write_result(Result(DIFF, table, dict(coverage_of(table))), form, output, limit=limit)
 
 
-def _wanted(tags: Sequence[str], since: str | None, before: str | None, mark: Any) -> "Wanted":
+def _build_wanted(
+    tags: Sequence[str], since: str | None, before: str | None, mark: Any
+) -> "Wanted":
     from htk.verdicts.history.listing import Wanted, parse_moment
     from htk.verdicts.history.notes import parse_tags
 
@@ -228,7 +232,7 @@ def _wanted(tags: Sequence[str], since: str | None, before: str | None, mark: An
     )
 
 
-def _tried(runs: Sequence[Any], series_tags: str) -> "list[RunSeries]":
+def _list_tried_series(runs: Sequence[Any], series_tags: str) -> "list[RunSeries]":
     from htk.verdicts.history.changes import series_of
 
     by_tags = [tag.strip() for tag in series_tags.split(",") if tag.strip()]
@@ -242,9 +246,9 @@ def _print_runs(answer: Any, tried: "list[RunSeries]", limit: int, file: Any) ->
     from htk.verdicts.history.listing import to_the_minute
     from htk.verdicts.history.wording import change_in_words
 
-    table = to_the_minute(answer).table.select(_shown(answer))
+    table = to_the_minute(answer).table.select(_select_shown_columns(answer))
     print_table(Result(answer.analysis, table, answer.coverage), limit=limit, file=file)
-    lines = [_line(series) for series in tried if len(series.runs) > 1]
+    lines = [_draw_line(series) for series in tried if len(series.runs) > 1]
     lines += [change_in_words(change) for change in find_changes(tried)]
     if lines:
         file.write("\n" + "\n".join(map(make_visible, lines)) + "\n")
@@ -256,12 +260,12 @@ _ON_A_SCREEN = (
 )  # fmt: skip
 
 
-def _shown(answer: Any) -> list[str]:
+def _select_shown_columns(answer: Any) -> list[str]:
     held = answer.table
     return [n for n in _ON_A_SCREEN if n in ("run", "name") or held[n].null_count < len(held)]
 
 
-def _line(series: "RunSeries") -> str:
+def _draw_line(series: "RunSeries") -> str:
     """Return a metric over the runs of a series, a character each (of the last 60)."""
     from htk.answers.output.sparkline import draw_sparkline
     from htk.verdicts.history.wording import metric_value
@@ -273,7 +277,7 @@ def _line(series: "RunSeries") -> str:
     return f"{words:<13} {draw_sparkline(values)}  {low} … {high}  ({series.name})"
 
 
-def _nothing(tried: "list[RunSeries]") -> str:
+def _explain_no_change(tried: "list[RunSeries]") -> str:
     from htk.verdicts.history.changes import LEAST_RUNS
 
     if long := sum(len(series.runs) >= LEAST_RUNS for series in tried):

@@ -90,23 +90,25 @@ def command(
     from htk.verdicts.economics.job_time import job_time
 
     spare_pandas()
-    job = _job(arguments)
+    job = _build_timed_job(arguments)
     refuse_unused(_NEEDS)
     words: list[str] = []
     other = None
     if changes:
-        changed = _changed(changes, arguments)
-        other = _job(arguments | changed)
+        changed = _parse_changes(changes, arguments)
+        other = _build_timed_job(arguments | changed)
         if not {"step_time", "trace", "log"} & set(changed):
             scale, words = _change_of_step(arguments, arguments | changed)
             other = replace(other, step_scale=scale)
     answer = job_time(job, other)
     if words:
         answer = replace(answer, coverage={**answer.coverage, "assumes": "; ".join(words)})
-    write_result(answer, form, output, limit=limit, printer=lambda file: _print(answer, file))
+    write_result(
+        answer, form, output, limit=limit, printer=lambda file: _print_answer(answer, file)
+    )
 
 
-def _changed(changes: tuple[str, ...], arguments: Facts) -> dict[str, str | None]:
+def _parse_changes(changes: tuple[str, ...], arguments: Facts) -> dict[str, str | None]:
     changed: dict[str, str | None] = {}
     for change in changes:
         name, equals, value = change.partition("=")
@@ -131,10 +133,10 @@ def _change_of_step(before: Facts, after: Facts) -> tuple[ValueRange, list[str]]
     for name, change in (
         ("global_batch", change_of_samples), ("micro_batch", change_of_micro_batch)
     ):  # fmt: skip
-        now = _count(before, name)
-        then = _count(after, name)
+        now = _parse_count(before, name)
+        then = _parse_count(after, name)
         if now and then and now != then:
-            trace = None if before["trace"] is None else _opened(before["trace"])
+            trace = None if before["trace"] is None else _open_recording(before["trace"])
             changes.append(change(then / now, trace))
     padding = [_padding_pct(arguments) for arguments in (before, after)]
     if padding[0] != padding[1]:
@@ -144,28 +146,28 @@ def _change_of_step(before: Facts, after: Facts) -> tuple[ValueRange, list[str]]
     return ValueRange(low, high), [change.words for change in changes]
 
 
-def _job(arguments: Facts) -> "TimedJob":
+def _build_timed_job(arguments: Facts) -> "TimedJob":
     from htk.verdicts.economics.job_time import TimedJob
 
-    step, warm_up, logged = _steps(arguments)
+    step, warm_up, logged = _read_steps(arguments)
     failures = None
     if arguments["failures"] is not None:
         from htk.verdicts.economics.uncertain_inputs import ObservedCount
 
         failures = ObservedCount(*parse_count_over_time(arguments["failures"]))
-    measured = _seconds(arguments, "measured") or logged
+    measured = _parse_seconds_of(arguments, "measured") or logged
     return TimedJob(
         _count_of_steps(arguments),
         step,
-        _seconds(arguments, "startup") or _ZERO,
-        _seconds(arguments, "compilation") or warm_up,
+        _parse_seconds_of(arguments, "startup") or _ZERO,
+        _parse_seconds_of(arguments, "compilation") or warm_up,
         _padding_pct(arguments),
-        _seconds(arguments, "evaluation") or _ZERO,
-        _count(arguments, "evaluate_every"),
-        _seconds(arguments, "checkpoint") or _ZERO,
-        _count(arguments, "checkpoint_every"),
+        _parse_seconds_of(arguments, "evaluation") or _ZERO,
+        _parse_count(arguments, "evaluate_every"),
+        _parse_seconds_of(arguments, "checkpoint") or _ZERO,
+        _parse_count(arguments, "checkpoint_every"),
         failures,
-        _seconds(arguments, "restart") or _ZERO,
+        _parse_seconds_of(arguments, "restart") or _ZERO,
         measured,
         arguments["gpus"],
         arguments["price"],
@@ -175,11 +177,11 @@ def _job(arguments: Facts) -> "TimedJob":
 _ZERO = ValueRange(0.0, 0.0)
 
 
-def _seconds(arguments: Facts, name: str) -> ValueRange | None:
+def _parse_seconds_of(arguments: Facts, name: str) -> ValueRange | None:
     return None if arguments[name] is None else parse_seconds(arguments[name])
 
 
-def _count(arguments: Facts, name: str) -> int | None:
+def _parse_count(arguments: Facts, name: str) -> int | None:
     if arguments[name] is None:
         return None
     value = parse_value(arguments[name])
@@ -190,9 +192,9 @@ def _count(arguments: Facts, name: str) -> int | None:
 
 
 def _count_of_steps(arguments: Facts) -> int:
-    steps = _count(arguments, "steps")
-    samples = _count(arguments, "samples")
-    batch = _count(arguments, "global_batch")
+    steps = _parse_count(arguments, "steps")
+    samples = _parse_count(arguments, "samples")
+    batch = _parse_count(arguments, "global_batch")
     if steps is not None:
         return steps
     if samples is None or batch is None:
@@ -203,7 +205,7 @@ def _count_of_steps(arguments: Facts) -> int:
     return max(-(-round(samples * epochs.low) // batch), 1)
 
 
-def _steps(arguments: Facts) -> tuple[ValueRange, ValueRange, ValueRange | None]:
+def _read_steps(arguments: Facts) -> tuple[ValueRange, ValueRange, ValueRange | None]:
     """Return a step's time, what the first take longer, and the whole where a log tells it."""
     sources = [name for name in ("step_time", "trace", "log") if arguments[name] is not None]
     if len(sources) != 1:
@@ -216,16 +218,16 @@ def _steps(arguments: Facts) -> tuple[ValueRange, ValueRange, ValueRange | None]
         logged = logged_steps(Path(arguments["log"]))
         runtime = None if logged.whole is None else ValueRange(logged.whole, logged.whole)
         return logged.steady, ValueRange(logged.warm_up, logged.warm_up), runtime
-    return _recorded(arguments["trace"]), _ZERO, None
+    return _read_recorded_step(arguments["trace"]), _ZERO, None
 
 
-def _recorded(path: str) -> ValueRange:
+def _read_recorded_step(path: str) -> ValueRange:
     from htk.verdicts.economics.measured_steps import mean_step, recorded_steps
 
-    return mean_step(recorded_steps(_opened(path)))
+    return mean_step(recorded_steps(_open_recording(path)))
 
 
-def _opened(path: str) -> "Trace":
+def _open_recording(path: str) -> "Trace":
     from htk.faces.cli.commands.common import split_inputs
     from htk.traces.trace.opening import open_trace
 
@@ -246,17 +248,17 @@ def _padding_pct(arguments: Facts) -> float:
         pairs.append((int(tokens), parse_value(share).low))
     if abs(sum(share for _, share in pairs) - 1) > 0.01:
         raise UsageError("--lengths: shares that sum to 1 were expected")
-    padded = compute_lengths(sorted(pairs), _count(arguments, "micro_batch") or 1).tokens
+    padded = compute_lengths(sorted(pairs), _parse_count(arguments, "micro_batch") or 1).tokens
     mean = sum(tokens * share for tokens, share in pairs)
     return 100 * (1 - mean / padded)
 
 
-def _print(answer: "Result", target: Any) -> None:
+def _print_answer(answer: "Result", target: Any) -> None:
     from htk.answers.output.render import print_cells
 
     facts = answer.coverage
     rows = answer.to_pylist()
-    columns = {"part": [row["part"] for row in rows], **_cells(rows)}
+    columns = {"part": [row["part"] for row in rows], **_build_cells(rows)}
     target.write(f"{facts['steps']:,} steps")
     target.write(f", then {facts['changed_steps']:,}" if "changed_steps" in facts else "")
     target.write("\n\n")
@@ -278,22 +280,22 @@ def _print(answer: "Result", target: Any) -> None:
     target.write("".join(f"\n{line}\n" for line in lines))
 
 
-def _cells(rows: list[Fields]) -> dict[str, list[str]]:
-    def interval(row: Facts, name: str) -> str:
+def _build_cells(rows: list[Fields]) -> dict[str, list[str]]:
+    def format_interval(row: Facts, name: str) -> str:
         low = row[f"{name}_lo90"]
         high = row[f"{name}_hi90"]
         if low is None or high - low < 1e-3 * high:
             return ""
         return f"{format_duration(low)} … {format_duration(high)}"
 
-    def time(row: Facts, name: str) -> str:
+    def format_time(row: Facts, name: str) -> str:
         return "" if row[name] is None else format_duration(row[name])
 
     return {
-        "time": [time(row, "time_ns") for row in rows],
-        "90 %": [interval(row, "time_ns") for row in rows],
+        "time": [format_time(row, "time_ns") for row in rows],
+        "90 %": [format_interval(row, "time_ns") for row in rows],
         "share %": [f"{row['share_pct']:.1f}" for row in rows],
         "cost": ["" if row["cost"] is None else format_number(row["cost"]) for row in rows],
-        "changed": [time(row, "changed_time_ns") for row in rows],
-        "changed 90 %": [interval(row, "changed_time_ns") for row in rows],
+        "changed": [format_time(row, "changed_time_ns") for row in rows],
+        "changed 90 %": [format_interval(row, "changed_time_ns") for row in rows],
     }

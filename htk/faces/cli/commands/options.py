@@ -71,13 +71,13 @@ class SectionedCommand(click.Command):
 def group_options(heading: str, *options: Callable[..., Any]) -> Any:
     """Return options that stand together under a heading of `--help`."""
 
-    def decorate(decorated: Any) -> Any:
+    def decorate_group(decorated: Any) -> Any:
         for option in reversed(options):
             decorated = option(decorated)
             decorated.__click_params__[-1].section = heading
         return decorated
 
-    return decorate
+    return decorate_group
 
 
 def port_option(default: int) -> Callable[..., Any]:

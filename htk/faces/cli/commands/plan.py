@@ -64,7 +64,7 @@ def command(
     here = site_in_use(site)
     planned = choose_planner(here)
     if searching:
-        _search(arguments, planned, here, form, output, limit)
+        _search_layouts(arguments, planned, here, form, output, limit)
         return
     compared = arguments["strategy"] is None
     job = build_planned_job(arguments)
@@ -72,14 +72,14 @@ def command(
     from htk.planning.plan.table import list_strategies
 
     plans = [planned(j) for j in (list_strategies(job) if compared and max(split) == 1 else [job])]
-    answer = _answer(plans, show, here)
+    answer = _build_answer(plans, show, here)
     write_result(
         answer, form, output, limit=limit,
-        printer=lambda file: _print(answer, plans, show, limit, file),
+        printer=lambda file: _print_plans(answer, plans, show, limit, file),
     )  # fmt: skip
 
 
-def _search(
+def _search_layouts(
     arguments: Fields,
     planned: "Callable[[PlannedJob], Plan]",
     here: "SiteInUse | None",
@@ -142,7 +142,7 @@ def _print_checked(facts: Facts, target: Any) -> None:
         target.write(f"site: {facts['site']}\n")
 
 
-def _answer(plans: list["Plan"], show: str, here: "SiteInUse | None") -> "Result":
+def _build_answer(plans: list["Plan"], show: str, here: "SiteInUse | None") -> "Result":
     from htk.answers.output.result import Result
     from htk.planning.plan import table as of_plans
 
@@ -178,7 +178,7 @@ def facts_of(plans: list["Plan"], here: "SiteInUse | None" = None) -> Fields:
     }
 
 
-def _print(answer: "Result", plans: list["Plan"], show: str, limit: int, target: Any) -> None:
+def _print_plans(answer: "Result", plans: list["Plan"], show: str, limit: int, target: Any) -> None:
     """Print the plans for people: few columns, in units that read well."""
     from htk.answers.output.render import print_table
 
@@ -206,7 +206,7 @@ def _print_ledger(sent: "Plan", target: Any) -> None:
         target.write("  none\n")
 
 
-def _part(name: str) -> Cell:
+def _build_part_cell(name: str) -> Cell:
     return lambda row: format_duration(row[name]) if row[name] else NONE
 
 
@@ -220,8 +220,8 @@ _SEARCHED: dict[str, Cell] = {
     "tokens/s/GPU": cell_of("tokens_per_s_per_gpu", "{:,.0f}".format),
     "peak memory": cell_of("peak_memory_bytes", format_bytes),
     "P(OOM) %": cell_of("p_oom", lambda share: f"{100 * share:.0f}"),
-    "exposed comm": _part("exposed_comm_ns"),
-    "bubble": _part("bubble_ns"),
+    "exposed comm": _build_part_cell("exposed_comm_ns"),
+    "bubble": _build_part_cell("bubble_ns"),
     "per M tokens": cell_of("cost_per_million_tokens", "{:.3g}".format),
     "J/token": cell_of("energy_j_per_token", "{:.3g}".format),
     "run days": cell_of("run_days", "{:,.1f}".format),
@@ -240,9 +240,9 @@ _COLUMNS: dict[str, Cell] = {
     "run days": cell_of("run_days", "{:,.1f}".format),
     "run cost": cell_of("run_cost", "{:,.0f}".format),
     "compute": cell_of("compute_ns", format_duration),
-    "exposed comm": _part("exposed_comm_ns"),
-    "bubble": _part("bubble_ns"),
-    "optimizer": _part("optimizer_ns"),
+    "exposed comm": _build_part_cell("exposed_comm_ns"),
+    "bubble": _build_part_cell("bubble_ns"),
+    "optimizer": _build_part_cell("optimizer_ns"),
     "J/token": cell_of("energy_j_per_token", "{:.3g}".format),
     "sent": cell_of("wire_bytes", format_bytes),
     "tokens/s/GPU": cell_of("tokens_per_s_per_gpu", "{:,.0f}".format),

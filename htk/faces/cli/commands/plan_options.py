@@ -256,13 +256,13 @@ def described_model(arguments: Fields) -> "Decoder":
     """Return the model that the options describe, which are taken out of `arguments`."""
     own = {name: arguments.pop(name) for name in (*SIZES, *_EXTRA_SIZES)}
     sizes = {name: size for name, size in own.items() if size is not None}
-    model = _model(arguments.pop("model"), sizes)
+    model = _read_model(arguments.pop("model"), sizes)
     if model.experts <= 1 and (arguments.get("capacity") or "shared_ffn" in sizes):
         raise UsageError("--capacity and --shared-ffn are of a model with experts, as --experts 8")
     return model
 
 
-def _model(name: str, sizes: Facts) -> "Decoder":
+def _read_model(name: str, sizes: Facts) -> "Decoder":
     from dataclasses import replace
 
     from htk.physics.config_json import read_config

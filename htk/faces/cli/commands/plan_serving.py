@@ -58,11 +58,11 @@ def command(
 
     spare_pandas()
     check_options(context)
-    answer = _answer(show, arguments)
+    answer = _build_answer(show, arguments)
     columns = _LAYOUTS if show == "layouts" else _MAP
     from htk.answers.output.render import print_table, write_result
 
-    def _print(file: Any) -> None:
+    def _print_answer(file: Any) -> None:
         facts = answer.coverage
         file.write(f"{facts['model']}, on {facts['replica']}\n{facts['memory']}\n\n")
         if show == "parts":
@@ -76,10 +76,10 @@ def command(
             if facts[heading]:
                 file.write(f"{heading}: {'; '.join(facts[heading])}\n")
 
-    write_result(answer, form, output, limit=limit, printer=_print)
+    write_result(answer, form, output, limit=limit, printer=_print_answer)
 
 
-def _answer(show: str, arguments: Fields) -> "Result":
+def _build_answer(show: str, arguments: Fields) -> "Result":
     loads = described_loads(arguments)
     objective = described_objective(arguments)
     counts = arguments["requests"]
@@ -88,12 +88,12 @@ def _answer(show: str, arguments: Fields) -> "Result":
 
     server = described_server(arguments)
     if show == "layouts":
-        return _layouts(server, loads, objective)
+        return _build_layouts(server, loads, objective)
     check_memory(server)
-    return _map(server, loads, requests, objective, show)
+    return _build_map(server, loads, requests, objective, show)
 
 
-def _map(
+def _build_map(
     server: "Server",
     loads: "list[Load]",
     requests: list[int],
@@ -107,13 +107,17 @@ def _map(
     cells = table.map_loads(server, loads, requests)
     facts = describe_server(server)
     if objective is not None:
-        facts["goodput"] = [line for load in loads for line in _goodput(server, load, objective)]
+        facts["goodput"] = [
+            line for load in loads for line in _describe_goodput(server, load, objective)
+        ]
     if show == "parts":
         return Result(table.PARTS_LABEL, table.parts_table(cells), facts)
     return Result(table.MAP_LABEL, table.map_table(cells, objective), facts)
 
 
-def _layouts(server: "Server", loads: "list[Load]", objective: "Objective | None") -> "Result":
+def _build_layouts(
+    server: "Server", loads: "list[Load]", objective: "Objective | None"
+) -> "Result":
     import pyarrow as pa
 
     from htk.answers.output.result import Result
@@ -132,7 +136,7 @@ def _layouts(server: "Server", loads: "list[Load]", objective: "Objective | None
     return Result(table.LAYOUTS_LABEL, pa.concat_tables(tables), facts)
 
 
-def _goodput(server: "Server", load: "Load", objective: "Objective") -> list[str]:
+def _describe_goodput(server: "Server", load: "Load", objective: "Objective") -> list[str]:
     """Return the largest batch within the limits: expected, and if times are as long as nineteen of
     twenty are not."""
     from htk.planning.serving.objectives import most_within
@@ -148,12 +152,12 @@ def _goodput(server: "Server", load: "Load", objective: "Objective") -> list[str
     expected = most_within(steady, objective)
     sure = most_within(steady, tighten_objective(server, objective))
     return [
-        f"{words}, prompts of {load.prompt:,}: {_rate(server, expected)};"
-        f" in nineteen of twenty cases {_rate(server, sure)}"
+        f"{words}, prompts of {load.prompt:,}: {_describe_rate(server, expected)};"
+        f" in nineteen of twenty cases {_describe_rate(server, sure)}"
     ]
 
 
-def _rate(server: "Server", state: "Answering | None") -> str:
+def _describe_rate(server: "Server", state: "Answering | None") -> str:
     if state is None:
         return "not even 1 request"
     per_gpu = state.tokens_per_s / server.gpus
@@ -163,7 +167,7 @@ def _rate(server: "Server", state: "Answering | None") -> str:
     )
 
 
-def _yes(name: str) -> Cell:
+def _build_yes_cell(name: str) -> Cell:
     return lambda row: NONE if row[name] is None else "yes" if row[name] else "no"
 
 
@@ -178,8 +182,8 @@ _MAP: dict[str, Cell] = {
     "tokens/s": cell_of("tokens_per_s", "{:,.0f}".format),
     "tokens/s/GPU": cell_of("tokens_per_s_per_gpu", "{:,.0f}".format),
     "KV cache": cell_of("kv_cache_bytes", format_bytes),
-    "fits": _yes("fits"),
-    "in limits": _yes("holds"),
+    "fits": _build_yes_cell("fits"),
+    "in limits": _build_yes_cell("holds"),
     "per M tokens": cell_of("cost_per_million_tokens", "{:.3g}".format),
 }
 _LAYOUTS: dict[str, Cell] = {

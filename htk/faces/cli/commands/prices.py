@@ -65,11 +65,11 @@ def command(
         names=names, reference=reference, power_cap=power_cap,
     )  # fmt: skip
     write_result(
-        answer, form, output, limit=limit, printer=lambda file: _print(answer, limit, file)
+        answer, form, output, limit=limit, printer=lambda file: _print_prices(answer, limit, file)
     )
 
 
-def _print(answer: "Result", limit: int, target: Any) -> None:
+def _print_prices(answer: "Result", limit: int, target: Any) -> None:
     facts = answer.coverage
     print_rows(answer.analysis, answer.to_pylist(), _COLUMNS, limit, target)
     lines = [f"recorded on {facts['recorded_gpu']}; other GPUs are predicted with low confidence"]

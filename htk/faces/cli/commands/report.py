@@ -69,7 +69,7 @@ def command(
     if chosen in ("html", "pdf"):
         require_extra("plot", f"a report in {chosen.upper()}")
     trace = open_narrowed(paths, arguments)
-    name = title or _name(paths[0])
+    name = title or _name_recording(paths[0])
     typed = shlex.join(["htk", *sys.argv[1:]])
     with show_progress("asking every question"):
         report = gather_report(trace, title=name, command=typed, by=by, whatif=whatif)
@@ -78,7 +78,7 @@ def command(
         print_line(f"{target}: {format_bytes(target.stat().st_size)}")
 
 
-def _name(path: str) -> str:
+def _name_recording(path: str) -> str:
     """Return what people call a recording: its folder, or its file without endings."""
     name = Path(path.rstrip("/*")).name or path
     for ending in (".gz", ".zst", ".json", ".trace", ".pt"):

@@ -89,7 +89,7 @@ def described_server(arguments: Fields) -> "Server":
         arguments["weights"],
         arguments["kv_cache"],
         arguments["chunk"],
-        _speculation(arguments),
+        _build_speculation(arguments),
         arguments["kernels"],
         arguments["gpus_per_node"],
         host_ns=parse_duration(arguments["host_time"]),
@@ -98,7 +98,7 @@ def described_server(arguments: Fields) -> "Server":
     )
 
 
-def _speculation(arguments: Fields) -> Any:
+def _build_speculation(arguments: Fields) -> Any:
     from htk.physics.presets import decoder
     from htk.planning.serving.server import Speculation
 

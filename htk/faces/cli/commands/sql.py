@@ -53,25 +53,25 @@ def command(
     from htk.answers.output.render import write_result
     from htk.verdicts.query.worker import Limits
 
-    paths, text = _split(paths, script)
+    paths, text = _split_query(paths, script)
     if text is not None and text.startswith("."):
-        _meta(text)
+        _run_meta_command(text)
         return
-    ask = _asker(paths, arguments, Limits(seconds, memory), _values(params))
+    ask = _build_asker(paths, arguments, Limits(seconds, memory), _parse_parameters(params))
     if text is not None:
         write_result(ask(text), form, output, limit=limit)
         return
-    for statement in _statements():
+    for statement in _read_statements():
         try:
             if statement.startswith("."):
-                _meta(statement)
+                _run_meta_command(statement)
             else:
                 write_result(ask(statement), form, output, limit=limit)
         except HtkError as error:
             print_line(f"htk: {error}")
 
 
-def _split(paths: tuple[str, ...], script: str | None) -> tuple[tuple[str, ...], str | None]:
+def _split_query(paths: tuple[str, ...], script: str | None) -> tuple[tuple[str, ...], str | None]:
     """Return the paths, and the query if one was given after them or in a file."""
     if script is not None:
         try:
@@ -83,14 +83,14 @@ def _split(paths: tuple[str, ...], script: str | None) -> tuple[tuple[str, ...],
     before = paths[:-1]
     last = "".join(paths[-1:])
     one_word = before and re.fullmatch(r"\.?\w+", last) and last != "sample"
-    if not (one_word or re.search(r"\s", last)) or _exists(last):
+    if not (one_word or re.search(r"\s", last)) or _is_existing_path(last):
         return paths, None
     if not before:
         raise UsageError(f'{last}: no such trace; it comes first: htk sql PATH "select …"')
     return before, last
 
 
-def _exists(path: str) -> bool:
+def _is_existing_path(path: str) -> bool:
     """Tell whether a file has this name; a query longer than a name may be names none."""
     try:
         return Path(path).exists()
@@ -98,17 +98,17 @@ def _exists(path: str) -> bool:
         return False
 
 
-def _values(params: tuple[str, ...]) -> Any:
+def _parse_parameters(params: tuple[str, ...]) -> Any:
     """Return the values of parameters, by name or in their order; numbers where they look so."""
     named = [re.fullmatch(r"([A-Za-z_]\w*)=(.*)", param, re.DOTALL) for param in params]
     if params and all(named):
-        return {match[1]: _value(match[2]) for match in named if match}
+        return {match[1]: _parse_value(match[2]) for match in named if match}
     if any(named):
         raise UsageError("--param: all by name, or all in their order")
-    return [_value(param) for param in params]
+    return [_parse_value(param) for param in params]
 
 
-def _value(text: str) -> int | float | str:
+def _parse_value(text: str) -> int | float | str:
     for kind in (int, float):
         try:
             return kind(text)
@@ -117,7 +117,7 @@ def _value(text: str) -> int | float | str:
     return text
 
 
-def _asker(
+def _build_asker(
     paths: tuple[str, ...], arguments: Fields, limits: Any, values: Any
 ) -> Callable[[str], Any]:
     """Return a function that runs a query: on a Parquet dataset, which is scanned from disk, or on
@@ -132,7 +132,7 @@ def _asker(
     return lambda text: sql.run_query(trace, text, limits, values)
 
 
-def _statements() -> Any:
+def _read_statements() -> Any:
     """Yield statements as they are typed, or piped in."""
     asking = sys.stdin.isatty()
     if asking:
@@ -157,7 +157,7 @@ def _statements() -> Any:
         yield "\n".join(lines)
 
 
-def _meta(text: str) -> None:
+def _run_meta_command(text: str) -> None:
     from htk.base.schema import doc_of
     from htk.verdicts.query import sql
     from htk.verdicts.query.worker import build_macros
@@ -189,11 +189,11 @@ def _with_history() -> None:
 
     names = sorted({*sql.list_relations(), "union_spans", "overlap_spans", "exposed_spans", "busy"})
 
-    def complete(start: str, k: int) -> str | None:
+    def complete_name(start: str, k: int) -> str | None:
         fitting = [name for name in names if name.startswith(start)]
         return fitting[k] if k < len(fitting) else None
 
-    readline.set_completer(complete)
+    readline.set_completer(complete_name)
     readline.set_completer_delims(" \t\n()',;=<>")
     readline.parse_and_bind("tab: complete")
     history = cache_root() / "sql_history"

@@ -45,23 +45,23 @@ def command(
     if form != "table":
         write_result(build_summary_result(answer), form, output, limit=limit)
         return
-    write_text("\n".join(_lines(answer)) + "\n", output)
+    write_text("\n".join(_list_lines(answer)) + "\n", output)
 
 
-def _lines(verdict: "Verdict") -> list[str]:
+def _list_lines(verdict: "Verdict") -> list[str]:
     from htk.answers.output.coverage_text import coverage_lines
 
     return [
         verdict.headline,
         "",
-        *_bars(verdict),
-        *_causes(verdict),
-        *_next(verdict),
+        *_draw_bars(verdict),
+        *_list_cause_lines(verdict),
+        *_list_next_lines(verdict),
         *coverage_lines(verdict.coverage),
     ]
 
 
-def _bars(verdict: "Verdict") -> list[str]:
+def _draw_bars(verdict: "Verdict") -> list[str]:
     from htk.base.core.humanize import format_duration
 
     if not verdict.visible_shares:
@@ -80,7 +80,7 @@ def _bars(verdict: "Verdict") -> list[str]:
     return [*lines, ""]
 
 
-def _causes(verdict: "Verdict") -> list[str]:
+def _list_cause_lines(verdict: "Verdict") -> list[str]:
     from htk.base.core.humanize import format_duration, make_visible
     from htk.verdicts.overview.parts import tell_gains_together
 
@@ -104,7 +104,7 @@ def _causes(verdict: "Verdict") -> list[str]:
     return [*lines, ""]
 
 
-def _next(verdict: "Verdict") -> list[str]:
+def _list_next_lines(verdict: "Verdict") -> list[str]:
     if not verdict.next:
         return []
     from htk.base.core.humanize import command_name

@@ -55,12 +55,16 @@ def command(
 
     spare_pandas()
     subject = Subject(split_inputs(paths), open_options(opening), largest << 20, quick)
-    results = _lines(subject, output) if form == "table" else _machine(subject, form, output, limit)
+    results = (
+        _print_checks(subject, output)
+        if form == "table"
+        else _write_for_machines(subject, form, output, limit)
+    )
     if any(outcome.tally.different for outcome in results):
         ctx.exit(_FAILED)
 
 
-def _lines(subject: "Subject", output: str | None) -> "list[Outcome]":
+def _print_checks(subject: "Subject", output: str | None) -> "list[Outcome]":
     """Print each check when it is done."""
     from htk.verdicts.verify.outcome import all_checks, list_outcomes, summarise_outcomes
 
@@ -82,7 +86,9 @@ def _lines(subject: "Subject", output: str | None) -> "list[Outcome]":
     return results
 
 
-def _machine(subject: "Subject", form: str, output: str | None, limit: int) -> "list[Outcome]":
+def _write_for_machines(
+    subject: "Subject", form: str, output: str | None, limit: int
+) -> "list[Outcome]":
     from htk.answers.output.render import write_result
     from htk.answers.output.result import Result
     from htk.traces.trace.coverage import describe_coverage

@@ -35,12 +35,12 @@ def show_version(verbose: bool) -> None:
     click.echo(f"ingest engine: {describe_engine()}")
     click.echo(f"cache folder: {cache_root()}")
     for name in _PACKAGES:
-        click.echo(f"{name} {_version(name)}")
+        click.echo(f"{name} {_find_version(name)}")
     for name, extra in _EXTRAS.items():
-        click.echo(f"{name} {_version(name)} (optional: {DISTRIBUTION}[{extra}])")
+        click.echo(f"{name} {_find_version(name)} (optional: {DISTRIBUTION}[{extra}])")
 
 
-def _version(name: str) -> str:
+def _find_version(name: str) -> str:
     try:
         return version(name)
     except PackageNotFoundError:

@@ -142,11 +142,13 @@ def command(
 
     values = {name: arguments.pop(f"edit_{name}") for name in EDIT_HELP}
     fixed = tuple((name, value) for name, each in values.items() for value in each)
-    over = tuple(_sweep(text) for text in sweeps)
+    over = tuple(_parse_sweep(text) for text in sweeps)
     anchor = None if measured_step_ms is None else round(measured_step_ms * 1e6)
-    paths, beside = _recordings(paths, others)
+    paths, beside = _split_recordings(paths, others)
     failures = {"--gpu-mtbf": gpu_mtbf, "--restart": restart, "--checkpoint": checkpoint}
-    terms = Terms(price, run_tokens, watts, *(_seconds(f, t) for f, t in failures.items()))
+    terms = Terms(
+        price, run_tokens, watts, *(_parse_option_seconds(f, t) for f, t in failures.items())
+    )
     asked = replace(
         start_whatif(open_narrowed(paths, arguments)),
         edits=fixed, sweeps=over, measured_step_ns=anchor, terms=terms, wants_advice=recommend,
@@ -171,11 +173,11 @@ def command(
             print_line(str(file))
 
 
-def _seconds(flag: str, text: str | None) -> float | None:
+def _parse_option_seconds(flag: str, text: str | None) -> float | None:
     return None if text is None else take_exact_value(parse_seconds(text), flag, text)
 
 
-def _recordings(
+def _split_recordings(
     paths: tuple[str, ...], others: tuple[str, ...]
 ) -> tuple[tuple[str, ...], list[tuple[str, float | None]]]:
     """Return the recording to change, and those at other batches.
@@ -203,7 +205,7 @@ def _same_ranks(paths: tuple[str, ...]) -> bool:
     return all(ranks[0] & other for other in ranks[1:])
 
 
-def _sweep(text: str) -> tuple[str, tuple[str, ...]]:
+def _parse_sweep(text: str) -> tuple[str, tuple[str, ...]]:
     """`batch=4,8,16`."""
     name, mark, values = text.partition("=")
     name = name.replace("-", "_")

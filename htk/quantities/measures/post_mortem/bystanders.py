@@ -98,7 +98,7 @@ def find_waiting_ranks(case: Case) -> list[Finding]:
         others = sorted(set().union(*(case.waits_for[r] for r in ranks)))
         away = f" for {case.name_unheard(site, others)}" if others else ""
         waiting_at = f"{'waits' if len(ranks) == 1 else 'wait'} at {case.describe(site)}"
-        words = f"{name_ranks(ranks)} {waiting_at}{away}{_aborted(case, site)}."
+        words = f"{name_ranks(ranks)} {waiting_at}{away}{_describe_abort(case, site)}."
         frames = frames_at(case, site, tuple(ranks))
         findings.append(Finding("waiting", tuple(ranks), site, case.type_of(site), words, frames))
     return findings
@@ -142,7 +142,7 @@ def lone_messages(case: Case) -> list[Finding]:
     return findings
 
 
-def _aborted(case: Case, site: CallSite) -> str:
+def _describe_abort(case: Case, site: CallSite) -> str:
     """Return that the watchdog's timeout ended a call, in words; empty where it did not."""
     calls = case.history.by_site[site].values()
     ages = [c.aborted_after_ns for c in calls if c.aborted_after_ns is not None]

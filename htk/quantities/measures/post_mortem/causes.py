@@ -95,7 +95,7 @@ def find_missing_ranks(case: Case, astray: set[int]) -> list[Finding]:
         next_site = in_order_of_program(case.history, rank, places, waiting)[0]
         last = case.history.calls[rank][-1:]
         stood = (
-            f"; last call {case.describe(last[0].call_site)}{_where(last[0].frames)}"
+            f"; last call {case.describe(last[0].call_site)}{_find_innermost_frame(last[0].frames)}"
             if last
             else ""
         )
@@ -120,7 +120,7 @@ def find_missing_ranks(case: Case, astray: set[int]) -> list[Finding]:
 _OR_STUCK_THERE = ", which may not have ended: this backend counts calls that timed out as done"
 
 
-def _where(frames: str | None) -> str:
+def _find_innermost_frame(frames: str | None) -> str:
     """Return the innermost frame that is not torch's own."""
     lines = frames.split("\n") if frames else []
     own = next((f for f in lines if "/torch/" not in f), lines[0] if lines else "")

@@ -24,7 +24,7 @@ class JobState:
 
 def find_behind_by_counts(counts: Counts, job: JobState) -> list[Finding]:
     """Return who is behind or does not answer, as NCCL's log and RAS count."""
-    findings = _silent(counts, job)
+    findings = _find_silent(counts, job)
     silent = {rank for f in findings for rank in f.ranks}
     by_comm: dict[str, list[CommMember]] = defaultdict(list)
     for member in counts.roots():
@@ -38,7 +38,7 @@ def find_behind_by_counts(counts: Counts, job: JobState) -> list[Finding]:
             continue
         least = min(m.total for m in members)
         most = counts.most(comm)
-        who = _named(counts, comm, members)
+        who = _name_members(counts, comm, members)
         still = all(m.polled > 1 and not m.moved for m in members)
         sure = still or (stopped and counts.source != RAS)
         kinds = {kind for m in members for kind in m.counts}
@@ -65,7 +65,7 @@ def find_behind_by_counts(counts: Counts, job: JobState) -> list[Finding]:
             )
         )
     # NCCL's log lists the calls themselves: `differing_calls` compares those.
-    return findings + (_unlike(counts, job) if counts.source == RAS else [])
+    return findings + (_find_unlike(counts, job) if counts.source == RAS else [])
 
 
 def _moving_or_few_ahead(counts: Counts, comm: str, behind: list[CommMember]) -> Finding | None:
@@ -101,19 +101,20 @@ def _moving_or_few_ahead(counts: Counts, comm: str, behind: list[CommMember]) ->
     return Finding("cannot_decide", ranks, None, None, words, decided=False, source=counts.source)
 
 
-def _silent(counts: Counts, job: JobState) -> list[Finding]:
+def _find_silent(counts: Counts, job: JobState) -> list[Finding]:
     findings = []
     for comm, members in counts.members.items():
-        lost = [m for m in members.values() if {"unresponsive", "considered_dead"} & _words(m)]
+        lost = [
+            m for m in members.values() if {"unresponsive", "considered_dead"} & _split_status(m)
+        ]
         ill = [m for m in members.values() if m.status and m not in lost]
         if lost:
-            words = (
-                f"{_named(counts, comm, lost)} does not answer RAS: its process or node is gone."
-            )
+            who = _name_members(counts, comm, lost)
+            words = f"{who} does not answer RAS: its process or node is gone."
             findings.append(_of_members(counts, job, "missing_rank", lost, words, True))
         if ill:
             status = ", ".join(sorted({s for m in ill for s in m.status}))
-            words = f"{_named(counts, comm, ill)} reports {status}."
+            words = f"{_name_members(counts, comm, ill)} reports {status}."
             findings.append(_of_members(counts, job, "rank_error", ill, words, False))
     if not findings and counts.source == RAS and job.dead:
         words = f"RAS gets no answer from {', '.join(job.dead[:_MOST_NAMED])}."
@@ -121,11 +122,11 @@ def _silent(counts: Counts, job: JobState) -> list[Finding]:
     return findings
 
 
-def _words(member: CommMember) -> set[str]:
+def _split_status(member: CommMember) -> set[str]:
     return {word.strip() for status in member.status for word in status.split(",")}
 
 
-def _unlike(counts: Counts, job: JobState) -> list[Finding]:
+def _find_unlike(counts: Counts, job: JobState) -> list[Finding]:
     findings = []
     for comm in counts.members:
         unlike = counts.unlike(comm)
@@ -133,15 +134,15 @@ def _unlike(counts: Counts, job: JobState) -> list[Finding]:
         if ranks:
             members = [counts.members[comm][rank] for rank in ranks]
             words = (
-                f"{_named(counts, comm, members)} enqueued as many collectives as the others, but "
-                f"not the same: counts of {', '.join(unlike)} differ."
+                f"{_name_members(counts, comm, members)} enqueued as many collectives as the "
+                f"others, but not the same: counts of {', '.join(unlike)} differ."
             )
             sure = 2 * len(ranks) < len(counts.members[comm])
             findings.append(_of_members(counts, job, "type_mismatch", members, words, sure))
     return findings
 
 
-def _named(counts: Counts, comm: str, members: list[CommMember]) -> str:
+def _name_members(counts: Counts, comm: str, members: list[CommMember]) -> str:
     size = counts.sizes.get(comm)
     width = f" ({size} ranks)" if size else ""
     return f"{name_ranks([m.rank for m in members])} of communicator {comm}{width}"

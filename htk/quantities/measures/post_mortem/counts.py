@@ -107,13 +107,15 @@ class Counts:
             return {}
         kinds = {kind for m in members for kind in m.counts}
         return {
-            kind: [m.rank for m in members if m.counts.get(kind, 0) != _usual(members, kind)]
+            kind: [
+                m.rank for m in members if m.counts.get(kind, 0) != _find_usual_count(members, kind)
+            ]
             for kind in sorted(kinds)
             if len({m.counts.get(kind, 0) for m in members}) > 1
         }
 
 
-def _usual(members: list[CommMember], kind: str) -> int:
+def _find_usual_count(members: list[CommMember], kind: str) -> int:
     values, times = np.unique([m.counts.get(kind, 0) for m in members], return_counts=True)
     return int(values[times.argmax()])
 
@@ -123,7 +125,7 @@ def count_logged_calls(collectives: pa.Table, processes: Processes) -> Counts:
     calls = logged_calls(collectives)
     counts = Counts(NCCL_LOG, defaultdict(dict), dict(processes.sizes))
     if calls.num_rows:
-        for (comm, rank), kind, count in _tallied(calls):
+        for (comm, rank), kind, count in _tally_calls(calls):
             fresh = CommMember(comm, rank, processes.of_member.get((comm, rank)))
             member = counts.members[comm].setdefault(rank, fresh)
             member.counts[kind] = count
@@ -162,7 +164,7 @@ def member_codes(calls: pa.Table) -> tuple[Ints, list[str]]:
     return groups.group_ids, labels
 
 
-def _tallied(calls: pa.Table) -> Iterable[tuple[tuple[str, int], str, int]]:
+def _tally_calls(calls: pa.Table) -> Iterable[tuple[tuple[str, int], str, int]]:
     comms, names = member_codes(calls)
     kinds, kind_names = codes_of(calls["type"])
     rank = read_numbers(calls["comm_rank"])

@@ -135,7 +135,7 @@ def list_complaints(
     comm_notes: pa.Table, python_stacks: pa.Table, processes: Processes
 ) -> list[Complaint]:
     """Return warnings and exceptions of known meaning, causes first, each text of a rank once."""
-    every = [*_warned(comm_notes, processes), *_raised(python_stacks)]
+    every = [*_list_warned(comm_notes, processes), *_list_raised(python_stacks)]
     once = {(c.who, c.meaning.kind, c.text[:80]): c for c in reversed(every)}
     return sorted(reversed(once.values()), key=lambda c: not c.meaning.is_cause)
 
@@ -145,7 +145,7 @@ def meaning_of(text: str) -> Meaning | None:
     return next((meaning for rule, meaning in _RULES if rule.search(text)), None)
 
 
-def _warned(comm_notes: pa.Table, processes: Processes) -> Iterator[Complaint]:
+def _list_warned(comm_notes: pa.Table, processes: Processes) -> Iterator[Complaint]:
     for row in comm_notes.to_pylist():  # warnings are few
         is_judged = row["level"] in ("WARN", "DIED")
         meaning = meaning_of(row["text"] or "") if is_judged else None
@@ -155,11 +155,16 @@ def _warned(comm_notes: pa.Table, processes: Processes) -> Iterator[Complaint]:
         if rank is None:
             rank = processes.rank_of(row["host"], row["process"])
         yield Complaint(
-            meaning, _who(rank, row), rank, row["text"], row["source"], time_ns=row["time_ns"]
+            meaning,
+            _name_process(rank, row),
+            rank,
+            row["text"],
+            row["source"],
+            time_ns=row["time_ns"],
         )
 
 
-def _raised(python_stacks: pa.Table) -> Iterator[Complaint]:
+def _list_raised(python_stacks: pa.Table) -> Iterator[Complaint]:
     for row in python_stacks.to_pylist():
         text = row["state"] or ""
         fatal = row["source"] != _EXCEPTION and text and text[0].isupper()
@@ -169,11 +174,16 @@ def _raised(python_stacks: pa.Table) -> Iterator[Complaint]:
         if _CONSEQUENCES.search(text):
             meaning = Meaning("peer_closed", "it ended because a collective failed", is_cause=False)
         yield Complaint(
-            meaning, _who(row["rank"], row), row["rank"], text, row["source"], row["frames"]
+            meaning,
+            _name_process(row["rank"], row),
+            row["rank"],
+            text,
+            row["source"],
+            row["frames"],
         )
 
 
-def _who(rank: int | None, row: Facts) -> str:
+def _name_process(rank: int | None, row: Facts) -> str:
     named = ":".join(str(row[key]) for key in ("host", "process") if row[key])
     named = f"process {named}" if row["process"] and not row["host"] else named
     if rank is None:

@@ -55,7 +55,7 @@ def differing_calls(collectives: pa.Table, counts: Counts) -> list[Finding]:
     comms, names = member_codes(calls)
     facets = _Facets(calls)
     lanes: dict[int, dict[int, Ints]] = defaultdict(dict)
-    for comm, rank, rows in _lanes(comms, read_numbers(calls["comm_rank"])):
+    for comm, rank, rows in _list_member_calls(comms, read_numbers(calls["comm_rank"])):
         lanes[comm][rank] = rows
     findings = []
     for comm, members in lanes.items():
@@ -65,7 +65,7 @@ def differing_calls(collectives: pa.Table, counts: Counts) -> list[Finding]:
     return findings
 
 
-def _lanes(comms: Ints, ranks: Ints) -> Iterator[tuple[int, int, Ints]]:
+def _list_member_calls(comms: Ints, ranks: Ints) -> Iterator[tuple[int, int, Ints]]:
     """Yield the rows of each member's calls, in the order logged."""
     order = order_by(comms, ranks)
     changes = (np.diff(comms[order]) != 0) | (np.diff(ranks[order]) != 0)
@@ -97,7 +97,7 @@ def _first_difference(
     right_row = int(members[usual[0]][index])
     wrong_row = int(members[wrong[0]][index])
     what = facets.difference(right_row, wrong_row)
-    if _shifted(codes, members[wrong[0]][index:], members[usual[0]][index:]):
+    if _is_shifted(codes, members[wrong[0]][index:], members[usual[0]][index:]):
         what = "order"
     calls = "; ".join(
         f"{name_ranks(sorted(side))} {facets.words(int(members[side[0]][index]))}"
@@ -110,7 +110,7 @@ def _first_difference(
     return Finding(f"{what}_mismatch", ranks, None, kind, words, None, sure, source=NCCL_LOG)
 
 
-def _shifted(codes: Ints, own: Ints, theirs: Ints) -> bool:
+def _is_shifted(codes: Ints, own: Ints, theirs: Ints) -> bool:
     """Return whether a member skipped or added a call: its calls match others' shifted by one."""
     own_codes = codes[own[:_COMPARED]]
     usual = codes[theirs[:_COMPARED]]

@@ -25,20 +25,20 @@ def in_order_of_program(
     """
     if len(sites) < 2:
         return list(sites)
-    following = _following(history, rank, others)
+    following = _find_following(history, rank, others)
     first = {shape: k for k, shape in reversed(list(enumerate(following)))}
-    return sorted(sites, key=lambda site: first.get(_shape(history, rank, site), _NEVER))
+    return sorted(sites, key=lambda site: first.get(_describe_shape(history, rank, site), _NEVER))
 
 
-def _following(history: Histories, rank: int, others: Iterable[int]) -> list[Shape]:
+def _find_following(history: Histories, rank: int, others: Iterable[int]) -> list[Shape]:
     """Return what followed the longest stretch of calls that is like this rank's last ones."""
-    own = _program(history, rank)
+    own = _list_program(history, rank)
     if not own:
         return []
     longest = (0, False)
     following = own[:0]
     for other in [rank, *[r for r in others if r != rank][:_MOST_PROGRAMS]]:
-        program = own if other == rank else _program(history, other)
+        program = own if other == rank else _list_program(history, other)
         for end in range(len(program) - 1, 0, -1):
             alike = _common_end(own, program[:end]) if program[end - 1] == own[-1] else 0
             from_the_start = alike == end == len(own)
@@ -59,11 +59,11 @@ def _common_end(own: list[Shape], other: list[Shape]) -> int:
     return count
 
 
-def _program(history: Histories, rank: int) -> list[Shape]:
-    return [_shape(history, rank, call.call_site) for call in history.calls.get(rank, ())]
+def _list_program(history: Histories, rank: int) -> list[Shape]:
+    return [_describe_shape(history, rank, call.call_site) for call in history.calls.get(rank, ())]
 
 
-def _shape(history: Histories, rank: int, site: CallSite) -> Shape:
+def _describe_shape(history: Histories, rank: int, site: CallSite) -> Shape:
     kind = group_kind(history, site.group)
     if site.pair is None:
         return kind, 0, False

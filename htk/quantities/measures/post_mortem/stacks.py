@@ -36,12 +36,14 @@ def stacks_of(python_stacks: pa.Table, findings: Iterable[Finding]) -> list[Find
     asked = {rank for finding in findings for rank in finding.ranks}
     places: dict[str, list[tuple[Any, Row]]] = defaultdict(list)
     for rank, dumps in _dumps_of_ranks(python_stacks):
-        places[f"{_standing(dumps[-1]['frames'])}{_since(dumps)}"].append((rank, dumps[-1]))
+        places[f"{_describe_standing(dumps[-1]['frames'])}{_describe_duration(dumps)}"].append(
+            (rank, dumps[-1])
+        )
     order = sorted(places.items(), key=lambda p: not asked & {rank for rank, _ in p[1]})
-    return [_finding(where, stood) for where, stood in order[:_MOST_PLACES]]
+    return [_build_finding(where, stood) for where, stood in order[:_MOST_PLACES]]
 
 
-def _finding(where: str, stood: list[tuple[Any, Row]]) -> Finding:
+def _build_finding(where: str, stood: list[tuple[Any, Row]]) -> Finding:
     ranks = sorted({rank for rank, _ in stood if rank is not None})
     some = [f"process {row['process'] or 'of unknown rank'}" for rank, row in stood if rank is None]
     who = name_ranks(ranks) if ranks else ", ".join(some[:4])
@@ -103,7 +105,7 @@ def _main_thread(threads: list[Row]) -> Row:
     return (main or [threads[-1]])[0]
 
 
-def _since(dumps: list[Row]) -> str:
+def _describe_duration(dumps: list[Row]) -> str:
     """Return how long the newest dump's line has been stood at, in words; empty: one dump."""
     if len(dumps) < 2:
         return ""
@@ -118,7 +120,7 @@ def _since(dumps: list[Row]) -> str:
     return f", still there after {length} ({len(alike)} dumps in a row)"
 
 
-def _standing(frames: str) -> str:
+def _describe_standing(frames: str) -> str:
     own, collective = _own_and_collective(frames)
     is_called = collective is not None and not own.startswith(collective)
     return f"{collective}, called at {own}" if is_called else own

@@ -122,32 +122,34 @@ class PostMortem:
 def judge_evidence(evidence: Evidence) -> PostMortem:
     """Return the verdict: what recorders tell, else what counts tell, else what errors tell."""
     case = Case(evidence.history)
-    recorded = _recorded(case)
+    recorded = _list_recorded(case)
     stopped = bool(evidence.history.calls or evidence.complaints)
     job = JobState(evidence.processes, evidence.dead, stopped)
     behind = [*find_behind_by_counts(evidence.log, job), *find_behind_by_counts(evidence.ras, job)]
     differing = differing_calls(evidence.collectives, evidence.log)
-    errors = _errors(evidence.complaints)
-    chosen = _chosen(evidence, recorded, behind, differing, errors)
+    errors = _list_errors(evidence.complaints)
+    chosen = _choose_findings(evidence, recorded, behind, differing, errors)
     end = _end_of_job(evidence)
     if end is not None and not any(f.decided for f in chosen) and not evidence.history.calls:
         chosen = [end]
     others = [f for f in (*behind, *differing, *errors) if f not in chosen and f.what != "note"]
     chosen = [_with_errors(f, evidence.complaints) for f in chosen]
-    chosen = [_beside_even_counts(f, evidence) for f in chosen or [_nothing(case, evidence)]]
+    chosen = [
+        _beside_even_counts(f, evidence) for f in chosen or [_explain_nothing(case, evidence)]
+    ]
     is_decided = any(f.decided for f in chosen)
     is_over = not evidence.history.calls and chosen[0].what == "nothing_pending"
     rest = [
         *(
-            _described(f, case)
+            _describe_finding(f, case)
             for f in (*bystanders.find_waiting_ranks(case), *bystanders.find_other_unfinished(case))
         ),
         *(replace(f, what="evidence", decided=False, excluded=()) for f in others),
-        *([] if is_decided else _alike(evidence)),
+        *([] if is_decided else _find_alike(evidence)),
         *stacks_of(evidence.python_stacks, chosen),
         *states_of_workers(evidence.comm_notes),
         *(
-            _described(f, case)
+            _describe_finding(f, case)
             for f in (
                 *bystanders.find_progress_between_dumps(case),
                 *bystanders.list_settled_mismatches(case),
@@ -158,7 +160,7 @@ def judge_evidence(evidence: Evidence) -> PostMortem:
     return PostMortem(chosen, rest, case.undumped)
 
 
-def _chosen(
+def _choose_findings(
     evidence: Evidence,
     recorded: list[Finding],
     behind: list[Finding],
@@ -171,7 +173,7 @@ def _chosen(
     """
     if any(f.decided for f in recorded):
         return sorted(recorded, key=lambda f: not f.decided)
-    decided = _agreed(recorded, behind, evidence) or [
+    decided = _find_agreed(recorded, behind, evidence) or [
         *differing,
         *(f for f in behind if f.decided),
     ]
@@ -179,7 +181,7 @@ def _chosen(
     return decided or [*recorded, *behind] or errors
 
 
-def _recorded(case: Case) -> list[Finding]:
+def _list_recorded(case: Case) -> list[Finding]:
     """Return what recorders and watchdogs show, causes first."""
     cycles = causes.find_wait_cycles(case)
     turns = [] if cycles else causes.wrong_groups(case)
@@ -193,10 +195,10 @@ def _recorded(case: Case) -> list[Finding]:
     findings += bystanders.find_dumpless_ranks(case)
     findings = findings or bystanders.find_stuck_complete(case)
     findings += bystanders.lone_messages(case)
-    return [_described(f, case) for f in findings]
+    return [_describe_finding(f, case) for f in findings]
 
 
-def _described(finding: Finding, case: Case) -> Finding:
+def _describe_finding(finding: Finding, case: Case) -> Finding:
     group = finding.group
     description = (case.history.descriptions.get(group) or None) if group else None
     source = finding.source or case.source_of(finding.ranks)
@@ -205,7 +207,7 @@ def _described(finding: Finding, case: Case) -> Finding:
     return replace(finding, source=source, group_desc=description, has_open_group=is_open)
 
 
-def _errors(every: list[Complaint]) -> list[Finding]:
+def _list_errors(every: list[Complaint]) -> list[Finding]:
     """Errors of each kind as one finding, with the text of the first."""
     by_kind: dict[str, list[Complaint]] = defaultdict(list)
     for complaint in every:
@@ -235,7 +237,9 @@ def _errors(every: list[Complaint]) -> list[Finding]:
     return findings
 
 
-def _agreed(undecided: list[Finding], behind: list[Finding], evidence: Evidence) -> list[Finding]:
+def _find_agreed(
+    undecided: list[Finding], behind: list[Finding], evidence: Evidence
+) -> list[Finding]:
     """Findings on ranks that left nothing behind, which another source tells of."""
     agreed = []
     for open_one in undecided:
@@ -252,7 +256,7 @@ def _agreed(undecided: list[Finding], behind: list[Finding], evidence: Evidence)
                         words=words,
                         decided=True,
                         excluded=other.ranks,
-                        source=_together(open_one.source, other.source),
+                        source=_join_names(open_one.source, other.source),
                     )
                 )
         for complaint in evidence.complaints:
@@ -266,7 +270,7 @@ def _agreed(undecided: list[Finding], behind: list[Finding], evidence: Evidence)
                         decided=True,
                         excluded=ranks,
                         frames=complaint.frames or open_one.frames,
-                        source=_together(open_one.source, complaint.source),
+                        source=_join_names(open_one.source, complaint.source),
                     )
                 )
     return agreed[:1]
@@ -278,7 +282,7 @@ def _without_alternative(finding: Finding) -> str:
     return f"{observed}." if alternatives.endswith("or the network.") else finding.words
 
 
-def _together(first: str | None, second: str | None) -> str | None:
+def _join_names(first: str | None, second: str | None) -> str | None:
     names = {*(first or "").split(", "), *(second or "").split(", ")} - {""}
     return ", ".join(sorted(names)) or None
 
@@ -308,7 +312,7 @@ def _with_errors(finding: Finding, findings: list[Complaint]) -> Finding:
     # What is no fault of the hardware would come again on another host.
     explained = {c.rank for c in ours if not c.meaning.is_hardware}
     excluded = tuple(rank for rank in finding.excluded if rank not in explained)
-    source = _together(finding.source, first.source)
+    source = _join_names(finding.source, first.source)
     return replace(finding, words=words, source=source, excluded=excluded)
 
 
@@ -327,7 +331,7 @@ def _beside_even_counts(finding: Finding, evidence: Evidence) -> Finding:
         f"{finding.words} NCCL's RAS saw all {size:,} ranks equally far: rather the network or a "
         "GPU than a rank that never came."
     )
-    source = _together(finding.source, RAS)
+    source = _join_names(finding.source, RAS)
     return replace(finding, words=words, source=source, excluded=())
 
 
@@ -350,7 +354,7 @@ def _end_of_job(evidence: Evidence) -> Finding | None:
     return Finding("nothing_pending", (), None, None, words, decided=False, source=NCCL_LOG)
 
 
-def _nothing(case: Case, evidence: Evidence) -> Finding:
+def _explain_nothing(case: Case, evidence: Evidence) -> Finding:
     if evidence.history.calls:
         return bystanders.nothing_pending(case)
     steps = max(map(evidence.ras.moved_by, evidence.ras.members), default=0)
@@ -373,7 +377,7 @@ def _nothing(case: Case, evidence: Evidence) -> Finding:
     return Finding("cannot_decide", (), None, None, words, decided=False)
 
 
-def _alike(evidence: Evidence) -> list[Finding]:
+def _find_alike(evidence: Evidence) -> list[Finding]:
     """Communicators in which nobody is behind."""
     findings = [
         Finding("evidence", (), None, None, note["text"], decided=False, source=RAS)

@@ -25,20 +25,20 @@ def states_of_workers(comm_notes: pa.Table) -> list[Finding]:
             dumps[row["level"], row["rank"]].append((row["time_ns"] or 0, row["text"]))
     alike: dict[tuple[str, str], list[int]] = defaultdict(list)
     for (level, rank), states in dumps.items():
-        alike[level, f"{max(states)[1]}{_since(states)}"].append(rank)
+        alike[level, f"{max(states)[1]}{_describe_duration(states)}"].append(rank)
     order = list(_WORDS)
     by_level = sorted(alike.items(), key=lambda item: (-order.index(item[0][0]), item[1]))
-    return [_finding(level, text, ranks) for (level, text), ranks in by_level]
+    return [_build_finding(level, text, ranks) for (level, text), ranks in by_level]
 
 
-def _finding(level: str, text: str, ranks: list[int]) -> Finding:
+def _build_finding(level: str, text: str, ranks: list[int]) -> Finding:
     is_one = len(ranks) == 1
     facts: Fields = {"who": name_ranks(ranks), "text": text, "is": "is" if is_one else "are"}
     words = f"{_WORDS[level].format_map(facts)}."
     return Finding("evidence", tuple(ranks), None, None, words, decided=False, source=_SERVER)
 
 
-def _since(states: list[tuple[int, str]]) -> str:
+def _describe_duration(states: list[tuple[int, str]]) -> str:
     """Return for how long the newest state has lasted, in words; empty: one dump tells of it."""
     newest_first = sorted(states, reverse=True)
     latest, text = newest_first[0]

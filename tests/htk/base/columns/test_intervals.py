@@ -8,7 +8,7 @@ from htk.base.columns.intervals import (
     ConcatenatedTimeline,
     Spans,
     clip_spans,
-    gaps,
+    find_gaps,
     intersect_spans,
     merge_spans,
     subtract_spans,
@@ -42,7 +42,7 @@ def covered(found: Spans) -> set[int]:
 def test_by_hand() -> None:
     assert pairs(spans([(5, 8), (0, 3), (3, 4), (6, 7), (9, 9)])) == [(0, 4), (5, 8)]
     assert pairs(spans([])) == []
-    assert pairs(gaps(spans([(2, 4), (6, 7)]), 0, 10)) == [(0, 2), (4, 6), (7, 10)]
+    assert pairs(find_gaps(spans([(2, 4), (6, 7)]), 0, 10)) == [(0, 2), (4, 6), (7, 10)]
 
 
 @given(PAIRS, PAIRS)

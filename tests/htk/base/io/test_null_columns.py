@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 
-from htk.base.io.null_columns import LEAST_BYTES, nulls
+from htk.base.io.null_columns import LEAST_BYTES, share_nulls
 from htk.base.io.table_file import read_tables, write_tables
 
 TEXT = pa.dictionary(pa.int32(), pa.string())
@@ -61,7 +61,9 @@ def test_what_was_not_recorded_takes_no_room(tmp_path: Path) -> None:
     rows = 100_000
     times = pa.array(range(rows), pa.int64())
     lone = pa.table({"time": times})
-    wide = pa.table({"time": times, "id": nulls(pa.int64(), rows), "name": nulls(TEXT, rows)})
+    wide = pa.table(
+        {"time": times, "id": share_nulls(pa.int64(), rows), "name": share_nulls(TEXT, rows)}
+    )
     _stored(tmp_path / "lone.arrow", {"t": lone})
     _stored(tmp_path / "wide.arrow", {"t": wide})
     sizes = [(tmp_path / f"{name}.arrow").stat().st_size for name in ("lone", "wide")]
@@ -80,9 +82,11 @@ def test_the_table_of_all_events_is_compressed_and_the_others_are_mapped(tmp_pat
 
 
 def test_nulls_can_be_joined_filtered_and_counted() -> None:
-    column = pa.chunked_array([nulls(TEXT, 5), pa.array(["a"]).cast(TEXT)]).unify_dictionaries()
+    column = pa.chunked_array(
+        [share_nulls(TEXT, 5), pa.array(["a"]).cast(TEXT)]
+    ).unify_dictionaries()
     assert column.to_pylist() == [None] * 5 + ["a"]
-    number = pa.chunked_array([nulls(pa.int64(), 4), pa.array([7])])
+    number = pa.chunked_array([share_nulls(pa.int64(), 4), pa.array([7])])
     assert (pc.sum(number).as_py(), number.null_count) == (7, 4)
     assert number.filter(pa.array([True, False, True, False, True])).to_pylist() == [None, None, 7]
-    assert nulls(pa.string(), 3).to_pylist() == [None] * 3
+    assert share_nulls(pa.string(), 3).to_pylist() == [None] * 3

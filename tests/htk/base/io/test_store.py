@@ -199,7 +199,7 @@ def test_what_was_checked_is_not_read_whole_again_until_somebody_writes(
         read.append(content.size)
         return zlib.crc32(content)
 
-    monkeypatch.setattr("htk.base.io.table_file.checksum", counted)
+    monkeypatch.setattr("htk.base.io.table_file.compute_checksum", counted)
     opened_or_made(Store(tmp_path), "k")
     assert read == []
     os.utime(tmp_path / "k" / "parsed.arrow")

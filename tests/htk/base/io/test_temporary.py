@@ -65,7 +65,7 @@ def test_of_processes_elsewhere_only_the_age_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = tmp_path / temporary_name()
-    monkeypatch.setattr(temporary, "_namespace", lambda: "another1")
+    monkeypatch.setattr(temporary, "_name_namespace", lambda: "another1")
     foreign = tmp_path / temporary_name().replace(f"-{os.getpid()}-", "-4194305-")
     monkeypatch.undo()
     gone = tmp_path / temporary_name().replace(f"-{os.getpid()}-", "-4194305-")  # beyond all

@@ -21,7 +21,7 @@ from htk.answers.ask import ask_trace
 from htk.base.errors import AnalysisError, UsageError
 from htk.base.spread.mapper import ON, TRIES, Lost, Mapper, ThreadMapper
 from htk.base.spread.processes import ProcessMapper
-from htk.base.spread.workplace import Workplace, mapper
+from htk.base.spread.workplace import Workplace, choose_mapper
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.htk.base.spread.worker_tasks import Deadly, Meeting, doubled
 from tests.operation_job import JobPlan, simulate
@@ -70,7 +70,7 @@ class _Later:
             if self._on == "ray":
                 pytest.importorskip("ray", reason="Ray is not installed")
             try:
-                self._mapper = mapper(self._on, 2)
+                self._mapper = choose_mapper(self._on, 2)
             except AnalysisError as error:  # Ray gives its own agent 15 s to start
                 pytest.skip(str(error))
         return self._mapper.map(function, items)
@@ -230,7 +230,7 @@ def test_the_critical_path_is_cut_elsewhere_with_the_same_answer(
 
 def test_an_unknown_place_is_refused() -> None:
     with pytest.raises(UsageError, match="threads, processes, ray"):
-        mapper("abacus")
+        choose_mapper("abacus")
 
 
 def test_no_more_is_begun_than_keeps_the_workers_busy() -> None:

@@ -28,8 +28,8 @@ async def _answer(scope: Any, receive: Any, send: Any) -> None:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    protocol = connections.make_protocol(partial(http._holds, token=TOKEN))
-    app = http.guarded(_answer, TOKEN)
+    protocol = connections.make_protocol(partial(http._has_token, token=TOKEN))
+    app = http.guard_app(_answer, TOKEN)
     config = uvicorn.Config(
         app, port=0, log_level="error", http=protocol, ws="none", lifespan="off"
     )

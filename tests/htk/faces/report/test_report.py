@@ -253,7 +253,7 @@ def test_pdf(tmp_path: Path) -> None:
 def test_pdf_without_chromium_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTK_CHROMIUM", "/nowhere/chromium")
     with pytest.raises(UsageError, match="PDF needs Chromium"):
-        pdf.chromium()
+        pdf.find_chromium()
 
 
 def test_from_a_notebook(tmp_path: Path) -> None:

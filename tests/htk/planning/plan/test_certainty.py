@@ -8,7 +8,7 @@ import pytest
 from htk.physics.hardware import gpu
 from htk.physics.network import find_fabric
 from htk.physics.presets import decoder
-from htk.planning.plan.certainty import estimate_plan_certainty, traits
+from htk.planning.plan.certainty import estimate_plan_certainty, list_plan_traits
 from htk.planning.plan.job import PlannedJob
 from htk.planning.plan.step import plan
 
@@ -19,7 +19,7 @@ USUAL = PlannedJob(decoder("llama3-70b"), gpu("h100"), nodes=8, tensor_parallel=
 def test_what_was_checked_is_said_with_how_often() -> None:
     answer = estimate_plan_certainty(USUAL)
     assert answer.unchecked == ()
-    assert [words.split(" (")[0] for words in answer.checked] == list(traits(USUAL))
+    assert [words.split(" (")[0] for words in answer.checked] == list(list_plan_traits(USUAL))
     assert all("jobs of" in words for words in answer.checked)
 
 

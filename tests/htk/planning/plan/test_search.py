@@ -11,7 +11,13 @@ from htk.faces.cli.commands.plan import command
 from htk.physics.hardware import gpu
 from htk.physics.presets import decoder
 from htk.planning.plan.job import PlannedJob
-from htk.planning.plan.search import SEARCH_LABEL, layouts, search_plans, search_table, usual_batch
+from htk.planning.plan.search import (
+    SEARCH_LABEL,
+    list_layouts,
+    search_plans,
+    search_table,
+    usual_batch,
+)
 from htk.planning.plan.step import plan
 
 JOB = PlannedJob(decoder("llama2-13b"), gpu("a100-80gb"), nodes=2, seq=4096, price=2.0)
@@ -21,17 +27,17 @@ WORDS = ("--search", "--model", "llama2-13b", "--gpu", "a100-80gb", "--nodes", "
 
 def test_every_layout_takes_the_same_batch_on_the_same_gpus() -> None:
     for job in (JOB, MIXTURE):
-        tried = list(layouts(job, 128))
+        tried = list(list_layouts(job, 128))
         assert len(tried) == len(set(tried)) > 100
         assert {j.global_batch for j in tried} == {128}
         assert {j.ranks for j in tried} == {16}
         assert all(job.model.heads % j.tensor_parallel == 0 for j in tried)
-    assert {j.expert_parallel for j in layouts(MIXTURE, 128)} == {1, 2, 4, 8}
+    assert {j.expert_parallel for j in list_layouts(MIXTURE, 128)} == {1, 2, 4, 8}
 
 
 def test_the_fastest_is_first_and_what_does_not_fit_is_left_out() -> None:
     answer = search_plans(JOB, 128)
-    plans = [plan(j) for j in layouts(JOB, 128)]
+    plans = [plan(j) for j in list_layouts(JOB, 128)]
     fits = [p for p in plans if p.p_oom < 0.5]
     assert answer.tried == len(plans) and answer.too_large == len(plans) - len(fits) > 0
     assert len(answer.plans) == len(fits)

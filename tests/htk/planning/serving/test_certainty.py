@@ -3,7 +3,7 @@
 from htk.physics.hardware import gpu
 from htk.physics.network import find_fabric
 from htk.physics.presets import decoder
-from htk.planning.serving.certainty import FIRST, estimate_serving_certainty, traits
+from htk.planning.serving.certainty import FIRST, estimate_serving_certainty, list_server_traits
 from htk.planning.serving.server import Server, Speculation
 
 EIGHT = decoder("llama3-8b")
@@ -11,8 +11,8 @@ EIGHT = decoder("llama3-8b")
 
 def test_traits_are_those_of_the_server() -> None:
     plain = Server(decoder("llama2-7b"), gpu("a100-80gb"))
-    assert list(traits(plain)) == ["ampere GPUs"]
-    assert list(traits(plain, first=True)) == ["ampere GPUs", FIRST]
+    assert list(list_server_traits(plain)) == ["ampere GPUs"]
+    assert list(list_server_traits(plain, first=True)) == ["ampere GPUs", FIRST]
     much = Server(
         decoder("deepseek-v3"),
         gpu("b200"),
@@ -21,18 +21,22 @@ def test_traits_are_those_of_the_server() -> None:
         weights="nvfp4",
         speculation=Speculation(1, 0.8),
     )
-    assert list(traits(much)) == [
+    assert list(list_server_traits(much)) == [
         "blackwell GPUs", "products in fp4", "tensor parallelism",
         "tensor parallelism between nodes", "pipelines", "mixtures of experts",
         "latent attention", "speculative decoding",
     ]  # fmt: skip
     quantised = [
-        next(t for t in traits(Server(EIGHT, gpu("h100"), weights=w)) if t not in ("hopper GPUs",))
+        next(
+            t
+            for t in list_server_traits(Server(EIGHT, gpu("h100"), weights=w))
+            if t not in ("hopper GPUs",)
+        )
         for w in ("fp8", "int8", "int4")
     ]
     assert quantised == ["products in fp8", "weights of 8 bits", "weights of 4 bits"]
     unpacked = Server(EIGHT, gpu("a100-80gb"), weights="fp8")  # no products in FP8 there
-    assert "weights of 8 bits" in traits(unpacked)
+    assert "weights of 8 bits" in list_server_traits(unpacked)
 
 
 def test_what_was_never_checked_is_less_sure() -> None:

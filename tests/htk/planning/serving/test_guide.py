@@ -11,7 +11,7 @@ from htk.physics.presets import decoder
 from htk.planning.serving.objectives import Objective, list_served_layouts, most_within
 from htk.planning.serving.server import Server, Speculation
 from htk.planning.serving.steady import Load, SteadyServer
-from htk.planning.serving.table import cost, tighten_objective
+from htk.planning.serving.table import compute_token_price, tighten_objective
 
 ROOT = Path(__file__).parents[4]
 TEXT = (ROOT / "docs/serving.md").read_text(encoding="utf-8")
@@ -28,7 +28,7 @@ def test_the_map() -> None:
     assert f"and {alone.tokens_per_s / 4:.0f} tokens a second and GPU" in GUIDE
     assert f"a token takes {some.tpot_ns / 1e6:.1f} ms" in GUIDE
     assert f"gives {many.tokens_per_s / 4:.0f} tokens a second" in GUIDE
-    price = cost(REPLICA, many.tokens_per_s, 4)
+    price = compute_token_price(REPLICA, many.tokens_per_s, 4)
     assert f"at ${price:.2f} a million, and nobody would wait {many.tpot_ns / 1e6:.0f} ms" in GUIDE
 
 

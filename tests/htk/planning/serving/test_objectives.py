@@ -9,10 +9,10 @@ from htk.physics.hardware import gpu
 from htk.physics.presets import decoder
 from htk.planning.serving.objectives import (
     Objective,
-    colocated,
-    disaggregated,
     list_served_layouts,
     most_within,
+    plan_colocated,
+    plan_disaggregated,
 )
 from htk.planning.serving.server import Server
 from htk.planning.serving.steady import Load, SteadyServer
@@ -58,7 +58,7 @@ def test_tighter_limits_never_serve_more() -> None:
 def test_apart_no_side_serves_more_than_it_can() -> None:
     """The ratio is that of trying all, and each side's rate that of its own times."""
     server, load, objective = Server(EIGHT, H100), Load(2048, 128), Objective(400 * MS, 12 * MS)
-    pair = disaggregated(server, server, load, objective)
+    pair = plan_disaggregated(server, server, load, objective)
     assert pair is not None
     p, d = (int(part.split(" × ")[0]) for part in pair.layout.split(" + "))
     assert p + d == pair.gpus
@@ -78,11 +78,17 @@ def test_apart_pays_where_reading_disturbs_answers() -> None:
     """DistServe's case: long prompts and a tight limit on each token."""
     server = Server(EIGHT, H100)
     load, tight = Load(4096, 128), Objective(400 * MS, 8 * MS)
-    together, pair = colocated(server, load, tight), disaggregated(server, server, load, tight)
+    together, pair = (
+        plan_colocated(server, load, tight),
+        plan_disaggregated(server, server, load, tight),
+    )
     assert pair is not None
     assert together is None or pair.requests_per_s_per_gpu > together.requests_per_s_per_gpu
     loose = Objective()
-    both, apart = colocated(server, load, loose), disaggregated(server, server, load, loose)
+    both, apart = (
+        plan_colocated(server, load, loose),
+        plan_disaggregated(server, server, load, loose),
+    )
     assert both is not None and apart is not None
     assert both.requests_per_s_per_gpu > 0.8 * apart.requests_per_s_per_gpu
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.quantities.derived.idle import _after, _gaps_in
+from htk.quantities.derived.idle import _gaps_in, _mark_after
 from htk.quantities.derived.registry import NAMES, find_maker
 from tests.tables import make
 
@@ -300,7 +300,7 @@ def test_a_moment_belongs_to_the_next_row_of_its_lane(
 ) -> None:
     lane, time = (np.array(column, np.int64) for column in zip(*rows, strict=True))
     on, moment = (np.array([m[k] for m in moments], np.int64) for k in (0, 1))
-    found = _after(lane, time, on, moment)
+    found = _mark_after(lane, time, on, moment)
     ordered = sorted(range(len(rows)), key=lambda k: (rows[k], k))
     for place, k in enumerate(ordered):
         previous = ordered[place - 1] if place else None

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.quantities.graph.build import CATEGORIES, Graph, StepEvents, _numbered, build_graph
+from htk.quantities.graph.build import CATEGORIES, Graph, StepEvents, _number_nodes, build_graph
 from htk.quantities.graph.edges import KINDS, Edges
 from htk.traces.trace.opening import open_trace
 from tests.htk.whatif.small_step_model import Act, comm, small_model
@@ -169,7 +169,7 @@ def test_nodes_of_one_moment_have_an_order(
         1, None, 0, (0, 9), SimpleNamespace(start=start, end=end),  # type: ignore[arg-type]
         SimpleNamespace(start=call_start, end=call_end),  # type: ignore[arg-type]
     )  # fmt: skip
-    graph = _numbered(parts, edges)
+    graph = _number_nodes(parts, edges)
     nodes = [(t, 0, k, 0, ("start", k)) for k, t in enumerate(start.tolist())]
     nodes += [(t, 0, k, 1, ("end", k)) for k, t in enumerate(end.tolist())]
     nodes += [(t, 0, len(acts), k, ("join", k)) for k, t in enumerate(joins)]

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.quantities.graph.cut import _ways, begins_of_collectives
+from htk.quantities.graph.cut import _find_ways, begins_of_collectives
 from htk.quantities.graph.part import Weights
 
 EARLIEST = -(1 << 61)
@@ -69,7 +69,7 @@ def test_meetings_begin_when_one_graph_of_all_says(seed: int) -> None:
         time[head] = max(time[head], time[tail] + length)
     told: Any = SimpleNamespace(match=met, last=whole.time[whole.joins])
     for parts in ([{rank} for rank in ranks], [set(ranks[:2]), set(ranks[2:])]):
-        ways = [_ways(*job.graph(part)) for part in parts]
+        ways = [_find_ways(*job.graph(part)) for part in parts]
         assert begins_of_collectives(ways, told).tolist() == time[whole.joins].tolist()
 
 
@@ -80,7 +80,7 @@ def test_only_what_waits_for_several_is_left_between_two_meetings() -> None:
         (0, 1, 1), *chain, (100, 303, 7), (303, 304, 5),
     ])  # fmt: skip
     edges = sorted([*job.edges, (302, 303, 2)], key=lambda edge: edge[1])
-    ways = _ways(*Drawn(job.rank, edges).graph({0}))
+    ways = _find_ways(*Drawn(job.rank, edges).graph({0}))
     assert ways.time.tolist() == []  # both ways to it begin at the meeting: the longer one counts
     assert ways.match[ways.src].tolist() == [1] and ways.match[ways.dst].tolist() == [304]
     assert ways.length.tolist() == [2 * 302 + 5] and ways.begin.tolist()[0] == 1

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.quantities.graph.edges import KINDS, Edges, _launches, _streams
+from htk.quantities.graph.edges import KINDS, Edges, _add_launch_edges, _add_stream_edges
 from htk.quantities.graph.nodes import Activities, LaunchCalls
 
 
@@ -84,7 +84,7 @@ def test_order_on_a_stream_as_asked_pair_by_pair(streams: list[tuple[bool, list[
     short as those; neighbours that overlap keep their lead."""
     acts, calls = step(streams)
     edges, many = Edges(len(acts.start), len(calls.start)), len(acts.start)
-    _streams(edges, acts, calls)
+    _add_stream_edges(edges, acts, calls)
 
     def is_own(a: int, b: int) -> bool:
         call = acts.call[b]
@@ -118,7 +118,7 @@ def test_launches_as_asked_one_by_one(streams: list[tuple[bool, list[Kernel]]]) 
     takes as long as the quickest tenth, or as little as was left."""
     acts, calls = step(streams)
     edges = Edges(len(acts.start), len(calls.start))
-    _launches(edges, acts, calls)
+    _add_launch_edges(edges, acts, calls)
     before = dict((b, int(acts.end[a])) for a, b in neighbours(acts))
     idle, delay = {}, {}
     for k in np.flatnonzero(acts.call >= 0).tolist():

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from htk.quantities.graph.held_out import _keys, _paired, _with_begins
+from htk.quantities.graph.held_out import _build_keys, _pair_rows, _with_begins
 
 
 @given(
@@ -21,11 +21,11 @@ def test_the_nth_of_a_name_on_a_lane_has_the_nth_for_its_partner(
         return [(*row, rows[:k].count(row)) for k, row in enumerate(rows)]
 
     arrays = [
-        _keys(*(np.array([row[k] for row in rows], np.int64) for k in (0, 1)))
+        _build_keys(*(np.array([row[k] for row in rows], np.int64) for k in (0, 1)))
         for rows in (own, theirs)
     ]
     assert [tuple(row) for row in arrays[0].tolist()] == keys(own)
-    here, there = _paired(*arrays)
+    here, there = _pair_rows(*arrays)
     expected = {(k, keys(theirs).index(key)) for k, key in enumerate(keys(own))
                 if key in keys(theirs)}  # fmt: skip
     assert set(zip(here.tolist(), there.tolist(), strict=True)) == expected

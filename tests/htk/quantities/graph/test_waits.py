@@ -13,7 +13,7 @@ from htk.quantities.graph.nodes import Activities, LaunchCalls, activities_of, c
 from htk.quantities.graph.waits import (
     _last_row,
     _Launched,
-    _often,
+    _mark_often_seen,
     find_communicator_waits,
     find_sync_waits,
 )
@@ -235,7 +235,7 @@ def test_other_ranks_launches_do_not_part_a_wait_from_what_it_is_for(own: int, t
 def test_pairs_of_streams_are_seen_often_from_three_on() -> None:
     lanes = np.array([[0, 1], [1, 0], [2, 1], [0, 1]])
     aligned = np.array([[0, 1], [1, 0], [0, 1], [1, 0], [0, 1], [5, 5]])
-    assert _often(lanes, aligned).tolist() == [True, False, False, True]
+    assert _mark_often_seen(lanes, aligned).tolist() == [True, False, False, True]
 
 
 def test_the_last_of_equal_rows() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from htk.quantities.measures.call_history import CallSite, GroupId, Histories, RecordedCall
-from htk.quantities.measures.desync import elements, find_mismatch, list_ranks, name_ranks
+from htk.quantities.measures.desync import find_mismatch, list_ranks, name_ranks, spell_elements
 
 GROUP = GroupId("dp", (0, 2, 5, 7))
 SITE = CallSite(GROUP, 4)
@@ -119,8 +119,8 @@ def test_who_skips_a_call_is_told_from_who_makes_another() -> None:
 
 
 def test_elements_of_each_tensor() -> None:
-    assert elements("[[4096,64],[3],[]]") == "262144+3+1"
-    assert elements(None) == elements("[]") == "no"
+    assert spell_elements("[[4096,64],[3],[]]") == "262144+3+1"
+    assert spell_elements(None) == spell_elements("[]") == "no"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from htk.base.errors import UsageError
 from htk.faces.cli.commands.timeline import command
 from htk.faces.notebook.widget import WidgetServer
 from htk.traces.timeline.answers import TraceTimeline
-from htk.traces.timeline.page import Events, _packed, render_timeline_page, written
+from htk.traces.timeline.page import Events, _pack_events, render_timeline_page, write_bounded_page
 from htk.traces.timeline.rows import RowsTimeline
 from htk.traces.trace.opening import OpenOptions, open_trace
 from tests.kineto_file import Event, kernel, launch, of_rank, op, span, step, write
@@ -176,7 +176,7 @@ def test_the_page_holds_every_event(timeline: TraceTimeline) -> None:
     text = render_timeline_page(timeline, "two ranks")
     assert "http://" not in text and "https://" not in text
     none = np.full(len(timeline.lanes.start), -1, np.int64)
-    facts, _ = _packed(Events(timeline.lanes, none, none))
+    facts, _ = _pack_events(Events(timeline.lanes, none, none))
     assert facts["events"] == len(timeline.lanes.start)
     assert [name for name, _ in facts["columns"]] == ["gap", "length", "name", "cause", "match"]
 
@@ -186,9 +186,9 @@ def test_too_large_a_page_leaves_out_short_calls_and_says_so(
 ) -> None:
     none = np.full(len(timeline.lanes.start), -1, np.int64)
     events = Events(timeline.lanes, none, none)
-    full = len(_packed(events)[1])
+    full = len(_pack_events(events)[1])
     monkeypatch.setattr("htk.traces.timeline.page.MOST_BYTES", full - 1)
-    text = written(events, timeline.about(), "t", {})
+    text = write_bounded_page(events, timeline.about(), "t", {})
     assert "events left out: calls of the host under" in text
     kept = json.loads(text.partition('id="about">')[2].partition("</script>")[0])
     gpu = int((timeline.lanes.kind < 3).sum())

@@ -16,7 +16,7 @@ from htk.base.core.parser import Parsed
 from htk.base.io.entry import MemoryEntry
 from htk.base.io.store import Store
 from htk.base.spread.mapper import Mapper, ThreadMapper
-from htk.base.spread.workplace import Workplace, mapper
+from htk.base.spread.workplace import Workplace, choose_mapper
 from htk.quantities.derived.clocks import aligned_matches, rank_clocks
 from htk.quantities.derived.exposure import collective_shares
 from htk.quantities.derived.match import collective_matches
@@ -170,7 +170,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trace]:
     "on", ["threads", "processes", pytest.param("ray", marks=pytest.mark.nightly)]
 )
 def test_wherever_it_is_made_the_rows_are_the_same(on: str, job: Trace) -> None:
-    workers = mapper(on, 2)
+    workers = choose_mapper(on, 2)
     try:
         for name in BY_RANK:
             made = made_by_rank(name, job.files, job.tables, workers)

@@ -6,7 +6,7 @@ import pytest
 
 from bench.causes import simulated, step_ns
 from htk.physics.detected import Device
-from htk.verdicts.causes.unfused_kernels import FINDING, _ways
+from htk.verdicts.causes.unfused_kernels import FINDING, _list_ways
 from tests.htk.verdicts.causes.fusible_job import JOB, cause_of
 
 
@@ -42,5 +42,5 @@ def test_advice_fits_the_accelerator(
     capability: tuple[int, int] | None, wave: int | None, words: str
 ) -> None:
     device = Device("a GPU", capability=capability, wave=wave)
-    assert _ways("liger SwiGLU; torch.compile", device) == words
-    assert _ways("apex BatchNorm with ReLU", device) == "apex BatchNorm with ReLU"
+    assert _list_ways("liger SwiGLU; torch.compile", device) == words
+    assert _list_ways("apex BatchNorm with ReLU", device) == "apex BatchNorm with ReLU"

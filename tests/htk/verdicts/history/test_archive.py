@@ -14,7 +14,7 @@ from htk.traces.trace.opening import open_trace
 from htk.verdicts.history.archive import _SCHEMAS, History, opened_history
 from htk.verdicts.history.listing import Wanted, parse_moment
 from htk.verdicts.history.notes import has_tags, parse_tags
-from htk.verdicts.history.run_facts import identity, run_facts
+from htk.verdicts.history.run_facts import hash_identity, run_facts
 from htk.verdicts.history.sealed_parquet import unpack_table
 from tests.htk.verdicts.history.recorded_runs import BASE_NS, facts, recording
 from tests.kineto_file import kernel, of_rank, write
@@ -53,7 +53,7 @@ def test_a_run_is_itself_wherever_its_files_lie(tmp_path: Path) -> None:
 def test_a_recording_without_times_or_steps_is_refused(tmp_path: Path) -> None:
     spans = pa.table({"rank": [0], "start_ns": pa.array([None], pa.int64()), "end_ns": [1]})
     with pytest.raises(MissingTable, match="no times"):
-        identity(spans)
+        hash_identity(spans)
     (tmp_path / "run").mkdir()
     write(tmp_path / "run/rank0.json", kernel("gemm", 0, 5), **of_rank(0, 1, BASE_NS))
     with pytest.raises(MissingTable, match=r"profiler\.step"):

@@ -87,7 +87,7 @@ def test_bounds_hold_whatever_the_lengths() -> None:
     ],
 )
 def test_pieces_unless_they_are_asked_for(value: str, how: str, count: int) -> None:
-    assert split._asked(layered(), value) == (how, count)
+    assert split._parse_asked(layered(), value) == (how, count)
 
 
 def test_what_cannot_be_is_said() -> None:
