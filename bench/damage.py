@@ -141,7 +141,7 @@ def measure(trace: Path, seeds: int) -> dict[str, Any]:
 
 
 def read(data: bytes, engine: Any) -> RawEvents:
-    raw: RawEvents = engine.read(open_stream(io.BytesIO(data)))
+    raw: RawEvents = engine.parse_events(open_stream(io.BytesIO(data)))
     return raw
 
 

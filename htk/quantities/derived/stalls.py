@@ -60,7 +60,7 @@ _NO_ROWS = np.empty(0, np.int64)
 _NOTHING = _Stalls(_NO_ROWS, _NO_ROWS, _NO_ROWS, _NO_ROWS, _NO_ROWS, pa.nulls(0, STRING))
 
 
-def find_stalls(
+def stalls(
     kernels: pa.Table,
     kernel_links: pa.Table,
     launches: pa.Table,

@@ -37,7 +37,7 @@ _OWN_ACTIVITIES = drop_fields(ACTIVITIES, *_WITHOUT_WHO)
 _OWN_WINDOWS = drop_fields(WINDOWS, *_WITHOUT_WHO).names
 
 
-def build_windowed_activities(kernels: pa.Table, passing: pa.Table) -> pa.Table:
+def activities(kernels: pa.Table, passing: pa.Table) -> pa.Table:
     """GPU activities as time tables want them: in a cut with those that others launched."""
     return with_passing(kernels.select(_OWN_ACTIVITIES.names), passing)
 

@@ -46,7 +46,7 @@ def test_each_row_has_its_own_value(engine, share: float) -> None:
     if engine is native and load_core() is None:
         pytest.skip("the compiled core is not built here")
     dice = random.Random(f"{share}")
-    raw: RawEvents = engine.read(io.BytesIO(_document(dice)))
+    raw: RawEvents = engine.parse_events(io.BytesIO(_document(dice)))
     rows = np.array([k for k in range(EVENTS) if dice.random() < share], np.int64)
     columns = Columns(raw, rows, 0)
     for name in ("name", "cat", "tid", "in_dims", "pid"):

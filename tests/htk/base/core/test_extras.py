@@ -72,11 +72,11 @@ def test_optional_packages_are_imported_only_where_they_are_required() -> None:
         if name in BEHIND:
             text = (ROOT / BEHIND[name]).read_text(encoding="utf-8")
         is_early = bool(at_top) and name not in BEHIND
-        if not _is_guarded(path) and (is_early or (anywhere and "require(" not in text)):
+        if not _is_guarded(path) and (is_early or (anywhere and "require_extra(" not in text)):
             offenders.append(name)
     assert offenders == []
     for folder in GUARDED:
-        assert "\nrequire(" in (ROOT / folder / "__init__.py").read_text(encoding="utf-8")
+        assert "\nrequire_extra(" in (ROOT / folder / "__init__.py").read_text(encoding="utf-8")
 
 
 def test_each_extra_is_declared_and_nothing_optional_is_mandatory() -> None:
