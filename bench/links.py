@@ -126,7 +126,7 @@ def made_calls(job: MadeJob) -> CollectiveCalls:
     ]
     collectives, ranks = _table("collectives", rows), _table("ranks", hosts)
     matches = collective_matches(collectives, _table("rank_windows", []), ranks)
-    return CollectiveCalls.of(collectives, matches, ranks)
+    return CollectiveCalls.from_tables(collectives, matches, ranks)
 
 
 def _facts(members: tuple[int, ...], kind: str, size: int, number: int, index: int) -> Row:
@@ -152,7 +152,9 @@ def _table(name: str, rows: list[Row]) -> pa.Table:
 def judged(job: MadeJob) -> tuple[list[Alike], float]:
     """Return what may be slow in a job, the likeliest first, and the probability of nothing."""
     calls = made_calls(job)
-    return find_slow_links(link_paces(calls, LinkRates.of(calls, None, None)), calls.hosts.of_rank)
+    return find_slow_links(
+        link_paces(calls, LinkRates.from_calls(calls, None, None)), calls.hosts.of_rank
+    )
 
 
 def healthy_job(seed: int, world: int) -> MadeJob:

@@ -129,7 +129,7 @@ def _register_pages(app: Dash, runs: Runs) -> None:
     def fill_part(
         _wanted: bool, part_id: dict[str, str], pathname: str, search: str, dark: bool
     ) -> tuple[Any, bool]:
-        visit = Visit(runs, UrlState.of(pathname, search), bool(dark))
+        visit = Visit(runs, UrlState.from_address(pathname, search), bool(dark))
         return _draw_part(visit, part_id["page"], part_id["part"]), True
 
 
@@ -144,7 +144,7 @@ def _draw_part(visit: Visit, page_name: str, name: str) -> Any:
 
 def _draw_places(runs: Runs, pathname: str, search: str, dark: bool) -> Sequence[Any]:
     """Return the page of an address, the menu, the filters, the run's name, what it rests on."""
-    view = UrlState.of(pathname, search)
+    view = UrlState.from_address(pathname, search)
     visit = Visit(runs, view, bool(dark))
     # Whose page it is; made anew, so that no chart of the last one becomes another of this one.
     here = {
@@ -229,7 +229,7 @@ def _register_changes(app: Dash) -> None:
     )
     def change_address(*states: Any) -> Any:
         options, _, _, _, _, ids, longest, pathname, search = states[len(IDS) :]
-        view = UrlState.of(pathname, search)
+        view = UrlState.from_address(pathname, search)
         trigger, value = ctx.triggered_id, ctx.triggered[0]["value"]
         if isinstance(trigger, dict):
             if trigger["type"] == "option":
@@ -303,7 +303,7 @@ def _register_tables(app: Dash, runs: Runs) -> None:
         prevent_initial_call=True,
     )
     def group_grid(by: str | None, asked: Fields, search: str) -> Any:
-        visit = Visit(runs, UrlState.of("", search))
+        visit = Visit(runs, UrlState.from_address("", search))
         result = answer_on_page(visit, asked["analysis"], asked["options"])
         table = group_rows(result.table, by) if by else result.table
         grid = rows_and_columns(table, int(result.coverage.get("origin_ns") or 0))
@@ -346,7 +346,7 @@ def _register_following(app: Dash, runs: Runs) -> None:
         prevent_initial_call=True,
     )
     def look_for_news(_ticks: int, shown: Fields | None, search: str) -> Any:
-        key = UrlState.of("", search).run
+        key = UrlState.from_address("", search).run
         try:
             news = runs.follow(key)
         except HtkError as error:

@@ -265,7 +265,9 @@ def build_moved_view(
 ) -> UrlState:
     """Return the view that the controls and the saved scenarios make of the address."""
     options = {**read_chosen_edits(ids, values), SAVED: saved}
-    return replace(UrlState.of("whatif", search), options={k: v for k, v in options.items() if v})
+    return replace(
+        UrlState.from_address("whatif", search), options={k: v for k, v in options.items() if v}
+    )
 
 
 def strip_separators(name: str | None) -> str:

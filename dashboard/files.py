@@ -29,7 +29,7 @@ def add_routes(server: Any, runs: Runs) -> None:
     def export_answer(name: str, form: str) -> Response:
         if form not in _KINDS:
             return Response("no such export", 404, mimetype=_PLAIN)
-        view = UrlState.of(name, request.query_string.decode())
+        view = UrlState.from_address(name, request.query_string.decode())
         options: Facts = view.options
         try:
             if name in ANALYSES:
@@ -39,7 +39,7 @@ def add_routes(server: Any, runs: Runs) -> None:
             return Response("no such export", 404, mimetype=_PLAIN)
         except HtkError as error:
             return Response(str(error), 400, mimetype=_PLAIN)
-        looked_at = TableView.of(view, view.options.get("table", name))
+        looked_at = TableView.from_url(view, view.options.get("table", name))
         origin = int(result.coverage.get("origin_ns") or 0)
         seen = Result(result.analysis, looked_at.applied(result.table, origin), result.coverage)
         file = f"{_file_name(runs, view, name)}.{form}"

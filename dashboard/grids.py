@@ -85,7 +85,7 @@ def draw_grid(
     theme = "ag-theme-quartz" + ("-dark" if visit.dark else "")
     shown_rows = min(rows, len(result))
     height = _ROW_HEIGHT * (shown_rows + 1) + 20 + 48 * (len(result) > 100)
-    view = TableView.of(visit.view, key)
+    view = TableView.from_url(visit.view, key)
     by = view.group if view.group in texts else ""
     shown_table = result.table.select(list(only)) if only else result.table
     shown_table = group_rows(result.table, by) if by else shown_table

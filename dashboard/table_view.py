@@ -47,7 +47,7 @@ class TableView:
     where: Facts = field(default_factory=dict)  # the grid's filters, by column
 
     @classmethod
-    def of(cls, view: UrlState, key: str) -> "TableView":
+    def from_url(cls, view: UrlState, key: str) -> "TableView":
         """Return what the address says of a table; what makes no sense there is left out."""
         sort = [pair.rpartition(":") for pair in view.table_option("sort", key).split(",") if pair]
         try:

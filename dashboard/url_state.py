@@ -24,7 +24,7 @@ class UrlState:
     run: str = ""
 
     @classmethod
-    def of(cls, pathname: str | None, search: str | None) -> "UrlState":
+    def from_address(cls, pathname: str | None, search: str | None) -> "UrlState":
         query = {k: v[0] for k, v in parse_qs((search or "").lstrip("?")).items()}
         filters = {k: query[k] for k in FILTERS if query.get(k)}
         options = {

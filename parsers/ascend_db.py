@@ -67,7 +67,7 @@ def sniff(head: Head) -> bool:
 def parse(source: Source, options: ParseOptions) -> Parsed:
     issues = Issues()
     with open_database(source, issues, options.progress) as database:
-        export = _Export.of(database)
+        export = _Export.from_database(database)
     events = [*export.host(), *export.device(issues)]
     if not events:
         raise MalformedTrace(f"{source.name}: a database of Ascend's without calls or tasks")
@@ -90,7 +90,7 @@ class _Export:
     rank: int | None
 
     @classmethod
-    def of(cls, database: Database) -> "_Export":
+    def from_database(cls, database: Database) -> "_Export":
         rows = {
             table: database.read(table, dict.fromkeys(columns, INT64)).to_pylist()
             for table, columns in _NUMBERED.items()

@@ -54,7 +54,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
     issues = Issues(options.keep_overruns)
     with open_database(source, issues, options.progress) as database:
         suffixes = {m[1] for name in database.columns if (m := _SUFFIX.match(name))}
-        sets = [_Set.of(database, suffix, issues) for suffix in sorted(suffixes)]
+        sets = [_Set.from_database(database, suffix, issues) for suffix in sorted(suffixes)]
     recordings = [
         parsed
         for of in sets
@@ -89,7 +89,7 @@ class _Set:
     truncated: bool
 
     @classmethod
-    def of(cls, database: Database, suffix: str, issues: Issues) -> "_Set":
+    def from_database(cls, database: Database, suffix: str, issues: Issues) -> "_Set":
         def read_columns(table: str, *integers: str, **others: pa.DataType) -> pa.Table:
             return database.read(f"rocpd_{table}{suffix}", dict.fromkeys(integers, INT64) | others)
 

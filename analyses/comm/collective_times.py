@@ -129,7 +129,7 @@ def collective_times(
     named = with_nccl_facts(collectives, collective_facts)
     chosen = aligned_matches if align else collective_matches
     rows, matches = only_source(named, chosen, source)
-    calls = CollectiveCalls.of(rows, matches, ranks)
+    calls = CollectiveCalls.from_tables(rows, matches, ranks)
     waited = calls.waits
     size, factor = calls.traffic
     within, across = node_traffic(calls)

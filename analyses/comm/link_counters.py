@@ -83,7 +83,7 @@ def link_counters(
     named = with_nccl_facts(collectives, collective_facts)
     calls = CollectiveCalls.of_one_source(named, matches, ranks)
     intervals = counted_intervals(link_samples)
-    rows = _Rows.of(link_samples, intervals, by)
+    rows = _Rows.from_samples(link_samples, intervals, by)
     begin, finish = _find_recorded_window(rank_windows)
     overlap = np.minimum(rows.end_ns, finish) - np.maximum(rows.start_ns, begin)
     rows = rows.only(overlap > 0) if finish > begin else rows
@@ -118,7 +118,7 @@ class _Rows:
     unequal: int
 
     @classmethod
-    def of(cls, samples: pa.Table, intervals: CountedIntervals, by: str) -> "_Rows":
+    def from_samples(cls, samples: pa.Table, intervals: CountedIntervals, by: str) -> "_Rows":
         codes = {}
         names = {}
         for name in ("host", "link", "direction", "port"):

@@ -82,7 +82,7 @@ def slow_links(
     named = with_nccl_facts(collectives, collective_facts)
     calls = CollectiveCalls.of_one_source(named, matches, ranks)
     records = NcclRecords(collectives, collective_facts, comm_transports, comm_inits)
-    paces = logged_paces(calls, LinkRates.of(calls, intra_gbps, inter_gbps), records)
+    paces = logged_paces(calls, LinkRates.from_calls(calls, intra_gbps, inter_gbps), records)
     classes, nothing = find_slow_links(paces, calls.hosts.of_rank)
     shown = [c for c in classes if c.probability >= _LEAST] if nothing < _DECIDED else []
     rows = [_build_suspect_row(paces, alike) for alike in shown]

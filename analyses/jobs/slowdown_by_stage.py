@@ -34,7 +34,7 @@ def slowdown_by_stage(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Tab
 
     The operations of one stage keep their recorded durations, all others take their usual ones.
     """
-    question = Question.of(job_operations, job_layouts)
+    question = Question.from_operations(job_operations, job_layouts)
     job = question.job
     steps = steps_by_stage(job)
     ideal = job.ideal_steps

@@ -35,7 +35,7 @@ def slowdown_by_type(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Tabl
 
     The operations of one type keep their recorded durations, all others take their usual ones.
     """
-    question = Question.of(job_operations, job_layouts)
+    question = Question.from_operations(job_operations, job_layouts)
     job = question.job
     ideal = job.ideal_steps
     bins = job.of_blocks(CountedBins(labels_of))

@@ -38,7 +38,7 @@ def slowdown_by_worker(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Ta
     One worker keeps its recorded durations, all others take their usual ones: replayed for every
     worker, not bounded by its row and column, which `bound` holds as published studies do.
     """
-    question = Question.of(job_operations, job_layouts)
+    question = Question.from_operations(job_operations, job_layouts)
     job, causes = question.job, Causes(question.job)
     ideal = job.ideal_steps
     steps = steps_by_worker(job)

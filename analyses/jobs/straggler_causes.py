@@ -52,7 +52,7 @@ def straggler_causes(job_operations: pa.Table, job_layouts: pa.Table) -> pa.Tabl
     together over the micro-batches of a worker tell uneven sequence lengths. A cause explains what
     a step would save without it: the worker as its peers, stages split evenly, lengths balanced.
     """
-    question = Question.of(job_operations, job_layouts)
+    question = Question.from_operations(job_operations, job_layouts)
     causes = Causes(question.job)
     rows = list(_list_causes(causes))
     if question.job.recorded.mean() / question.job.ideal_steps.mean() < SLOW:

@@ -41,7 +41,7 @@ def straggler_slowdown(
     once with each operation at the usual duration of its type (the mean over the job, of transfers
     the median). The first row is the job: means over the recorded steps.
     """
-    question = Question.of(job_operations, job_layouts, gpus)
+    question = Question.from_operations(job_operations, job_layouts, gpus)
     job = question.job
     recorded = np.append(job.recorded.mean(), job.recorded)
     replayed = np.append(job.replayed.mean(), job.replayed)

@@ -57,7 +57,7 @@ def straggler_whatif(
     Each change is replayed by itself on every recorded step; they overlap, so that their savings
     do not add up. Launch delays are left out of all of them, the first row included.
     """
-    question = Question.of(job_operations, job_layouts, gpus)
+    question = Question.from_operations(job_operations, job_layouts, gpus)
     job = question.job
     now = float(job.replayed.mean())
     ideal = float(job.ideal_steps.mean())

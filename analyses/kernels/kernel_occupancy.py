@@ -188,7 +188,7 @@ def _read_gpu(properties: Fields) -> _Gpu:
     units = properties.get("numSms")
     is_counted = isinstance(units, int) and units > 0
     multiprocessors = int(units or 0) if is_counted else 0
-    return _Gpu(multiprocessors, Multiprocessor.of(properties))
+    return _Gpu(multiprocessors, Multiprocessor.from_properties(properties))
 
 
 def _multiply_dims(dims: pa.Array) -> Ints:

@@ -54,7 +54,7 @@ def kernel_sequences(
     Each activity belongs to the outermost operator that matches. A sequence that comes often and
     takes longer on the CPU than on the GPU is one to fuse or to capture in a graph.
     """
-    tree = CallTree.of(cpu_ops, op_links)
+    tree = CallTree.from_calls(cpu_ops, op_links)
     root = tree.roots(_mark_wanted(cpu_ops, match) & read_booleans(op_links["selected"]))
     op = read_numbers(kernel_links["op_row"], NONE)
     owner = take_or(root, op)

@@ -71,7 +71,7 @@ def launch_stats(
     A delay that is long because work queued ahead of it ran is no fault: see queue_length. What
     was launched before the recording or is not linked has no call and is left out.
     """
-    launched = Launched.of(kernels, kernel_links)
+    launched = Launched.from_kernels(kernels, kernel_links)
     label, labels = _label_launches(by, launched, kernels, kernel_links, launches, cpu_ops)
     rank = read_keys(kernels["rank"])[launched.first]
     groups = Groups.by_keys([rank, label])

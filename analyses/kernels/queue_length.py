@@ -63,12 +63,14 @@ def queue_length(
     """
     tables = [
         _build_queue_rows(
-            Waiting.of(kernels, kernel_links, per_stream=False), kernel_links, launches
+            Waiting.from_kernels(kernels, kernel_links, per_stream=False), kernel_links, launches
         )
     ]
     if by == "stream":
         tables.append(
-            _build_queue_rows(Waiting.of(kernels, kernel_links, per_stream=True), None, None)
+            _build_queue_rows(
+                Waiting.from_kernels(kernels, kernel_links, per_stream=True), None, None
+            )
         )
     order = [("rank", "ascending"), ("device", "ascending"), ("stream", "ascending")]
     limits = {"full_share_of_longest": _FULL, "full_from": _LEAST, "call_over_median": _OUTLIER}
@@ -79,7 +81,7 @@ def _build_queue_rows(
     waiting: Waiting, kernel_links: pa.Table | None, launches: pa.Table | None
 ) -> pa.Table:
     groups = Groups.by_keys(waiting.key)
-    queues = QueueLengths.of(waiting, groups)
+    queues = QueueLengths.from_waiting(waiting, groups)
     queue, time, length, order = queues.queue, queues.time, queues.length, queues.order
     events = Groups.by_keys(queue)
     held = np.append(time[1:], 0)[: len(time)] - time

@@ -68,11 +68,11 @@ def memory_peaks(
     categories are inferred from the phase of the step that allocates a block and the phases that
     it lives through.
     """
-    use = MemoryUse.of(memory)
+    use = MemoryUse.from_memory(memory)
     if not len(use.devices):  # nothing but failures
         return RETURNS.empty_table()
     if by == "category":
-        label = _of_categories(Categories.of(use, cpu_ops, op_links, op_passes, annotations))
+        label = _of_categories(Categories.from_use(use, cpu_ops, op_links, op_passes, annotations))
     else:
         label = _of_holders(use, cpu_ops)
     parts = [_Peak(use, k, label, n) for k in range(len(use.devices))]  # a few devices

@@ -108,10 +108,10 @@ def memory_replay(
     lives = _Lifetimes.asked(recomputed_segments, offloaded_segments)
     if ways and capacity_gib is None:
         raise UsageError("ways needs the memory of the GPU: give capacity_gib too")
-    use = MemoryUse.of(memory)
+    use = MemoryUse.from_memory(memory)
     if not len(use.devices):
         return RETURNS.empty_table()
-    categories = Categories.of(use, cpu_ops, op_links, op_passes, annotations)
+    categories = Categories.from_use(use, cpu_ops, op_links, op_passes, annotations)
     scale = np.array([factors.get(name, 1.0) for name in categories.names])[categories.code]
     capacity = None if capacity_gib is None else int(capacity_gib * 2**30)
     split = None if max_split_mib is None else max_split_mib << 20
@@ -121,7 +121,7 @@ def memory_replay(
     for device, (rank, cycle, kind, index) in enumerate(use.devices.keys.tolist()):  # a few
         if kind not in _GPUS:
             continue
-        events = _Events.of(use, device)
+        events = _Events.from_use(use, device)
         who = (rank, cycle, index)
         rows.append((*who, "recorded", *_read_recorded_figures(use, device, int(lost[device]))))
         names = np.array(categories.names, object)[categories.code[events.row]]
@@ -225,7 +225,7 @@ class _Events:
     addresses: Ints | None  # of each block; None: not recorded as numbers
 
     @classmethod
-    def of(cls, use: MemoryUse, device: int) -> "_Events":
+    def from_use(cls, use: MemoryUse, device: int) -> "_Events":
         chosen: Mask = (use.devices.group_ids == device) & (use.size != 0)
         first = np.flatnonzero(use.devices.group_ids == device)[0]
         has_address = mark_valid(use.table["address"])

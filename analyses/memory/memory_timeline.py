@@ -58,13 +58,13 @@ def memory_timeline(
     added is counted; a category that was not recorded is inferred from the phase that allocates a
     block and those that it lives through.
     """
-    use = MemoryUse.of(memory)
+    use = MemoryUse.from_memory(memory)
     kind, allocated = use.devices.group_ids, use.allocated
     chosen = fill_none(len(kind))
     names = [""]
     inferred = False
     if by == "category":
-        categories = Categories.of(use, cpu_ops, op_links, op_passes, annotations)
+        categories = Categories.from_use(use, cpu_ops, op_links, op_passes, annotations)
         chosen, names, inferred = categories.code, categories.names, categories.inferred
         allocated = Groups.by_keys([kind, chosen]).running(use.size)
     series = Groups.by_keys([kind, chosen])

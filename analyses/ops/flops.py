@@ -103,7 +103,7 @@ def flops(
         raise MissingTable("no operators, so no shapes", "cpu_ops")
     if not match_texts(cpu_ops["input_dims"], bool).any():
         raise MissingTable("no shapes of operators were recorded", "shapes")
-    work = OperatorWork.of(tables)
+    work = OperatorWork.from_tables(tables)
     columns, sums = sum_windows(
         per,
         (windows := chosen_windows(per, rank_windows, step_windows)),

@@ -84,7 +84,7 @@ def matrix_calls(
     cpu_ops = tables["cpu_ops"]
     kernels = tables["kernels"]
     kernel_links = tables["kernel_links"]
-    work = OperatorWork.of(tables)
+    work = OperatorWork.from_tables(tables)
     chosen = _matrix_kinds(work.costs)
     rows = np.flatnonzero(work.modelled & chosen[work.kind])
     bearer = work.row[rows]

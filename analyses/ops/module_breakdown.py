@@ -75,12 +75,12 @@ def module_breakdown(
     belong to the module that captured them.
     """
     kernel_links = links_of_captures(kernels, kernel_links, captured)
-    operators = TextCodes.of(op_callers["module"])
+    operators = TextCodes.from_column(op_callers["module"])
     launched = modules_of_kernels(kernels, kernel_links, launch_callers, op_callers)
     modules = [*dict.fromkeys([*operators.used, *launched.used])]
     if not modules:
         raise MissingTable("no operator has an nn.Module", "modules")
-    tree = CallTree.of(cpu_ops, op_links)
+    tree = CallTree.from_calls(cpu_ops, op_links)
     names, above = _with_outer(modules)
     of_operator = operators.among(names)
     of_kernel = launched.among(names)

@@ -89,8 +89,8 @@ def op_breakdown(
     calls itself count the outermost call. GPU work without an operator, or of one that lies
     outside the selection, has rows of its own.
     """
-    tree = CallTree.of(cpu_ops, op_links)
-    times = DeviceTimes.of(cpu_ops.num_rows, kernels, kernel_links, op_links)
+    tree = CallTree.from_calls(cpu_ops, op_links)
+    times = DeviceTimes.from_kernels(cpu_ops.num_rows, kernels, kernel_links, op_links)
     apart, label = _told_apart(by, tree, cpu_ops, op_callers, line_tables)
     name, names = labels_of(cpu_ops["name"])
     selected = read_booleans(op_links["selected"])

@@ -62,13 +62,13 @@ def op_tree(
 
     Calls along the same path are one row. What is left out still counts in its callers.
     """
-    tree = CallTree.of(cpu_ops, op_links)
-    times = DeviceTimes.of(cpu_ops.num_rows, kernels, kernel_links, op_links)
+    tree = CallTree.from_calls(cpu_ops, op_links)
+    times = DeviceTimes.from_kernels(cpu_ops.num_rows, kernels, kernel_links, op_links)
     name, names = labels_of(cpu_ops["name"])
     rank = read_keys(cpu_ops["rank"])
     # Ranks apart: the outermost names carry the rank, those below inherit it.
     own = name if per == "all" else name + (rank - rank.min(initial=0)) * len(names)
-    paths = Paths.of(tree, own)
+    paths = Paths.from_tree(tree, own)
     name_of = paths.name % max(len(names), 1)
     chosen = read_booleans(op_links["selected"])
     sums = _sum_paths(tree, times, paths, chosen)

@@ -55,7 +55,7 @@ def python_hotspots(
     operator launched it, a CUDA graph's replay or a kernel called from Python. The profiler's own
     cost of recording each call is in these times.
     """
-    spent = PythonTime.of(python_calls, python_links, cpu_ops, op_links, op_callers)
+    spent = PythonTime.from_tables(python_calls, python_links, cpu_ops, op_links, op_callers)
     tree, groups = spent.tree, spent.functions
     once = tree.outermost(groups.group_ids)
     caller = python_of_kernels(kernel_links, launch_callers, op_callers)

@@ -101,7 +101,7 @@ def roofline(
     cpu_ops = tables["cpu_ops"]
     kernels = tables["kernels"]
     kernel_links = tables["kernel_links"]
-    work = OperatorWork.of(tables)
+    work = OperatorWork.from_tables(tables)
     rows = np.flatnonzero(work.row != NONE)
     who = pool_rows(per, kernels, kernel_links["step"])
     label = np.zeros(len(who), np.int64)

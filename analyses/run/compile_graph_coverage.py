@@ -124,7 +124,7 @@ def _find_launch_modes(
 
 def _mark_inside_regions(cpu_ops: pa.Table, op_links: pa.Table) -> Mask:
     """Return the operators that a compiled region calls, at any depth."""
-    tree = CallTree.of(cpu_ops, op_links)
+    tree = CallTree.from_calls(cpu_ops, op_links)
     compiled = match_texts(cpu_ops["name"], _is_compiled)
     for rows in tree.levels[1:]:
         compiled[rows] |= compiled[tree.parent[rows]]

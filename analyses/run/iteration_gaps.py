@@ -75,7 +75,7 @@ def iteration_gaps(
     The host's functions are told from a recording with stacks, ranges and operators: those of
     threads that launch work. Waits for work that was not recorded are left out.
     """
-    iterations = ServerIterations.of(annotations, match)
+    iterations = ServerIterations.from_annotations(annotations, match)
     work = LaunchedWork(iterations.launching(kernels, kernel_links), len(iterations.rank), kernels)
     pieces = device_pieces(idle_causes)
     spans: defaultdict[tuple[str, str], list[Spans]] = defaultdict(list)

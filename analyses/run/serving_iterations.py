@@ -77,7 +77,7 @@ def serving_iterations(
     put round their iterations. Others need --match; its named groups prefill, prefill_tokens,
     decode, decode_tokens, padded and mode are understood.
     """
-    iterations = ServerIterations.of(annotations, match)
+    iterations = ServerIterations.from_annotations(annotations, match)
     rank, facts = iterations.rank, iterations.facts
     iteration = iterations.launching(kernels, kernel_links)
     gpu = LaunchedWork(iteration, len(rank), kernels)

@@ -71,7 +71,7 @@ def host_stalls(
     to what the host did then. Each idle nanosecond of a device counts once.
     """
     recorded = any(t.num_rows for t in (launches, cpu_ops, annotations, python_calls))
-    shown, caused = _cost_stalls(Stalls.of(stalls), idle_causes)
+    shown, caused = _cost_stalls(Stalls.from_table(stalls), idle_causes)
     paths, labels = _number_call_paths(cpu_ops, op_links, np.unique(shown.op[shown.op >= 0]))
     path = take_or(paths, shown.op)
     cause = _find_causes(shown, cpu_ops)

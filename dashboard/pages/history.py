@@ -284,7 +284,7 @@ def _register_callbacks(app: Dash, runs: Runs) -> None:
     )
     def choose_run(_points: Any, cell: Any, pathname: str, search: str) -> Any:
         """The first run that you click is the base; the second is compared with it."""
-        view = UrlState.of(pathname, search)
+        view = UrlState.from_address(pathname, search)
         shown = _select_shown_runs(Visit(runs, view))
         value = ctx.triggered[0]["value"] if ctx.triggered else None
         run = _find_clicked_run(shown, ctx.triggered_id, value)

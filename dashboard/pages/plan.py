@@ -80,7 +80,7 @@ def _draw_objective_choice(value: str) -> Any:
 def _build_view(search: str, ids: list[dict[str, str]], values: list[Any], chosen: str) -> UrlState:
     """Return what the fields and the chosen layout say."""
     fields = {i["name"]: str(v or "").strip() for i, v in zip(ids, values, strict=True)}
-    return replace(UrlState.of("plan", search), options={**fields, LAYOUT: chosen})
+    return replace(UrlState.from_address("plan", search), options={**fields, LAYOUT: chosen})
 
 
 def address_of(visit: Visit) -> str:

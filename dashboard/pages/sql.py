@@ -206,7 +206,7 @@ def _register_callbacks(app: Dash, runs: Runs) -> None:
         prevent_initial_call=True,
     )
     def run_typed_query(_clicks: Any, text: str, search: str, dark: bool) -> Any:
-        view = UrlState.of("sql", search).with_option(_QUERY, text or "")
+        view = UrlState.from_address("sql", search).with_option(_QUERY, text or "")
         if not view.options.get(_QUERY):
             return draw_empty_panel("Write a query first."), "?"
         return compact_components(

@@ -337,7 +337,7 @@ def _register_callbacks(app: Dash, runs: Runs) -> None:
             return no_update
         return compact_components(
             draw_part_safely(
-                draw_step_strips, Visit(runs, UrlState.of("whatif", search), bool(dark))
+                draw_step_strips, Visit(runs, UrlState.from_address("whatif", search), bool(dark))
             )
         )
 
@@ -358,7 +358,7 @@ def _register_callbacks(app: Dash, runs: Runs) -> None:
             edits: tuple[tuple[str, str], ...] = ((name, value),)
         else:
             edits = (("batch", point["x"].removeprefix("batch ")), ("sharding", point["y"]))
-        return build_whatif_address(UrlState.of("whatif", search), edits)
+        return build_whatif_address(UrlState.from_address("whatif", search), edits)
 
     app.clientside_callback(
         "function(href){return window.htkVisit(href);}",

@@ -40,7 +40,7 @@ def add_routes(server: Any, runs: Runs) -> None:
     @server.route("/timeline/<question>")
     def answer_question(question: str) -> Response:
         try:
-            view = UrlState.of("timeline", request.query_string.decode())
+            view = UrlState.from_address("timeline", request.query_string.decode())
             query = request.args.to_dict()
             data = find_timeline(view).answer_text(question, query)
             if question in ("event", "jump"):

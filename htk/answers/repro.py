@@ -53,8 +53,8 @@ def script_of(trace: Trace, op: str, nth: str = "slowest") -> str:
         raise UsageError(
             f"no operator is called {shorten_text(op, 80)!r}; {_suggest_similar(op, names)}"
         )
-    tree = CallTree.of(ops, links)
-    times = DeviceTimes.of(
+    tree = CallTree.from_calls(ops, links)
+    times = DeviceTimes.from_kernels(
         ops.num_rows, trace.tables["kernels"], trace.tables["kernel_links"], links
     )
     took = tree.subtree(times.own)[rows]

@@ -116,7 +116,7 @@ def kernels_with_annotations(
     ranges = frames.annotations(rank, on_gpu=True)
     if ranges.empty:
         return None
-    gpu = frames.of(rank)
+    gpu = frames.build_frame(rank)
     innermost = np.full(len(gpu), -1, object)
     start = gpu["start_ns"].to_numpy()
     end = gpu["end_ns"].to_numpy()
@@ -141,7 +141,7 @@ def sum_idle_gaps(
     frames: Frames, rank: int, streams: Sequence[int] | None, short_us: float, stats: bool
 ) -> tuple[pd.DataFrame, pd.DataFrame | None]:
     """Gaps of each stream: the host was late, kernels followed closely, or something else."""
-    gpu = frames.of(rank)
+    gpu = frames.build_frame(rank)
     rows = []
     described = []
     for stream in list(streams) if streams else gpu["stream"].unique().tolist():

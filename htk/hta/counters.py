@@ -19,7 +19,7 @@ def queue_lengths(frames: Frames, ranks: Sequence[int]) -> Series:
     """Return the activities launched and not begun, after each change; a series for each stream."""
     lengths = {}
     for rank in ranks:
-        gpu = frames.of(rank)
+        gpu = frames.build_frame(rank)
         gpu = gpu[gpu["launch_ts"].notna()]
         if gpu.empty:
             continue
@@ -66,7 +66,7 @@ def build_bandwidth_series(frames: Frames, ranks: Sequence[int]) -> Series:
     """Bandwidth of copies and sets by direction, after each change."""
     rates = {}
     for rank in ranks:
-        gpu = frames.of(rank)
+        gpu = frames.build_frame(rank)
         gpu = gpu[(gpu["kernel_type"] == "MEMORY") & (gpu["dur"] > 0)]
         if gpu.empty:
             continue

@@ -78,7 +78,7 @@ class Frames:
         kept = kept.append_column("launch_event", tables["launches"]["event"].take(calls))
         return {rank: self._frame(kept, rank) for rank in self.ranks}
 
-    def of(self, rank: int) -> pd.DataFrame:
+    def build_frame(self, rank: int) -> pd.DataFrame:
         if rank not in self.gpu:
             raise UnknownRank(f"rank {rank} is not among the recorded ranks: {self.ranks}")
         return self.gpu[rank]

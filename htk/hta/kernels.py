@@ -27,7 +27,7 @@ _SIGNIFICANT = 0.01  # of a mean step: shorter communication makes no straggler
 
 def list_launches(frames: Frames, rank: int, include_memory: bool) -> pd.DataFrame:
     """Every launched activity: the call's time, its own, and how long it waited after the call."""
-    gpu = frames.of(rank).sort_values("launch_index", kind="stable")
+    gpu = frames.build_frame(rank).sort_values("launch_index", kind="stable")
     gpu = gpu[gpu["launch_ts"].notna()]
     if not include_memory:
         gpu = gpu[gpu["kernel_type"] != "MEMORY"]
@@ -81,7 +81,7 @@ def find_kernel_sequences(
     """Return which kernels the operators of a name launch, how often, at what cost."""
     if not operator:
         raise UsageError("operator_name is empty; give (part of) an operator's name")
-    gpu = frames.of(rank).sort_values("ts", kind="stable")
+    gpu = frames.build_frame(rank).sort_values("ts", kind="stable")
     ops = Operators(frames)
     wanted = ops.named(operator) & (ops.rank == rank)
     if wanted.any():  # only the outermost: others are a part of them
@@ -145,7 +145,7 @@ def _mark_patterns(
 
 def aten_delays(frames: Frames, rank: int, sort_by: Sequence[str]) -> pd.DataFrame:
     """Return the kernels of each ATen operator's calls, and the delays to the first of them."""
-    gpu = frames.of(rank)
+    gpu = frames.build_frame(rank)
     ops = Operators(frames)
     gpu = gpu[gpu["launch_ts"].notna()].sort_values("launch_ts", kind="stable")
     row = ops.above(gpu["op_row"].to_numpy(), ops.aten)

@@ -39,7 +39,7 @@ class Multiprocessor:
     single_waves: bool = False  # blocks of one warp are limited by warps alone
 
     @classmethod
-    def of(cls, properties: Facts) -> "Multiprocessor | None":
+    def from_properties(cls, properties: Facts) -> "Multiprocessor | None":
         """Return that of a device, by Kineto's deviceProperties; None: not enough is recorded."""
 
         def read_property(*names: str) -> int:

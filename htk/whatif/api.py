@@ -40,7 +40,9 @@ class SharedBaseline:
         self.stand_for = ""  # which ranks do, in words
         self._baseline: Baseline | None = None
 
-    def of(self, trace: Trace, others: tuple[tuple[Trace, float | None], ...]) -> Baseline:
+    def find_baseline(
+        self, trace: Trace, others: tuple[tuple[Trace, float | None], ...]
+    ) -> Baseline:
         if self._baseline is None:
             recordings = [(t.tables, ratio) for t, ratio in others]
             rates = _own_rates() if self.site is None else self.site
@@ -98,7 +100,7 @@ class WhatIf:
         """The recorded step, replayed without edits, and whether the replay is faithful."""
         if not self.prior and (predicted := read_prediction(self.trace)) is not None:
             raise UsageError(f"{predicted}: ask the recording, or htk whatif of this prediction")
-        return self.shared.of(self.trace, self.others)
+        return self.shared.find_baseline(self.trace, self.others)
 
     @property
     def all_edits(self) -> tuple[tuple[str, str], ...]:

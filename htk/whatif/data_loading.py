@@ -59,12 +59,12 @@ def _find_stalled(model: StepModel, states: frozenset[int]) -> dict[int, Spans]:
     if not tables["launches"].num_rows:
         return {}
     threads = Threads()
-    launching = threads.of(tables["launches"])[calls.row]
+    launching = threads.number_threads(tables["launches"])[calls.row]
     by_lane: dict[int, list[tuple[Ints, Ints]]] = {int(n): [] for n in np.unique(calls.lane)}
     for name in ("launches", "cpu_ops", "annotations", "python_calls", "overheads"):
         table = tables[name]
         rows = np.flatnonzero(_in_states(tables, name, states))
-        thread = threads.of(table)[rows].astype(np.int64)
+        thread = threads.number_threads(table)[rows].astype(np.int64)
         rank = read_keys(table["rank"])[rows]
         start = read_numbers(table["start_ns"])[rows]
         shift = compute_corrections(tables["rank_clocks"], rank, start) - model.graph.origin_ns

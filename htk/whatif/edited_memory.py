@@ -37,9 +37,9 @@ def edited_allocations(
     if ratio is None or ratio == 1:
         return None if ratio is None else {}
     tables = tables_of_rank(start.tables, part.rank)
-    use = MemoryUse.of(tables["memory"])
+    use = MemoryUse.from_memory(tables["memory"])
     layout = find_sharded(start.model)
-    blocks = RecordedBlocks.of(
+    blocks = RecordedBlocks.from_tables(
         tables, use, read_inputs(start.model).tokens, layout.unit_bytes if layout else ()
     )
     size = use.size.astype(np.float64)

@@ -39,7 +39,7 @@ class EditedSizes:
     gpu: Gpu | None = None  # another one than recorded
 
     @classmethod
-    def of(cls, model: StepModel, edited: StepModel) -> "EditedSizes":
+    def from_models(cls, model: StepModel, edited: StepModel) -> "EditedSizes":
         """Return the sizes in the files of all ranks; allocations are those of each file."""
         ratio = edited.token_scale
         sizes = cls(read_inputs(model).tokens or 0, ratio)

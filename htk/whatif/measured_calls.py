@@ -106,7 +106,7 @@ def _find_calls(model: StepModel) -> MeasuredCalls:
     if not tables["cpu_ops"].num_rows:
         nothing = fill_none(len(rows))
         return MeasuredCalls(nothing, nothing, [])
-    work = OperatorWork.of(tables)
+    work = OperatorWork.from_tables(tables)
     calls = Groups.by_keys([work.row, work.replay]).group_ids
     is_known = work.modelled
     return MeasuredCalls(

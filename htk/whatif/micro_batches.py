@@ -35,7 +35,7 @@ def micro_batch(model: StepModel) -> MicroBatch:
     if between_stages(model).any():
         return _of_slowest(rest, many)
     after = replay_graph(rest.graph, rest.weight, rest.wrap_weight)
-    times = BusyDevices.of(rest.graph, after.steady)
+    times = BusyDevices.from_graph(rest.graph, after.steady)
     period = after.period_ns
     return MicroBatch(period / many, times.exposed / many, times.idle(period) / many)
 

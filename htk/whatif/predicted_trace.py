@@ -58,7 +58,7 @@ def write_predicted(
     edited, after = apply_edits(start, asked)
     check_writable(start, edited, asked)
     shapes = _shapes_after(start, edited, asked)
-    sizes = EditedSizes.of(start.model, edited)
+    sizes = EditedSizes.from_models(start.model, edited)
     times = _time_nodes(start, after)
     graph = start.graph
     cycles = None if graph.cycle is None else [graph.cycle]
@@ -67,7 +67,7 @@ def write_predicted(
     sources = sources_of([part.file for part in parts])
     written = []
     for part, name in zip(parts, target_names(parts), strict=True):
-        moved = _Moved.of(trace, chosen, part, start, edited, times)
+        moved = _Moved.from_trace(trace, chosen, part, start, edited, times)
         moved.shapes = shapes
         allocations = edited_allocations(part, start, asked, sizes.ratio)
         moved.sizes = replace(sizes, allocations=allocations)
@@ -125,7 +125,7 @@ class _Moved:
     sizes: EditedSizes = field(default_factory=EditedSizes)
 
     @classmethod
-    def of(
+    def from_trace(
         cls,
         trace: Trace,
         chosen: Trace,
@@ -135,7 +135,7 @@ class _Moved:
         times: Ints,
     ) -> "_Moved":
         keep = kept_events(chosen, part.file)
-        warps = _Warps.of(trace.tables, part, start.graph, times)
+        warps = _Warps.from_tables(trace.tables, part, start.graph, times)
         warps.leads.update(_compute_leads(start, edited))
         moved = cls(
             part.first_event,
@@ -244,7 +244,7 @@ class _Warps:
     leads: dict[int, float] = field(default_factory=dict)  # of threads, over those recorded
 
     @classmethod
-    def of(
+    def from_tables(
         cls, tables: Mapping[str, pa.Table], part: TraceFile, graph: Graph, steady: Ints
     ) -> "_Warps":
         shift = _find_shift(tables, part, graph)

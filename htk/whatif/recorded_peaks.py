@@ -97,12 +97,12 @@ def recorded_peaks(
     if rank is None:
         return None
     tables = tables_of_rank(tables, rank)
-    use = MemoryUse.of(tables["memory"])
+    use = MemoryUse.from_memory(tables["memory"])
     worst = int(np.argmax(np.where(_is_on_gpu(use.table), use.allocated, -1)))
     same = use.devices.group_ids == use.devices.group_ids[worst]
     rows = np.flatnonzero(_is_on_gpu(use.table) & same)
     held = use.allocated[rows].astype(np.float64)
-    blocks = RecordedBlocks.of(tables, use, tokens, units)
+    blocks = RecordedBlocks.from_tables(tables, use, tokens, units)
     if not len(blocks.born):
         return RecordedPeaks.single(float(held.min()), float(held.max()))
 
@@ -129,7 +129,7 @@ class RecordedBlocks:
     grows: Mask  # with the batch
 
     @classmethod
-    def of(
+    def from_tables(
         cls, tables: NamedTables, use: MemoryUse, tokens: int | None, units: tuple[int, ...]
     ) -> "RecordedBlocks":
         born, freed = pair_block_events(use)
@@ -137,7 +137,7 @@ class RecordedBlocks:
             nothing = np.zeros(0, bool)
             return cls(born, freed, np.zeros(0, np.str_), nothing, nothing)
         names = ("cpu_ops", "op_links", "op_passes", "annotations")
-        categories = Categories.of(use, *(tables[name] for name in names))
+        categories = Categories.from_use(use, *(tables[name] for name in names))
         category = np.array(categories.names)[categories.code[born]]
         casts = _casts_of_weights(tables, use, born, tokens)
         on_gpu = np.isin(read_numbers(use.table["device_type"], NONE)[born], _GPU)

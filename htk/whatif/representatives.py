@@ -59,7 +59,7 @@ class Representatives:
 
 def choose_representatives(trace: Trace) -> Representatives:
     """Return the chosen ranks of a recording, with the latest arrivals of all."""
-    calls = _Calls.of(trace)
+    calls = _Calls.from_trace(trace)
     of_rank = np.array(trace.ranks, np.int64)
     role = _number_roles(calls, of_rank, trace.tables["gpu_work"])
     chosen = _choose_ranks(calls, of_rank, role)
@@ -84,7 +84,7 @@ class _Calls:
     ranks: int
 
     @classmethod
-    def of(cls, trace: Trace) -> "_Calls":
+    def from_trace(cls, trace: Trace) -> "_Calls":
         calls = trace.tables["collectives"]
         clocks = trace.tables["rank_clocks"]
         match = read_numbers(trace.tables["collective_matches"]["match"], NONE)

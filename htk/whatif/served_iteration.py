@@ -204,7 +204,7 @@ def _find_positions(collectives: pa.Table) -> dict[int, int]:
 
 def _iterations_of(tables: NamedTables) -> ServerIterations:
     try:
-        return ServerIterations.of(tables["annotations"])
+        return ServerIterations.from_annotations(tables["annotations"])
     except (AnalysisError, MissingTable, UsageError) as why:
         raise UsageError(f"serving: no iterations of a server were recorded: {why}") from None
 

@@ -68,7 +68,7 @@ class _Columns:
     before: tuple[Ints, Ints]
 
     @classmethod
-    def of(cls, works: Sequence[Work]) -> "_Columns":
+    def from_works(cls, works: Sequence[Work]) -> "_Columns":
         number = {joined: k for k, joined in enumerate(sorted({w.joined for w in works} - {()}))}
 
         def build_column(name: str, kind: type = np.int64) -> Any:
@@ -83,13 +83,13 @@ class _Columns:
             like=build_column("like"),
             length=build_column("length", np.float64),
             kind=build_column("kind"),
-            collective=CodedTexts.of(work.collective for work in works),
+            collective=CodedTexts.from_texts(work.collective for work in works),
             in_bytes=build_column("in_bytes"),
             out_bytes=build_column("out_bytes"),
             group_size=build_column("group_size"),
             per_node=build_column("per_node"),
             joined=np.array([number.get(work.joined, -1) for work in works], np.int64),
-            op=CodedTexts.of(work.op for work in works),
+            op=CodedTexts.from_texts(work.op for work in works),
             call=build_column("call"),
             lag=build_column("lag", np.float64),
             after=list_pairs("after"),
@@ -99,7 +99,7 @@ class _Columns:
 
 def insert_works(model: StepModel, works: Sequence[Work]) -> StepModel:
     """Return the model with more activities, numbered behind those that it has."""
-    return _insert_columns(model, _Columns.of(works)) if works else model
+    return _insert_columns(model, _Columns.from_works(works)) if works else model
 
 
 def _insert_columns(model: StepModel, works: _Columns) -> StepModel:

@@ -54,7 +54,7 @@ def _by_substitution(edited: StepModel, untouched: int, replayed: int | None) ->
 def measure_exposed_and_idle(edited: StepModel, after: Replay, step: int) -> tuple[int, int]:
     """Return exposed communication and idle time of the answer; the rest of the step is work."""
     repeated = after.period_ns - sum(edited.added.values())
-    times = BusyDevices.of(edited.graph, after.time)
+    times = BusyDevices.from_graph(edited.graph, after.time)
     scale = step / max(after.period_ns, 1)
     # A step may begin before the one before it is over: what is exposed then has no more room than
     # what is computed leaves.

@@ -105,8 +105,8 @@ def _name_other_operators_of_calls(
 ) -> None:
     """Add calls that by their ids are of operators of another thread or time, if they are many."""
     threads = Threads()
-    of_calls = threads.of(launches)
-    of_operators = threads.of(cpu_ops)
+    of_calls = threads.number_threads(launches)
+    of_operators = threads.number_threads(cpu_ops)
     operator = _find_operators(launches, cpu_ops)
     is_named = operator != NONE
     is_apart = is_named & (of_operators[operator] != of_calls)

@@ -85,7 +85,7 @@ def _cut_long_steps(tables: dict[str, pa.Table], seen: list[Impossible]) -> None
     in_turn = host[order_by(start[host])]
     if not (end[in_turn][:-1] > start[in_turn][1:] + TICK_NS).any():  # whatever their threads
         return
-    threads = Threads().of(ranges, host)
+    threads = Threads().number_threads(ranges, host)
     order = order_by(threads, start[host])
     host = host[order]
     follows = threads[order][1:] == threads[order][:-1]
@@ -168,7 +168,7 @@ def _cut_beyond_callers(tables: dict[str, pa.Table], seen: list[Impossible]) -> 
     if "cpu_ops" not in names:
         return
     threads = Threads()
-    thread = np.concatenate([threads.of(tables[name]) for name in names])
+    thread = np.concatenate([threads.number_threads(tables[name]) for name in names])
     times = [read_times(tables[name]) for name in names]
     start, recorded = (np.concatenate(column) for column in zip(*times, strict=True))
     is_operator = np.arange(len(start)) < tables["cpu_ops"].num_rows

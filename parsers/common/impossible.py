@@ -45,7 +45,7 @@ def mend_impossible(
     seen: list[Impossible] = []
     mend_host(mended, seen)
     if "kernels" in mended and mended["kernels"].num_rows:
-        streams = _Streams.of(mended["kernels"])
+        streams = _Streams.from_kernels(mended["kernels"])
         _drop_repeats(streams, mended, seen)
         streams = streams.now(mended)
         overlong = _find_overlong(streams)
@@ -76,7 +76,7 @@ class _Streams(NamedTuple):
     end: Ints
 
     @classmethod
-    def of(cls, kernels: pa.Table) -> "_Streams":
+    def from_kernels(cls, kernels: pa.Table) -> "_Streams":
         start, end = read_times(kernels)
         stream = read_numbers(kernels["stream"], NONE)
         rows = np.flatnonzero(
@@ -91,7 +91,7 @@ class _Streams(NamedTuple):
     def now(self, tables: NamedTables) -> "_Streams":
         """Return those of the tables as they now are."""
         kernels = tables["kernels"]
-        return self if kernels is self.kernels else _Streams.of(kernels)
+        return self if kernels is self.kernels else _Streams.from_kernels(kernels)
 
 
 def _drop_repeats(streams: _Streams, tables: dict[str, pa.Table], seen: list[Impossible]) -> None:

@@ -33,7 +33,7 @@ def mend_launched(tables: dict[str, pa.Table], is_overlong: Mask, seen: list[Imp
     launches = tables.get("launches")
     if launches is None or not launches.num_rows:
         return
-    launched = _Launched.of(tables)
+    launched = _Launched.from_tables(tables)
     is_far = _far_ones(tables, launched)
     if is_far.any():
         far = np.flatnonzero(is_far)
@@ -41,7 +41,7 @@ def mend_launched(tables: dict[str, pa.Table], is_overlong: Mask, seen: list[Imp
         report_impossible(seen, tables["kernels"], far, "far_activity", text)
         tables["kernels"] = without_rows(tables["kernels"], far)
         is_overlong = is_overlong[~is_far]
-        launched = _Launched.of(tables)
+        launched = _Launched.from_tables(tables)
     kernels = tables["kernels"]
     start, end = read_times(kernels)
     early_ns = np.where(launched.is_launched, launched.first_ns - start, NO_TIME)
@@ -139,7 +139,7 @@ class _Launched(NamedTuple):
     first_row: Ints  # which call that is
 
     @classmethod
-    def of(cls, tables: NamedTables) -> "_Launched":
+    def from_tables(cls, tables: NamedTables) -> "_Launched":
         launches = tables["launches"]
         ids = read_numbers(launches["correlation"], NONE)
         calls = SegmentTimes(ids, read_numbers(launches["start_ns"]))

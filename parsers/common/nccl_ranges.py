@@ -57,8 +57,8 @@ class NcclCalls:
     moves: Mask
 
     @classmethod
-    def of(cls, calls: pa.Table, threads: Threads) -> "NcclCalls":
-        thread = threads.of(calls).astype(np.int64)
+    def from_table(cls, calls: pa.Table, threads: Threads) -> "NcclCalls":
+        thread = threads.number_threads(calls).astype(np.int64)
         order = order_by(thread, read_numbers(calls["start_ns"]))
         calls = calls.take(pa.array(order))
         thread = thread[order]
@@ -137,9 +137,9 @@ def build_collectives(
     """
     gpu = kernels.filter(pa.array(match_texts(kernels["kind"], "comm".__eq__)))
     threads = Threads()
-    ranges = NcclCalls.of(calls, threads)
+    ranges = NcclCalls.from_table(calls, threads)
     launch = _find_launches(gpu, launches)
-    thread = take_or(threads.of(launches), launch, np.int32(NONE))
+    thread = take_or(threads.number_threads(launches), launch, np.int32(NONE))
     moment = take_or(read_numbers(launches["start_ns"]), launch)
     call = np.where(launch == NONE, NONE, ranges.nested.around(thread, moment))
     named = _range_types(annotations, threads, thread, moment, launch)
@@ -170,7 +170,7 @@ def _range_types(
     if not len(ranges):
         return [None] * len(launch)
     start, end = read_times(ranges)
-    around = Nested(threads.of(ranges), start, end).around(thread, moment)
+    around = Nested(threads.number_threads(ranges), start, end).around(thread, moment)
     rules = [parse_c10d_range(name) for name in ranges["name"].to_pylist()]
     types = [*(rule.collective if rule else None for rule in rules), None]
     return [

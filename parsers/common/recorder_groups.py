@@ -23,7 +23,7 @@ class ProcessGroups:
             name, description = _process_group(entry)
             self._groups.setdefault(name, _build_group(name, {"desc": description}))
 
-    def of(self, entry: Facts) -> Fields:
+    def list_fields(self, entry: Facts) -> Fields:
         return self._groups[name_of_group(entry)]
 
     @property

@@ -46,7 +46,7 @@ _PEER = re.compile(r"(?<!\d)(\d{1,9})\s{0,9}(->|<-)\s{0,9}(\d{1,9})")
 
 def _build_record_row(entry: Facts, groups: ProcessGroups) -> Fields:
     name = entry["profiling_name"]
-    group = groups.of(entry)
+    group = groups.list_fields(entry)
     is_p2p = bool(entry.get("is_p2p")) or _PEER.search(name) is not None
     seq = entry.get("p2p_seq_id" if is_p2p else "collective_seq_id", entry.get("seq_id"))
     row = {key: group[key] for key in ("group", "group_desc", "group_ranks", "group_size")}

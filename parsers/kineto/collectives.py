@@ -66,7 +66,7 @@ def join_collectives(
     groups: pa.Table,
 ) -> pa.Table:
     """Every collective of one file; `metadata` holds the collective arguments of its events."""
-    seen = Seen.of(kernels, cpu_ops, annotations, metadata)
+    seen = Seen.from_tables(kernels, cpu_ops, annotations, metadata)
     if not seen:
         return _COLUMNS.empty_table()
     pairs = pair_collectives(seen, launches)
@@ -95,8 +95,8 @@ def _build_table(pairs: PairedRows, seen: Seen, groups: pa.Table, steps: pa.Arra
     of_record = facts.rows(record_event)
     source = np.where(pairs.own != NONE, pairs.own, of_record)
     source = np.where(facts.named(source), source, NONE)
-    names = _Names.of(pairs, source, seen)
-    sizes = _Sizes.of(pairs, source, names.type, seen)
+    names = _Names.from_pairs(pairs, source, seen)
+    sizes = _Sizes.from_pairs(pairs, source, names.type, seen)
     sizes.add_up(pairs, seen, names.type)
     inferred = _list_inferred(pairs, source, sizes)
     messages = messages_of(pairs, seen)
@@ -141,7 +141,7 @@ class _Names:
     library: list[str]
 
     @classmethod
-    def of(cls, pairs: PairedRows, source: Rows, seen: Seen) -> "_Names":
+    def from_pairs(cls, pairs: PairedRows, source: Rows, seen: Seen) -> "_Names":
         kernel = texts_at(seen.gpu["name"], pairs.gpu)
         ranged = texts_at(seen.ranges.table["name"], pairs.range)
         stated = texts_at(seen.facts.type, source)
@@ -177,7 +177,7 @@ class _Sizes:
     guessed: Mask  # from shapes
 
     @classmethod
-    def of(cls, pairs: PairedRows, source: Rows, types: list[str], seen: Seen) -> "_Sizes":
+    def from_pairs(cls, pairs: PairedRows, source: Rows, types: list[str], seen: Seen) -> "_Sizes":
         facts = seen.facts
         into = take_either(facts, source, "in_nelems", "in_size_old")
         out = take_either(facts, source, "out_nelems", "out_size_old")

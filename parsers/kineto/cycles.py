@@ -109,7 +109,7 @@ class _Owners:
         """Return the number of each raw row's cycle."""
         times, there = Columns(self.raw, np.arange(self.raw.rows), 0).values("ts")
         owner = np.where(there, np.searchsorted(self.borders, times, side="right"), 0)
-        calls = _Earlier.of(self.raw, self.events.of["launches"], "correlation")
+        calls = _Earlier.from_events(self.raw, self.events.of["launches"], "correlation")
         for table in ("kernels", "syncs"):
             self._follow_calls(owner, self.events.of[table], calls)
         self._follow_ranges(owner)
@@ -159,7 +159,7 @@ class _Earlier:
     times: SegmentTimes
 
     @classmethod
-    def of(cls, raw: RawEvents, rows: Ints, key: str) -> "_Earlier":
+    def from_events(cls, raw: RawEvents, rows: Ints, key: str) -> "_Earlier":
         ids, there = Columns(raw, rows, 0).values(key)
         usable = rows[there & (ids > 0)]
         columns = Columns(raw, usable, 0)

@@ -39,10 +39,12 @@ class PairedCalls:
     nested: Nested
 
     @classmethod
-    def of(cls, table: pa.Table, threads: Threads, wanted: Callable[[str], bool]) -> "PairedCalls":
+    def from_table(
+        cls, table: pa.Table, threads: Threads, wanted: Callable[[str], bool]
+    ) -> "PairedCalls":
         calls = table.select(_CALL).filter(pa.array(match_texts(table["name"], wanted)))
         start, end = read_times(calls)
-        return cls(calls, Nested(threads.of(calls), start, end))
+        return cls(calls, Nested(threads.number_threads(calls), start, end))
 
     @property
     def event(self) -> Rows:
@@ -61,7 +63,7 @@ class Seen:
     threads: Threads
 
     @classmethod
-    def of(
+    def from_tables(
         cls, kernels: pa.Table, cpu_ops: pa.Table, annotations: pa.Table, metadata: pa.Table
     ) -> "Seen":
         threads = Threads()
@@ -71,9 +73,11 @@ class Seen:
         is_comm = pa.array(match_texts(kernels["kind"], "comm".__eq__))
         return cls(
             kernels.select(_KERNEL).filter(is_comm),
-            PairedCalls.of(cpu_ops, threads, RECORD.__eq__),
-            PairedCalls.of(cpu_ops, threads, is_operator),
-            PairedCalls.of(cpu_ranges, threads, lambda name: parse_c10d_range(name) is not None),
+            PairedCalls.from_table(cpu_ops, threads, RECORD.__eq__),
+            PairedCalls.from_table(cpu_ops, threads, is_operator),
+            PairedCalls.from_table(
+                cpu_ranges, threads, lambda name: parse_c10d_range(name) is not None
+            ),
             Metadata(metadata),
             threads,
         )
@@ -118,7 +122,7 @@ def pair_collectives(seen: Seen, launches: pa.Table) -> PairedRows:
 
 def _on_gpu(seen: Seen, launches: pa.Table) -> PairedRows:
     launch = _look_up(launches["correlation"], seen.gpu["correlation"])
-    thread = take_or(seen.threads.of(launches), launch, np.int32(-1))
+    thread = take_or(seen.threads.number_threads(launches), launch, np.int32(-1))
     moment = take_or(read_numbers(launches["start_ns"]), launch)
     around = [
         np.where(launch == NONE, NONE, calls.nested.around(thread, moment))

@@ -55,8 +55,8 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
                 f"{source.name}: an SQLite database, but not an export of Nsight Systems; "
                 "write one with: nsys export --type sqlite REPORT.nsys-rep"
             )
-        report = NsightReport.of(database, issues)
-        machine = Machine.of(database)
+        report = NsightReport.from_database(database, issues)
+        machine = Machine.from_database(database)
         metrics = read_metrics(database, report.base_ns)
         unread = database.count_unread("start", "timestamp", "rawTimestamp")
         unread.pop("DIAGNOSTIC_EVENT", None)  # Nsight's own
@@ -69,7 +69,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
             f"{source.name}: an Nsight Systems export without CUDA work or NVTX ranges; "
             "record with: nsys profile --trace=cuda,nvtx"
         )
-    launcher = Launcher.of(machine)
+    launcher = Launcher.from_machine(machine)
     ranks = launcher.ranks(len(processes))
     recordings = [
         _build_process(
@@ -112,8 +112,8 @@ def _build_process(
     issues: Issues,
 ) -> Parsed:
     own = report.of_process(process)
-    devices = Devices.of(own)
-    ranges = Ranges.of(own, issues)
+    devices = Devices.from_report(own)
+    ranges = Ranges.from_report(own, issues)
     if graphs := len(own.spans["graphs"]):
         issues.add("whole_graph", _WHOLE_GRAPH, count=graphs)
     tables = {

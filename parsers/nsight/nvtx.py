@@ -49,7 +49,7 @@ class Ranges:
     is_operator: Mask
 
     @classmethod
-    def of(cls, report: NsightReport, issues: Issues) -> "Ranges":
+    def from_report(cls, report: NsightReport, issues: Issues) -> "Ranges":
         rows = report.spans["nvtx"]
         parts = pc.extract_regex(_read_texts(report, rows).fill_null(_UNNAMED), _OPERATOR)
         if isinstance(parts, pa.ChunkedArray):

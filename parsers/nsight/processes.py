@@ -31,7 +31,7 @@ class Machine:
     devices: dict[tuple[int, int], int]  # (pid, CUDA device) -> GPU
 
     @classmethod
-    def of(cls, database: Database) -> "Machine":
+    def from_database(cls, database: Database) -> "Machine":
         capture = _read_pairs(database, "META_DATA_CAPTURE")
         export = dict(_read_pairs(database, "META_DATA_EXPORT"))
         system = dict(_read_pairs(database, "TARGET_INFO_SYSTEM_ENV"))
@@ -77,7 +77,7 @@ class Launcher:
     per_node: int | None
 
     @classmethod
-    def of(cls, machine: Machine) -> "Launcher":
+    def from_machine(cls, machine: Machine) -> "Launcher":
         line = machine.command
         if any(_LAUNCHERS.search(word.rsplit("/", 1)[-1]) for word in line[:4]):
             nodes = _find_option(line, "nnodes")

@@ -71,7 +71,7 @@ class Strings:
     values: pa.Array
 
     @classmethod
-    def of(cls, database: Database) -> "Strings":
+    def from_database(cls, database: Database) -> "Strings":
         table = database.read("StringIds", {"id": INT64, "value": STRING})
         ids = read_numbers(table["id"], NONE)
         order = order_by(ids)
@@ -120,7 +120,7 @@ class NsightReport:
     truncated: bool
 
     @classmethod
-    def of(cls, database: Database, issues: Issues) -> "NsightReport":
+    def from_database(cls, database: Database, issues: Issues) -> "NsightReport":
         base_ns = _base_ns(database)
         spans = {
             name: _read_rows(database, table, columns, base_ns, issues)
@@ -131,7 +131,7 @@ class NsightReport:
         events = _map_to_int64("eventId", "eventSyncId", "streamId", "correlationId", "globalPid")
         return cls(
             _assign_work(spans),
-            Strings.of(database),
+            Strings.from_database(database),
             {enum: _read_labels(database, enum) for enum in enums},
             database.read("NVTX_PAYLOAD_SCHEMA_ENTRIES", entries),
             database.read("CUPTI_ACTIVITY_KIND_CUDA_EVENT", events),

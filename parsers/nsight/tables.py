@@ -58,7 +58,7 @@ class Devices:
     devices: Ints
 
     @classmethod
-    def of(cls, report: NsightReport) -> "Devices":
+    def from_report(cls, report: NsightReport) -> "Devices":
         rows = [report.spans[name] for name in ("kernels", "copies", "sets", "graphs")]
         context = np.concatenate([read_numbers(r.table["contextId"], NONE) for r in rows])
         device = np.concatenate([read_numbers(r.table["deviceId"], NONE) for r in rows])

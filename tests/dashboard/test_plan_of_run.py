@@ -32,10 +32,10 @@ def test_what_is_not_recorded_stays_as_plans_have_it(tmp_path: Path) -> None:
 
 def test_the_address_of_the_page_holds_only_what_is_not_the_run_s() -> None:
     runs = Runs([], trace=open_trace("sample", OpenOptions(cache=False)))
-    bare = Visit(runs, UrlState.of("/plan", ""))
+    bare = Visit(runs, UrlState.from_address("/plan", ""))
     fields = read_plan_fields(bare)
     assert (fields["model"], fields["gpus"], fields["seq"]) == ("llama2-7b", "2", "8192")
-    asked = Visit(runs, UrlState.of("/plan", "?o.gpus=64&o.model=llama3-70b"))
+    asked = Visit(runs, UrlState.from_address("/plan", "?o.gpus=64&o.model=llama3-70b"))
     assert read_plan_fields(asked) == fields | {"gpus": "64", "model": "llama3-70b"}
     whole = Visit(runs, UrlState("plan", options=read_plan_fields(asked)))
     assert address_of(whole) == "?o.model=llama3-70b&o.gpus=64"

@@ -23,7 +23,7 @@ TABLE = pa.table(
 
 
 def looked_at(**options: str) -> TableView:
-    return TableView.of(UrlState("x", {}, {f"{k}.t": v for k, v in options.items()}), "t")
+    return TableView.from_url(UrlState("x", {}, {f"{k}.t": v for k, v in options.items()}), "t")
 
 
 def names(view: TableView, origin: int = 0) -> list[Any]:

@@ -27,7 +27,7 @@ def test_an_address_is_read_back(
     page: str, filters: dict[str, str], options: dict[str, str], run: str
 ) -> None:
     view = UrlState(page, filters, options, run)
-    assert UrlState.of("/" + page, view.search()) == view
+    assert UrlState.from_address("/" + page, view.search()) == view
 
 
 def test_filters_go_along_and_options_stay() -> None:
@@ -57,7 +57,7 @@ def test_cycles_are_chosen_as_on_the_command_line(tmp_path: Path) -> None:
         marks = step(7 * cycle, 1e6 * cycle, 100)
         write(tmp_path / f"c{cycle}.json", marks, *events, **of_rank(0))
     runs = Runs(trace=open_trace(tmp_path))
-    view = UrlState.of("/kernels", "?cycles=1")
+    view = UrlState.from_address("/kernels", "?cycles=1")
     assert view.selection.cycles == {1}
     counts = [
         sum(row["count"] for row in runs.ask("", chosen, "kernel_top").to_pylist())

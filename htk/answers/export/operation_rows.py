@@ -71,7 +71,7 @@ def cut_operations(trace: Trace) -> pa.Table:
     rank = read_numbers(kernels["rank"], NONE)
     step = read_numbers(links["step"], NONE)
     phase = phase_codes(trace.tables["kernel_passes"])
-    comm = _Collectives.of(trace, phase, step)
+    comm = _Collectives.from_trace(trace, phase, step)
     inside = (rank >= 0) & (step >= 0) & np.isin(rank, comm.groups.workers)
     inside[comm.within] = False
     compute = match_texts(kernels["kind"], "compute".__eq__) & np.isin(phase, list(_TYPE)) & inside
@@ -123,14 +123,14 @@ class _Collectives:
     within: Ints  # kernels that are part of a layer's computation
 
     @classmethod
-    def of(cls, trace: Trace, phase: Ints, step: Ints) -> "_Collectives":
+    def from_trace(cls, trace: Trace, phase: Ints, step: Ints) -> "_Collectives":
         kernels = trace.tables["kernels"]
         table, _ = one_row_a_message(trace.tables["collectives"])
         kernel = take_or(np.arange(len(phase)), row_of(event_keys(kernels), event_keys(table)))
         launched = kernel != NONE
         in_forward = launched & (phase[kernel] == FORWARD)
         after_backward = launched & _behind_backward(trace, phase, step)[kernel]
-        groups = WorkerGroups.of(
+        groups = WorkerGroups.from_collectives(
             table, in_forward, after_backward, np.where(launched, step[kernel], NONE), trace.ranks
         )
         type_ = groups.type

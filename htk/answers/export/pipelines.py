@@ -44,7 +44,7 @@ class Messages:
     after_backward: Mask  # the pass launched before it was a backward
 
     @classmethod
-    def of(
+    def from_rows(
         cls,
         rows: CollectiveRows,
         step: Ints,
@@ -117,7 +117,7 @@ class Pipelines:
     is_interleaved: bool  # the last stage sends activations to the first
 
     @classmethod
-    def of(cls, messages: Messages, workers: Ints) -> "Pipelines":
+    def from_messages(cls, messages: Messages, workers: Ints) -> "Pipelines":
         following = _find_following(messages)
         heads = sorted(set(workers.tolist()) - set(following.values()))
         is_interleaved = not heads or messages.in_both_ways

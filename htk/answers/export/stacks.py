@@ -121,14 +121,14 @@ def _of_rank(trace: Trace, rank: int) -> RankStacks:
     calls = pa.concat_tables(
         [t.select(["name", "process", "thread", "start_ns", "end_ns"]) for t in (python, ops)]
     ).unify_dictionaries()
-    threads = Threads().of(calls)
+    threads = Threads().number_threads(calls)
     start, end = read_times(calls)
     nested = Nested(threads, start, end)
     tree = CallTree(
         nested.parent, nested.depth.astype(np.int64), threads.astype(np.int64), start, end
     )
     name, names = functions_of(calls["name"])
-    paths = Paths.of(tree, name)
+    paths = Paths.from_tree(tree, name)
     texts = _list_frames(paths, names)
     return RankStacks(
         rank,
@@ -151,7 +151,7 @@ def _list_gpu_stacks(
     kernels = tables["kernels"]
     links = tables["kernel_links"]
     ops = tables["cpu_ops"].num_rows
-    times = DeviceTimes.of(ops, kernels, links, tables["op_links"])
+    times = DeviceTimes.from_kernels(ops, kernels, links, tables["op_links"])
     above = [*texts]
     path_of_kernel = np.where(times.row == NONE, NONE, take_or(paths.of_row, times.row + before))
     for why, rows in without_operator(links, times, np.ones(ops, bool)):

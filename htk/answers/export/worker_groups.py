@@ -37,7 +37,7 @@ class WorkerGroups:
     pipelines: Pipelines | None
 
     @classmethod
-    def of(
+    def from_collectives(
         cls,
         collectives: pa.Table,
         in_forward: Mask,
@@ -63,8 +63,8 @@ class WorkerGroups:
         pipelines = None
         if rows.is_type(*MESSAGES).any():
             _refuse_missing(workers, ranks)
-            messages = Messages.of(rows, step, after_backward, lowest, ranks)
-            pipelines = Pipelines.of(messages, workers)
+            messages = Messages.from_rows(rows, step, after_backward, lowest, ranks)
+            pipelines = Pipelines.from_messages(messages, workers)
             replica, stage = pipelines.replica_and_stage(workers)
             type_ = pipelines.types(rows, messages, within | (few & in_forward), ranks)
         else:

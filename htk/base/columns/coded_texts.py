@@ -23,7 +23,7 @@ class CodedTexts(Sequence[str | None]):
     distinct: tuple[str | None, ...]
 
     @classmethod
-    def of(cls, texts: Iterable[str | None]) -> "CodedTexts":
+    def from_texts(cls, texts: Iterable[str | None]) -> "CodedTexts":
         """Return these texts."""
         code_of: dict[str | None, int] = {}
         codes = [code_of.setdefault(text, len(code_of)) for text in texts]

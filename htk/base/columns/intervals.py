@@ -127,7 +127,7 @@ class ConcatenatedTimeline:
     offset: Ints  # where it lies on the axis
 
     @classmethod
-    def of(cls, start: Ints, end: Ints) -> "ConcatenatedTimeline":
+    def from_bounds(cls, start: Ints, end: Ints) -> "ConcatenatedTimeline":
         length = np.maximum(end - start, 0) + 1  # a free point between neighbours
         return cls(start, np.cumsum(length) - length)
 

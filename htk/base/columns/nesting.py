@@ -43,7 +43,7 @@ class Threads:
         """Process and name of each thread, by its number."""
         return [*self._numbers]
 
-    def of(self, table: pa.Table, rows: Rows | None = None) -> Int32:
+    def number_threads(self, table: pa.Table, rows: Rows | None = None) -> Int32:
         """Return the numbers of all rows of a table, or of some."""
         process, processes = codes_of(table["process"])
         thread, threads = codes_of(table["thread"])
@@ -198,7 +198,7 @@ def nest_rows(
         start = start[rows]
         end = end[rows]
         ids = ids[rows]
-    return Nested(threads.of(table, rows), start, end, known_parent, ids)
+    return Nested(threads.number_threads(table, rows), start, end, known_parent, ids)
 
 
 def nest_spans(threads: Int32, starts: Int64, ends: Int64) -> tuple[Int32, Int32]:

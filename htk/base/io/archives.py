@@ -126,7 +126,7 @@ def _find_plain_tar(source: Source) -> tuple[Callable[[], BinaryIO], str | None]
     with source.open() as file, open_stream(file) as stream:
         if type(stream) is Stream:
             return source.open, None
-        kept = Spool.of(source.name, stream.read1, unpack_limit())
+        kept = Spool.from_reader(source.name, stream.read1, unpack_limit())
         return kept.open, stream.damage
 
 

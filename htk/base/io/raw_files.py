@@ -137,7 +137,7 @@ class Spool:
     size: int
 
     @classmethod
-    def of(cls, name: str, read: Callable[[int], bytes], limit: int | None) -> "Spool":
+    def from_reader(cls, name: str, read: Callable[[int], bytes], limit: int | None) -> "Spool":
         kept = tempfile.TemporaryFile()  # noqa: SIM115  (lives as long as its readers)
         size = 0
         try:

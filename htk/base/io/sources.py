@@ -246,7 +246,7 @@ def _open_file(path: Path) -> BinaryIO:
 
 def _spool_pipe(name: str, pipe: BinaryIO) -> list[Source]:
     """Return a pipe, kept in a file: it has to be looked at before it is read."""
-    kept = Spool.of(name, pipe.read, STDIN_LIMIT)
+    kept = Spool.from_reader(name, pipe.read, STDIN_LIMIT)
     source = Source(name, kept.open, kept.size)
     return (
         _list_archive_members(source)

@@ -93,7 +93,3 @@ def doc_of(field: pa.Field) -> str:
 def index_of(field: pa.Field) -> str:
     """Return the table whose rows a column numbers, or nothing."""
     return str((field.metadata or {}).get(b"index", b"").decode())
-
-
-def build_empty(schema: pa.Schema) -> pa.Table:
-    return schema.empty_table()

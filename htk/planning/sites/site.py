@@ -62,7 +62,7 @@ class GpuAtSite:
 class Site:
     gpus: Mapping[str, GpuAtSite] = field(default_factory=dict)
 
-    def of(self, gpu: Gpu) -> GpuAtSite:
+    def find_gpu(self, gpu: Gpu) -> GpuAtSite:
         return self.gpus.get(gpu.name, GpuAtSite())
 
     @property
@@ -130,7 +130,7 @@ class PlanAtSite(Plan):
     """A plan with the rates of a site, moved by its measured steps, and as sure as they make it."""
 
     def __init__(self, job: PlannedJob, site: Site) -> None:
-        self.figures = site.of(job.gpu)
+        self.figures = site.find_gpu(job.gpu)
         super().__init__(on_site(job, self.figures))
         self._prior = estimate_plan_certainty(
             job

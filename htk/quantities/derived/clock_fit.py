@@ -128,7 +128,7 @@ def fit_clocks(ends: Ends, clock: Ints) -> Fit:
     fitted = Fit(clock, lead, zero, nothing, nothing, nothing, weight, FLOOR_NS)
     if not len(ends.count):
         return fitted
-    blocks = Blocks.of(ends, clock, lead)
+    blocks = Blocks.from_ends(ends, clock, lead)
     fitted = _improve_fit(fitted, ends, blocks, np.zeros(len(ends.count)))
     common = ends.mean(fitted.times(ends, ends.end))
     middle = _find_middles(ends, fitted, common)
@@ -183,7 +183,7 @@ class Blocks:
     lead: Ints  # of each clock
 
     @classmethod
-    def of(cls, ends: Ends, clock: Ints, lead: Ints) -> "Blocks":
+    def from_ends(cls, ends: Ends, clock: Ints, lead: Ints) -> "Blocks":
         set_of = ends.member_sets
         _, example = np.unique(set_of, return_index=True)
         size = ends.count[example]

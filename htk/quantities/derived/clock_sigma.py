@@ -86,7 +86,7 @@ class _Noise:
     def __init__(self, ends: Ends, fitted: Fit) -> None:
         self.ends = ends
         self.fitted = fitted
-        self.blocks = Blocks.of(ends, fitted.clock, fitted.lead)
+        self.blocks = Blocks.from_ends(ends, fitted.clock, fitted.lead)
         self.clock = fitted.clock[ends.process]
         self.off = fitted.off_common(ends)
         common = ends.mean(fitted.times(ends, ends.end))

@@ -66,7 +66,7 @@ class HostSpans:
         if not self.of_thread:
             return clip_spans(start, end, self.others.start, self.others.end)
         threads = Threads()
-        thread = threads.of(calls)
+        thread = threads.number_threads(calls)
         parts = [clip_spans(start[:0], end[:0], _NOWHERE.start, _NOWHERE.end)]
         for k, name in enumerate(threads.names):
             rows = np.flatnonzero(thread == k)

@@ -55,7 +55,7 @@ class Stalls:
     names: list[str | None]
 
     @classmethod
-    def of(cls, table: pa.Table) -> "Stalls":
+    def from_table(cls, table: pa.Table) -> "Stalls":
         cause, causes = codes_of(table["cause"])
         state = np.array([*map(STATES.index, causes.to_pylist()), NONE], np.int64)[cause]
         name, names = codes_of(table["name"])

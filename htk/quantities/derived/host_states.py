@@ -198,7 +198,7 @@ class HostStates:
     main: Ints  # of each file, the thread that steps, else the one that launches most
 
     @classmethod
-    def of(
+    def from_tables(
         cls,
         calls: Ints,
         launches: pa.Table,
@@ -227,7 +227,7 @@ class HostStates:
         files = [files_of(overheads)]
         for table, state, chosen in parts:
             rows = np.flatnonzero(chosen)
-            thread_parts.append(threads.of(table)[rows].astype(np.int64))
+            thread_parts.append(threads.number_threads(table)[rows].astype(np.int64))
             files.append(files_of(table)[rows])
             starts.append(read_numbers(table["start_ns"])[rows])
             ends.append(read_numbers(table["end_ns"])[rows])
@@ -288,7 +288,10 @@ def _main_threads(annotations: pa.Table, launches: pa.Table, threads: Threads) -
         pa.array(mark_valid(annotations["step"]) & ~read_booleans(annotations["on_gpu"]))
     )
     of_gpu = launches.filter(pa.array(~match_texts(launches["api"], OF_SYSTEM.__eq__)))
-    candidates = [(threads.of(table), read_numbers(table["start_ns"])) for table in (of_gpu, steps)]
+    candidates = [
+        (threads.number_threads(table), read_numbers(table["start_ns"]))
+        for table in (of_gpu, steps)
+    ]
     file = threads.file
     main = np.full(file.max(initial=0) + 1, _ANYWHERE, np.int64)
     for thread, start in candidates:

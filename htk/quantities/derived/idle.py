@@ -104,8 +104,10 @@ def idle_causes(
     threads = Threads()
     gaps = _gaps_of(kernels)
     calls = call_states(launches, kernels, kernel_links)
-    host = HostStates.of(calls, launches, cpu_ops, annotations, python_calls, overheads, threads)
-    thread = np.append(threads.of(launches), np.int32(NONE)).astype(np.int64)
+    host = HostStates.from_tables(
+        calls, launches, cpu_ops, annotations, python_calls, overheads, threads
+    )
+    thread = np.append(threads.number_threads(launches), np.int32(NONE)).astype(np.int64)
     launch = read_numbers(kernel_links["launch_row"], NONE)[gaps.row]
     turns = _find_turns(gaps, kernels, kernel_links)
     pieces = _cut_gaps(gaps, launch, launches, turns, thread[launch], host)

@@ -73,7 +73,7 @@ def idle_costs(
     """Return the idle time of devices within the recorded windows by what explains it, in the order
     of the longest pieces' gaps."""
     pieces = device_pieces(idle_causes)
-    blocking = Stalls.of(stalls)
+    blocking = Stalls.from_table(stalls)
     cut = cut_to_windows(pieces, rank_windows)
     length = cut.end - cut.start
     stall, explained_ns = explain_idle(blocking, pieces)

@@ -39,7 +39,7 @@ def kernel_links(
     """Return the call, operator, step and range that launched each GPU activity."""
     threads = Threads()
     ops = nest_rows(cpu_ops, threads, known_parent=read_numbers(op_links["parent_row"], NONE))
-    launch_thread = threads.of(launches)
+    launch_thread = threads.number_threads(launches)
     launch_start, launch_end = read_times(launches)
     launch = _launch_of(kernels, launches)
     linked = launch != NONE
@@ -115,7 +115,9 @@ def launch_links(
     launched = np.bincount(launch[launch != NONE], minlength=len(launches))
     return pa.table(
         [
-            _build_row_column(_operators_of_calls(launches, cpu_ops, ops, threads.of(launches))),
+            _build_row_column(
+                _operators_of_calls(launches, cpu_ops, ops, threads.number_threads(launches))
+            ),
             _step_column(_steps_at(annotations, start)),
             build_numbers(launched, INT64),
         ],
@@ -233,7 +235,7 @@ def _follow_flows(
     use: NDArray[np.bool_] = (moment == NONE) & (arrows != NONE) & has_id
     if use.any():
         moment[use] = read_numbers(starts["time_ns"])[arrows[use]]
-        thread[use] = threads.of(starts)[arrows[use]]
+        thread[use] = threads.number_threads(starts)[arrows[use]]
         op[use] = ops.around(thread[use], moment[use])
     return use
 

@@ -19,7 +19,7 @@ def op_callers(cpu_ops: pa.Table, python_calls: pa.Table, op_links: pa.Table) ->
     """Innermost Python call, and the path of nn.Modules, round each operator."""
     threads = Threads()
     calls = nest_rows(python_calls, threads)
-    caller = calls.around(threads.of(cpu_ops), read_numbers(cpu_ops["start_ns"]))
+    caller = calls.around(threads.number_threads(cpu_ops), read_numbers(cpu_ops["start_ns"]))
     path, paths = module_paths(python_calls, calls)
     module = take_or(path, caller)
     by_python = module != NONE
@@ -43,7 +43,7 @@ def launch_callers(launches: pa.Table, python_calls: pa.Table) -> pa.Table:
     """Return the innermost Python call round each call of the runtime, and its nn.Modules."""
     threads = Threads()
     calls = nest_rows(python_calls, threads)
-    caller = calls.around(threads.of(launches), read_numbers(launches["start_ns"]))
+    caller = calls.around(threads.number_threads(launches), read_numbers(launches["start_ns"]))
     path, paths = module_paths(python_calls, calls)
     module = take_or(path, caller)
     return pa.table(

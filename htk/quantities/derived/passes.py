@@ -67,7 +67,7 @@ def op_passes(
     linked = (read_numbers(cpu_ops["forward_thread"]) > 0) | mark_valid(op_links["forward_row"])
     by_sequence = calls.inside(linked)
     evaluated = match_texts(cpu_ops["name"], lambda name: name.startswith(ENGINE))
-    threads = Threads().of(cpu_ops)
+    threads = Threads().number_threads(cpu_ops)
     engine = _autograd_threads(threads, evaluated, cpu_ops, op_links, calls)
     of_engine = np.isin(threads, engine)
     backward = by_sequence | calls.inside(evaluated) | of_engine
@@ -213,10 +213,10 @@ def _autograd_threads(
 def _launched_by_engine(launches: pa.Table, cpu_ops: pa.Table, op_links: pa.Table) -> Mask:
     """Return which calls threads of the autograd engine made."""
     threads = Threads()
-    of_ops = threads.of(cpu_ops)
+    of_ops = threads.number_threads(cpu_ops)
     evaluated = match_texts(cpu_ops["name"], lambda name: name.startswith(ENGINE))
     engine = _autograd_threads(of_ops, evaluated, cpu_ops, op_links, _Calls(op_links))
-    return np.isin(threads.of(launches), engine)
+    return np.isin(threads.number_threads(launches), engine)
 
 
 def _made_nodes(cpu_ops: pa.Table, op_links: pa.Table, calls: _Calls, backward: Mask) -> Ints:

@@ -142,7 +142,7 @@ class UserRanges:
 def _autograd_threads(cpu_ops: pa.Table, threads: Threads) -> Int32:
     evaluates = match_texts(cpu_ops["name"], is_gradient)
     evaluates |= read_numbers(cpu_ops["forward_thread"]) > 0
-    return np.unique(threads.of(cpu_ops)[evaluates])
+    return np.unique(threads.number_threads(cpu_ops)[evaluates])
 
 
 def _main_threads(steps: Nested, ranges: Nested, autograd: Int32, file: Rows) -> Int32:

@@ -31,7 +31,7 @@ class KindTimes:
     lengths: Ints  # of all activities of a known kind, added up; a row per window
 
     @classmethod
-    def of(cls, window_times: pa.Table) -> "KindTimes":
+    def from_windows(cls, window_times: pa.Table) -> "KindTimes":
         """Return what a table of windows holds."""
         start, end = read_times(window_times)
         times = np.zeros((window_times.num_rows, len(RUNNING) + 1), np.int64)

@@ -202,7 +202,7 @@ def fill_windows(activities: pa.Table, windows: pa.Table) -> WindowedSpans:
     """Cut activities to the windows of their rank, cycle and device."""
     from_, to = read_times(windows)
     cut = cut_to_windows(activities, windows)
-    axis = ConcatenatedTimeline.of(from_, to)
+    axis = ConcatenatedTimeline.from_bounds(from_, to)
     return WindowedSpans(
         axis,
         to - from_,

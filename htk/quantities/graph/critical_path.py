@@ -61,7 +61,7 @@ def list_pieces(tables: NamedTables, graph: Graph, path: Ints) -> pa.Table:
     recorded, not as replayed."""
     low = graph.window[0]
     path = path[graph.time[graph.dst[path]] > low]
-    pieces = PathPieces.of(graph, path)
+    pieces = PathPieces.from_path(graph, path)
     end = graph.time[graph.dst[path]]
     start = np.maximum(graph.time[graph.src[path]], low)
     length = np.maximum(np.minimum(graph.weight[path], end - low), 0)
@@ -102,7 +102,7 @@ class PathEdges:
     unexplained: Ints  # as in Graph; empty: no such delays were kept
 
     @classmethod
-    def of(cls, graph: Graph, path: Ints, time: Ints) -> "PathEdges":
+    def from_path(cls, graph: Graph, path: Ints, time: Ints) -> "PathEdges":
         return cls(
             graph.weight[path],
             graph.kind[path],
@@ -127,9 +127,9 @@ class PathEvents:
     event: Ints  # row in the rank's trace; -1: none
 
     @classmethod
-    def of(cls, graph: Graph, path: Ints, events: tuple[Ints, Ints]) -> "PathEvents":
+    def from_path(cls, graph: Graph, path: Ints, events: tuple[Ints, Ints]) -> "PathEvents":
         """Return those of a graph; `events`: see `event_numbers`."""
-        pieces = PathPieces.of(graph, path)
+        pieces = PathPieces.from_path(graph, path)
         of_kernels, of_launches = (np.append(column, -1) for column in events)
         row = np.where(pieces.of_call, -1, pieces.row), np.where(pieces.of_call, pieces.row, -1)
         event = np.where(pieces.of_call, of_launches[row[1]], of_kernels[row[0]])
@@ -151,7 +151,7 @@ class PathPieces:
     inside: Mask
 
     @classmethod
-    def of(cls, graph: Graph, path: Ints) -> "PathPieces":
+    def from_path(cls, graph: Graph, path: Ints) -> "PathPieces":
         acts = graph.activities
         calls = graph.calls
         of_act, of_call = np.full((2, len(graph.time)), -1, np.int64)

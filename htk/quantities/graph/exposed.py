@@ -17,7 +17,7 @@ class BusyDevices:
     busy_ns: int
 
     @classmethod
-    def of(cls, graph: Graph, time: Ints) -> "BusyDevices":
+    def from_graph(cls, graph: Graph, time: Ints) -> "BusyDevices":
         of_devices = [measure_busy_sets(time, sets) for sets in graph.of_devices]
         by_set = list(zip((0, 0, 0), *of_devices, strict=True))
         return cls(len(of_devices), sum(by_set[0]), sum(by_set[1]), sum(by_set[2]))

@@ -65,7 +65,7 @@ class JudgedPath(NamedTuple):
 def step_path(tables: NamedTables, step: int | None = None) -> StepPath:
     """Return the critical path of a step; without a number of the steadiest."""
     judged_path = _path_of_step(tables, step)
-    events = PathEvents.of(judged_path.graph, judged_path.path, event_numbers(tables))
+    events = PathEvents.from_path(judged_path.graph, judged_path.path, event_numbers(tables))
     facts = judged_path.tested.facts(judged_path.figures, judged_path.gate)
     graph = judged_path.graph
     lead = _name_lead(tables, judged_path)
@@ -98,7 +98,7 @@ def _name_lead(tables: NamedTables, judged_path: JudgedPath) -> str:
     graph = judged_path.graph
     if not len(judged_path.path):
         return ""
-    rank = int(PathPieces.of(graph, judged_path.path[:1]).rank[0])
+    rank = int(PathPieces.from_path(graph, judged_path.path[:1]).rank[0])
     start = graph.window[0] + graph.origin_ns
     end = int(judged_path.edges.begin[0]) + graph.origin_ns
     return name_lead(tables, rank, start, end)
@@ -135,7 +135,7 @@ def test_replay(tables: NamedTables, graph: Graph, replayed: Replay) -> Gate:
 
 def _judged_path(tables: NamedTables, graph: Graph, time: Ints) -> JudgedPath:
     path = find_critical_edges(graph, time)
-    edges = PathEdges.of(graph, path, time)
+    edges = PathEdges.from_path(graph, path, time)
     figures, tested = _test_graph(tables, graph, time)
     return JudgedPath(graph, path, edges, figures, tested, judge_figures(figures, edges, tested))
 
@@ -148,7 +148,7 @@ def _test_graph(tables: NamedTables, graph: Graph, time: Ints) -> tuple[Figures,
     if neighbour is not None:
         weights = with_durations(graph, step_lengths(tables, neighbour))
         held_out_end = last_end(graph, replay_one_step(graph, *weights))
-    figures = Figures.of(graph, time, linked_time(tables), held_out_end)
+    figures = Figures.from_graph(graph, time, linked_time(tables), held_out_end)
     return figures, TestedStep(steps, graph.step, graph.cycle, graph.window)
 
 

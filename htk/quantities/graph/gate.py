@@ -143,7 +143,7 @@ class Figures:
     least_delay: int | None  # of a launch; None: there is none
 
     @classmethod
-    def of(
+    def from_graph(
         cls, graph: Graph, time: Ints, linked: tuple[int, int], held_out_end: int | None
     ) -> "Figures":
         """Return those of a graph; `linked`: GPU time, and that of launches that were recorded."""
@@ -155,10 +155,10 @@ class Figures:
             graph.dropped,
             last_end(graph, time),
             held_out_end,
-            Counted.of(np.abs(time[graph.start] - activities.start)),
+            Counted.from_values(np.abs(time[graph.start] - activities.start)),
             len(graph.of_devices),
-            BusyDevices.of(graph, graph.time).exposed_ns,
-            BusyDevices.of(graph, time).exposed_ns,
+            BusyDevices.from_graph(graph, graph.time).exposed_ns,
+            BusyDevices.from_graph(graph, time).exposed_ns,
             *linked,
             int(delay.min()) if len(delay) else None,
         )

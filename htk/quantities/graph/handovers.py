@@ -41,7 +41,7 @@ class _Threads:
     rows: dict[int, tuple[int, int]]  # from the first to behind the last of each thread
 
     @classmethod
-    def of(cls, calls: LaunchCalls) -> "_Threads":
+    def from_calls(cls, calls: LaunchCalls) -> "_Threads":
         lanes, first = np.unique(calls.lane, return_index=True)
         of_rank: dict[int, list[int]] = defaultdict(list)
         for lane, rank in zip(lanes.tolist(), calls.rank[first].tolist(), strict=True):
@@ -71,7 +71,7 @@ def find_handovers(tables: NamedTables, calls: LaunchCalls) -> Handovers:
     cut = []
     pause = calls.start[1:] - calls.end[:-1]
     same = calls.lane[1:] == calls.lane[:-1]
-    threads = _Threads.of(calls)
+    threads = _Threads.from_calls(calls)
     for before in np.flatnonzero(same & (pause > _HANDED_NS)).tolist():  # some tens in a step
         left = int(calls.end[before])
         again = int(calls.start[before + 1])

@@ -155,7 +155,7 @@ def replay_part(part: GraphPart, began: Sequence[Ints]) -> PartReplay:
     held_out_end = None
     if len(began) > 1:
         held_out_end = last_end(graph, _time_part(part, part.weights[1], began[1]))
-    figures = Figures.of(graph, state.time, part.linked, held_out_end)
+    figures = Figures.from_graph(graph, state.time, part.linked, held_out_end)
     from_ = _collectives_before(state)
     edge = state.waited_for[graph.joins]
     own = np.flatnonzero(edge >= 0)
@@ -198,6 +198,6 @@ def list_path_legs(
             if meets[node]:
                 break
         rows = np.array(path[::-1], np.int64)
-        edges = PathEdges.of(graph, rows, state.time)
-        in_order.append((edges, PathEvents.of(graph, rows, part.events)))
+        edges = PathEdges.from_path(graph, rows, state.time)
+        in_order.append((edges, PathEvents.from_path(graph, rows, part.events)))
     return in_order

@@ -29,7 +29,7 @@ class Counted:
     count: Ints
 
     @classmethod
-    def of(cls, values: Ints) -> "Counted":
+    def from_values(cls, values: Ints) -> "Counted":
         return cls(*np.unique(values, return_counts=True))
 
     @classmethod
@@ -98,11 +98,11 @@ class Heard(Pooled):
     last: Ints = field(default_factory=_NONE.copy)
 
     def low(self, what: str, values: Ints) -> int:
-        self.figures[what] = Counted.of(values)
+        self.figures[what] = Counted.from_values(values)
         return super().low(what, values)
 
     def middle(self, what: str, values: Ints) -> int:
-        self.figures[what] = Counted.of(values)
+        self.figures[what] = Counted.from_values(values)
         return super().middle(what, values)
 
     def least(self, what: str, value: int) -> int:

@@ -47,7 +47,7 @@ def waits_for_room(activities: Activities, calls: LaunchCalls, ready: Ints) -> t
                 other = int(beside[np.argmax(activities.start[beside])])
                 lead = start - int(activities.start[other])
                 running.append((other, row, lead, False))
-    return Wait.of(ended), Wait.of(running)
+    return Wait.from_rows(ended), Wait.from_rows(running)
 
 
 def _mark_launched_before(activities: Activities, launched: Ints, others: Ints, row: int) -> Mask:

@@ -49,7 +49,7 @@ class Wait:
     observed: Mask
 
     @classmethod
-    def of(cls, rows: list[tuple[int, int, int, bool]]) -> "Wait":
+    def from_rows(cls, rows: list[tuple[int, int, int, bool]]) -> "Wait":
         columns = np.array(rows, np.int64).reshape(-1, 4).T
         return cls(columns[0], columns[1], columns[2], columns[3] > 0)
 
@@ -65,7 +65,7 @@ def waits_for_events(
 
     Where that was not recorded it is inferred, and never counts as observed.
     """
-    launched = _Launched.of(activities, calls)
+    launched = _Launched.from_activities(activities, calls)
     recorded = _recorded_waits(tables, activities, calls)
     target = launched.next_on(recorded.lane, recorded.wait)
     source = launched.last_on(recorded.waited_lane, recorded.record)
@@ -96,7 +96,7 @@ def _believe_waits(
     often = _mark_often_seen(lanes, lanes[launched.aligned(pairs)])
     if pooled.any("doubtful waits", not (sure | often).all()):
         calls = calls_of(tables, None, origin)
-        everything = _Launched.of(activities_of(tables, calls, None, origin), calls)
+        everything = _Launched.from_activities(activities_of(tables, calls, None, origin), calls)
         every, _ = everything.guesses(np.empty(0, np.int64))
         often = _mark_often_seen(
             lanes, everything.activities.lane[every[everything.aligned(every)]]
@@ -122,7 +122,7 @@ class _Launched:
     ranks: dict[int, tuple[Ints, Ints, Ints]]  # of one rank, by end, as asked for
 
     @classmethod
-    def of(cls, activities: Activities, calls: LaunchCalls) -> "_Launched":
+    def from_activities(cls, activities: Activities, calls: LaunchCalls) -> "_Launched":
         linked = np.flatnonzero(activities.call >= 0)
         issued = calls.start[activities.call[linked]]
         order = order_by(issued)
@@ -362,7 +362,7 @@ def _count_names(what: str, names: pa.Array, codes: Ints, pooled: Pooled) -> Int
 
 def find_sync_waits(activities: Activities, calls: LaunchCalls) -> Wait:
     """Return what synchronising calls and blocking copies waited for."""
-    launched = _Launched.of(activities, calls)
+    launched = _Launched.from_activities(activities, calls)
     rows: list[tuple[int, int, int, bool]] = []
     for call in np.flatnonzero(calls.named(SYNCHRONISES)).tolist():  # some tens in a step
         last = launched.ended_before(call)
@@ -376,7 +376,7 @@ def find_sync_waits(activities: Activities, calls: LaunchCalls) -> Wait:
     copies = copies[calls.named(_COPY)[activities.call[copies]]]
     for copy in copies[activities.end[copies] <= calls.end[activities.call[copies]]].tolist():
         rows += _find_return_edge(activities, calls, copy, int(activities.call[copy]))
-    return Wait.of(rows)
+    return Wait.from_rows(rows)
 
 
 def _find_return_edge(

@@ -32,7 +32,7 @@ def chosen_windows(per: Per, rank_windows: pa.Table, step_windows: pa.Table) -> 
 def chosen_times(per: Per, of_ranks: Later, of_steps: Later) -> tuple[pa.Table, KindTimes]:
     """Return the windows of ranks or of steps, and what runs how long in each."""
     windows = (of_ranks if per == "rank" else of_steps)()
-    return windows, KindTimes.of(windows)
+    return windows, KindTimes.from_windows(windows)
 
 
 def sum_windows(

@@ -35,7 +35,7 @@ class CallTree:
     end: Ints
 
     @classmethod
-    def of(cls, calls: pa.Table, links: pa.Table) -> "CallTree":
+    def from_calls(cls, calls: pa.Table, links: pa.Table) -> "CallTree":
         """Return the tree of a table of calls and its links (parent_row, depth, thread_index)."""
         who = np.stack(
             [
@@ -128,7 +128,7 @@ class Paths:
     depth: Ints
 
     @classmethod
-    def of(cls, tree: CallTree, name: Ints) -> "Paths":
+    def from_tree(cls, tree: CallTree, name: Ints) -> "Paths":
         of_row = fill_none(len(name) + 1)  # the last one for no caller
         above: list[Ints] = []
         names: list[Ints] = []
@@ -177,7 +177,7 @@ class DeviceTimes:
     length: Ints  # of each activity
 
     @classmethod
-    def of(
+    def from_kernels(
         cls, operators: int, kernels: pa.Table, kernel_links: pa.Table, op_links: pa.Table
     ) -> "DeviceTimes":
         row = read_numbers(kernel_links["op_row"], NONE)

@@ -43,7 +43,9 @@ class CollectiveCalls:
     among: Mask | None = None  # of a longer table: the rows that these are
 
     @classmethod
-    def of(cls, collectives: pa.Table, matches: pa.Table, ranks: pa.Table) -> "CollectiveCalls":
+    def from_tables(
+        cls, collectives: pa.Table, matches: pa.Table, ranks: pa.Table
+    ) -> "CollectiveCalls":
         return cls(CollectiveRows(collectives), collectives, matches, ranks)
 
     @classmethod
@@ -53,7 +55,7 @@ class CollectiveCalls:
         """Return the calls of one source, the profiler's if any: several count twice."""
         among = counted_rows(collectives)
         if among.all():
-            return cls.of(collectives, matches, ranks)
+            return cls.from_tables(collectives, matches, ranks)
         own = collectives.filter(pa.array(among))
         matched = matches.filter(pa.array(among))
         return cls(CollectiveRows(own), own, matched, ranks, among)
@@ -84,7 +86,7 @@ class CollectiveCalls:
     @cached_property
     def hosts(self) -> Hosts:
         """Return the host of each rank, recorded or inferred."""
-        return Hosts.of(self.ranks, self.table)
+        return Hosts.from_tables(self.ranks, self.table)
 
     @cached_property
     def correction(self) -> Ints:

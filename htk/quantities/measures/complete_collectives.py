@@ -31,7 +31,7 @@ class CompleteCollectives:
     time_ns: Ints  # from the last start to the last end
 
     @classmethod
-    def of(cls, calls: CollectiveCalls) -> "CompleteCollectives":
+    def from_calls(cls, calls: CollectiveCalls) -> "CompleteCollectives":
         """Return a row of each; messages are told apart by who sends them to whom, and from those
         of a batch in which both do."""
         size, factor = calls.moved

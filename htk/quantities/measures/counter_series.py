@@ -72,8 +72,8 @@ def _build_memory_series(memory: pa.Table) -> Iterator[CounterSeries]:
 
 
 def _build_queue_series(kernels: pa.Table, kernel_links: pa.Table) -> Iterator[CounterSeries]:
-    waiting = Waiting.of(kernels, kernel_links, per_stream=True)
-    lengths = QueueLengths.of(waiting, Groups.by_keys(waiting.key))
+    waiting = Waiting.from_kernels(kernels, kernel_links, per_stream=True)
+    lengths = QueueLengths.from_waiting(waiting, Groups.by_keys(waiting.key))
     owner = np.column_stack([number_hosts(kernels)[waiting.row], waiting.key[:, 2:]])
     groups = Groups.by_keys(np.concatenate([owner, owner])[lengths.order])
     several = _with_several(owner[:, :2])

@@ -92,8 +92,8 @@ class MemoryRates:
 
 def find_chains(tables: NamedTables) -> Chains:
     """Return the chains of a recording, within its steps and streams."""
-    work = OperatorWork.of(tables)
-    calls = _Calls.of(work, tables)
+    work = OperatorWork.from_tables(tables)
+    calls = _Calls.from_work(work, tables)
     chain = np.cumsum(np.append(True, ~calls.joined)[: len(calls.kind)]) - 1
     size = np.bincount(chain)
     lows = np.cumsum(size) - size
@@ -133,7 +133,7 @@ class _Calls:
     joined: Mask  # with the next one
 
     @classmethod
-    def of(cls, work: OperatorWork, tables: NamedTables) -> "_Calls":
+    def from_work(cls, work: OperatorWork, tables: NamedTables) -> "_Calls":
         kernels = tables["kernels"]
         moved = [_measure_moved(work, k) for k in range(len(work.calls.signatures))]
         has_shapes = any(moved)

@@ -30,7 +30,7 @@ class TextCodes:
     texts: list[str]
 
     @classmethod
-    def of(cls, column: pa.ChunkedArray) -> "TextCodes":
+    def from_column(cls, column: pa.ChunkedArray) -> "TextCodes":
         codes, dictionary = codes_of(column)
         return cls(codes.astype(np.int64), dictionary.to_pylist())
 
@@ -62,10 +62,10 @@ def modules_of_kernels(
     before both: a replay is launched in one place."""
     launch = read_numbers(kernel_links["launch_row"], NONE)
     op = read_numbers(kernel_links["op_row"], NONE)
-    launching = TextCodes.of(launch_callers["module"])
-    calling = TextCodes.of(op_callers["module"])
+    launching = TextCodes.from_column(launch_callers["module"])
+    calling = TextCodes.from_column(op_callers["module"])
     is_recorded = take_or(match_texts(op_callers["module_by"], "hierarchy".__eq__), op, False)
     of_launch = np.where(is_recorded, NONE, take_or(launching.codes, launch))
     of_op = TextCodes(take_or(calling.codes, op), calling.texts)
     round_launch = TextCodes(of_launch, launching.texts).or_else(of_op)
-    return TextCodes.of(kernels["graph_annotation"]).or_else(round_launch)
+    return TextCodes.from_column(kernels["graph_annotation"]).or_else(round_launch)

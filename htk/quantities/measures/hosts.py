@@ -20,7 +20,7 @@ class Hosts:
     inferred: bool = False
 
     @classmethod
-    def of(cls, ranks: pa.Table, collectives: pa.Table) -> "Hosts":
+    def from_tables(cls, ranks: pa.Table, collectives: pa.Table) -> "Hosts":
         recorded = recorded_hosts(ranks)
         if recorded:
             return cls(recorded)

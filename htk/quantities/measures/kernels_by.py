@@ -41,7 +41,7 @@ def tell_apart(by: By, tables: TablesLater, source_depth: int = 1) -> tuple[Text
     if by not in _OF_ACTIVITIES:
         kernel_links = links_of_captures(kernels, kernel_links, tables)
     if by in ("kernel", "family"):
-        of_row = TextCodes.of(kernels["name" if by == "kernel" else by])
+        of_row = TextCodes.from_column(kernels["name" if by == "kernel" else by])
     elif by == "stream":
         of_row = _code_streams(kernels)
     elif by == "source":
@@ -65,7 +65,7 @@ def _code_streams(kernels: pa.Table) -> TextCodes:
 
 
 def _code_operators(kernels: pa.Table, kernel_links: pa.Table, tables: TablesLater) -> TextCodes:
-    operators = TextCodes.of(tables["cpu_ops"]()["name"])
+    operators = TextCodes.from_column(tables["cpu_ops"]()["name"])
     op = read_numbers(kernel_links["op_row"], NONE)
     return TextCodes(take_or(operators.codes, op), operators.texts)
 
@@ -73,8 +73,8 @@ def _code_operators(kernels: pa.Table, kernel_links: pa.Table, tables: TablesLat
 def _code_shapes(kernels: pa.Table, kernel_links: pa.Table, tables: TablesLater) -> TextCodes:
     """Return the operator of each activity with the shapes of its inputs."""
     cpu_ops = tables["cpu_ops"]()
-    operators = TextCodes.of(cpu_ops["name"])
-    shapes = TextCodes.of(cpu_ops["input_dims"])
+    operators = TextCodes.from_column(cpu_ops["name"])
+    shapes = TextCodes.from_column(cpu_ops["input_dims"])
     op = read_numbers(kernel_links["op_row"], NONE)
     pairs = Groups.by_keys([take_or(column.codes, op) for column in (operators, shapes)])
     texts = [
@@ -95,7 +95,7 @@ def _code_modules(kernels: pa.Table, kernel_links: pa.Table, tables: TablesLater
 
 
 def _code_phases(kernels: pa.Table, kernel_links: pa.Table, tables: TablesLater) -> TextCodes:
-    return TextCodes.of(tables["kernel_passes"]()["phase"])
+    return TextCodes.from_column(tables["kernel_passes"]()["phase"])
 
 
 _BY_LAUNCH: dict[str, Callable[[pa.Table, pa.Table, TablesLater], TextCodes]] = {

@@ -22,7 +22,7 @@ class Launched:
     delay: Ints  # from the end of the call to the first start; 0 where it started before
 
     @classmethod
-    def of(cls, kernels: pa.Table, kernel_links: pa.Table) -> "Launched":
+    def from_kernels(cls, kernels: pa.Table, kernel_links: pa.Table) -> "Launched":
         launch = read_numbers(kernel_links["launch_row"], NONE)
         linked = np.flatnonzero(launch != NONE)
         start, end = read_times(kernels)

@@ -145,7 +145,7 @@ def _name_group(calls: CollectiveCalls, row: int) -> str:
 
 def link_paces(calls: CollectiveCalls, rates: LinkRates) -> LinkPaces:
     """Return what each group's transfers tell of its links."""
-    complete = CompleteCollectives.of(calls)
+    complete = CompleteCollectives.from_calls(calls)
     times = TransferTimes(complete, rates)
     chosen = np.flatnonzero(times.tells_of_links)
     judged, group = np.unique(complete.group[chosen], return_inverse=True)

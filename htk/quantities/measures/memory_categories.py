@@ -44,7 +44,7 @@ class Categories:
     inferred: bool
 
     @classmethod
-    def of(
+    def from_use(
         cls,
         use: MemoryUse,
         cpu_ops: pa.Table,

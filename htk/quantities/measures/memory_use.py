@@ -36,7 +36,7 @@ class MemoryUse:
     devices: Groups  # keys: rank, cycle, device type, device
 
     @classmethod
-    def of(cls, memory: pa.Table) -> "MemoryUse":
+    def from_memory(cls, memory: pa.Table) -> "MemoryUse":
         used = is_use(memory)
         events = memory if used.all() else memory.filter(pa.array(used))
         keys = _read_devices(events)

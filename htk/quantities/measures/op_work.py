@@ -68,7 +68,7 @@ class OperatorWork:
     calls: CallSignatures
 
     @classmethod
-    def of(cls, tables: NamedTables) -> "OperatorWork":
+    def from_tables(cls, tables: NamedTables) -> "OperatorWork":
         cpu_ops = tables["cpu_ops"]
         kernels = tables["kernels"]
         kernel_links = tables["kernel_links"]
@@ -76,7 +76,7 @@ class OperatorWork:
         captured, replay = captured_ops(kernels, kernel_links, launches, tables["launch_links"])
         launcher = np.where(captured != NONE, captured, read_numbers(kernel_links["op_row"], NONE))
         length = read_lengths(kernels)
-        tree = CallTree.of(cpu_ops, tables["op_links"])
+        tree = CallTree.from_calls(cpu_ops, tables["op_links"])
         launching = np.bincount(launcher[launcher != NONE], minlength=cpu_ops.num_rows) > 0
         cpu_ops = with_buffers(cpu_ops, tree, launcher, kernels["name"])
         calls = _build_signatures(

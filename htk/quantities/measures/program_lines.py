@@ -50,7 +50,7 @@ def lines_of_kernels(
     called it as many as make `depth`."""
     callers = tables["op_callers"]()
     call = python_of_kernels(kernel_links, tables["launch_callers"](), callers)
-    own = TextCodes.of(map_texts(kernels["call_stack"], partial(_lines_of_stacks, depth)))
+    own = TextCodes.from_column(map_texts(kernels["call_stack"], partial(_lines_of_stacks, depth)))
     op = read_numbers(kernel_links["op_row"], NONE)
     return _require_lines(own.or_else(_lines_round(op, call, tables, depth)))
 
@@ -78,7 +78,7 @@ def _lines_round(op: Ints, call: Ints, tables: TablesLater, depth: int = 1) -> T
     parent = read_numbers(tables["python_links"]()["parent_row"], NONE)
     own = _find_nearest(of_forward, is_own, parent)
     row = np.where(own != NONE, own, _find_nearest(call, is_own, parent))
-    frames = TextCodes.of(python_calls["name"])
+    frames = TextCodes.from_column(python_calls["name"])
     lines = TextCodes(take_or(frames.codes, row), frames.texts)
     for _ in range(depth - 1):
         row = _find_nearest(take_or(parent, row), is_own, parent)
@@ -87,7 +87,7 @@ def _lines_round(op: Ints, call: Ints, tables: TablesLater, depth: int = 1) -> T
         lines = _called_by(lines, take_or(frames.codes, row), frames.texts)
     stacks = map_texts(cpu_ops["call_stack"], partial(_lines_of_stacks, depth))
     for column in (stacks, cpu_ops["kernel_file"]):
-        of_ops = TextCodes.of(column)
+        of_ops = TextCodes.from_column(column)
         lines = lines.or_else(TextCodes(take_or(of_ops.codes, op), of_ops.texts))
     return lines
 

@@ -46,7 +46,7 @@ class ProxySteps:
     untimed: int  # states without both times
 
     @classmethod
-    def of(cls, proxy_steps: pa.Table, records: pa.Table) -> "ProxySteps":
+    def from_records(cls, proxy_steps: pa.Table, records: pa.Table) -> "ProxySteps":
         """`records`: hash of the communicator, rank in it and event of the record of each call;
         null: it has none."""
         code, names = codes_of(proxy_steps["name"])

@@ -23,7 +23,7 @@ class PythonTime:
     operators: Ints  # CPU time of the operators that each call makes, less Python inside them
 
     @classmethod
-    def of(
+    def from_tables(
         cls,
         python_calls: pa.Table,
         python_links: pa.Table,
@@ -31,7 +31,7 @@ class PythonTime:
         op_links: pa.Table,
         op_callers: pa.Table,
     ) -> "PythonTime":
-        tree = CallTree.of(python_calls, python_links)
+        tree = CallTree.from_calls(python_calls, python_links)
         name, names = functions_of(python_calls["name"])
         caller, outer = _find_callers(op_links, op_callers)
         operators = _operator_time(tree, cpu_ops, caller, outer)

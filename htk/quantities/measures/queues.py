@@ -21,7 +21,9 @@ class Waiting:
     started: Ints
 
     @classmethod
-    def of(cls, kernels: pa.Table, kernel_links: pa.Table, *, per_stream: bool) -> "Waiting":
+    def from_kernels(
+        cls, kernels: pa.Table, kernel_links: pa.Table, *, per_stream: bool
+    ) -> "Waiting":
         launch = read_numbers(kernel_links["launch_row"], NONE)
         start = read_numbers(kernels["start_ns"])
         columns = ("rank", "cycle", "device", "stream")
@@ -45,7 +47,7 @@ class QueueLengths:
     order: Ints  # of what waits: its launches, then its starts
 
     @classmethod
-    def of(cls, waiting: Waiting, groups: Groups) -> "QueueLengths":
+    def from_waiting(cls, waiting: Waiting, groups: Groups) -> "QueueLengths":
         """Return the lengths of the queues that `groups` makes of what waits."""
         queue = np.concatenate([groups.group_ids, groups.group_ids])
         time = np.concatenate([waiting.launched, waiting.started])

@@ -48,7 +48,9 @@ class ServerIterations:
     facts: list[ServerRange]
 
     @classmethod
-    def of(cls, annotations: pa.Table, match: str | None = None) -> "ServerIterations":
+    def from_annotations(
+        cls, annotations: pa.Table, match: str | None = None
+    ) -> "ServerIterations":
         """Return the iterations that ranges tell; `match`: a regular expression of their names."""
         form, read, rows = _find_ranges(annotations, match)
         start = read_numbers(annotations["start_ns"])

@@ -51,7 +51,9 @@ class LinkRates:
     gpu: Gpu | None = None  # of all ranks, whose own collectives count; None: unlike ones, or given
 
     @classmethod
-    def of(cls, calls: CollectiveCalls, link: float | None, nic: float | None) -> "LinkRates":
+    def from_calls(
+        cls, calls: CollectiveCalls, link: float | None, nic: float | None
+    ) -> "LinkRates":
         names = calls.ranks["device_name"].unique().to_pylist()
         links = [rate for rate in map(scale_up_gbps, names) if rate]
         usual = min(

@@ -79,7 +79,7 @@ def _recorded_factor(points: pa.Table) -> float | None:
 
 def of_trace(calls: CollectiveCalls) -> list[Transfers]:
     """Points of the trace's own collectives, one for each match; else for each size."""
-    return _of_matches(CompleteCollectives.of(calls)) + _of_calls_alone(calls)
+    return _of_matches(CompleteCollectives.from_calls(calls)) + _of_calls_alone(calls)
 
 
 def _of_matches(collectives: CompleteCollectives) -> list[Transfers]:

@@ -27,7 +27,9 @@ class Question:
     missing: dict[str, int]  # replicas that the layout has and no row names
 
     @classmethod
-    def of(cls, operations: pa.Table, layouts: pa.Table, gpus: int | None = None) -> "Question":
+    def from_operations(
+        cls, operations: pa.Table, layouts: pa.Table, gpus: int | None = None
+    ) -> "Question":
         """Arrange the rows and hold the replay against them; a replay that is off is refused."""
         _refuse_several_jobs(layouts)
         job = job_of_any_size(operations)

@@ -45,7 +45,7 @@ class OperationRows:
     facts: Fields
 
     @classmethod
-    def of(cls, table: pa.Table) -> "OperationRows":
+    def from_table(cls, table: pa.Table) -> "OperationRows":
         facts: Fields = {"operations": table.num_rows}
         table, call = _one_row_a_message(table)
         type_, chosen = _code_types(table, facts)

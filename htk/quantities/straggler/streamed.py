@@ -45,7 +45,7 @@ def job_of_any_size(operations: pa.Table) -> Job:
     elsewhere = errand is not None and errand.work.is_elsewhere
     if not elsewhere and operations.num_rows <= _held_rows(errand):
         return job_of(operations)
-    tables = StepTables.of(operations, errand if elsewhere else None)
+    tables = StepTables.from_table(operations, errand if elsewhere else None)
     job = None if tables is None else _stream_job(tables)
     return job_of(operations) if job is None else job
 
@@ -59,7 +59,7 @@ def _held_rows(errand: Errand | None) -> int:
 
 def job_of(operations: pa.Table) -> Job:
     """Arrange the rows of `job_operations`; what does not fit is left out and counted."""
-    rows = OperationRows.of(operations)
+    rows = OperationRows.from_table(operations)
     check_workers(rows.replicas, rows.stages, len(rows.order))
     blocks: list[Block] = []
     for steps in pairwise(_rows_by_step(read_numbers(operations["step"], -1)).bounds.tolist()):
@@ -144,7 +144,7 @@ class _Slices:
     first: Ints
     length: Ints
 
-    def of(self, batches: "_Batches") -> pa.Table:
+    def build_slice(self, batches: "_Batches") -> pa.Table:
         """Return the rows, as they are in memory or on disk."""
         slices: list[pa.RecordBatch] = []
         for first, length in zip(self.first.tolist(), self.length.tolist(), strict=True):
@@ -181,7 +181,7 @@ class _Task:
 
     def __call__(self, slices: _Slices) -> Any:
         table = self.read("job_operations")
-        return self.function(OperationRows.of(slices.of(_Batches(table))))
+        return self.function(OperationRows.from_table(slices.build_slice(_Batches(table))))
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ class StepTables:
     errand: Errand | None  # whose workers look at them; None: this process
 
     @classmethod
-    def of(cls, table: pa.Table, errand: Errand | None) -> "StepTables | None":
+    def from_table(cls, table: pa.Table, errand: Errand | None) -> "StepTables | None":
         """Return them; None where rows of one step do not stand together."""
         if table["step"].null_count:
             return None
@@ -208,7 +208,7 @@ class StepTables:
         """Yield what a function makes of the rows of each table, in order."""
         if self.errand is None:
             for slices in self.slices:
-                yield function(OperationRows.of(slices.of(self.batches)))
+                yield function(OperationRows.from_table(slices.build_slice(self.batches)))
             return
         task = _Task(self.errand.read, function)
         missing = "some steps of the job were not looked at"

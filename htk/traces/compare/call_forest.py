@@ -42,7 +42,7 @@ class CallForest:
     has_gpu: bool  # GPU activities were recorded, of any step
 
     @classmethod
-    def of(cls, tables: Tables) -> "CallForest":
+    def from_tables(cls, tables: Tables) -> "CallForest":
         """Return the steadiest step of the first rank; without steps, all of it."""
         rank, cycle, step = _chosen_step(tables)
         ops = tables["cpu_ops"]
@@ -50,7 +50,9 @@ class CallForest:
         rows = np.flatnonzero(read_booleans(links["selected"]) & _mark_rank_rows(ops, rank, cycle))
         if step is not None:
             rows = rows[read_numbers(links["step"], NONE)[rows] == step]
-        spans = _Spans.of(ops.take(pa.array(rows)), _select_modules(tables, rank, cycle))
+        spans = _Spans.from_operators(
+            ops.take(pa.array(rows)), _select_modules(tables, rank, cycle)
+        )
         node_of_op = fill_none(ops.num_rows + 1)
         node_of_op[rows] = spans.node_of_op
         kernels = tables["kernels"]
@@ -101,9 +103,11 @@ class _Spans:
     node_of_op: Ints
 
     @classmethod
-    def of(cls, ops: pa.Table, modules: pa.Table) -> "_Spans":
+    def from_operators(cls, ops: pa.Table, modules: pa.Table) -> "_Spans":
         threads = Threads()
-        thread = np.append(threads.of(modules), threads.of(ops)).astype(np.int64)
+        thread = np.append(threads.number_threads(modules), threads.number_threads(ops)).astype(
+            np.int64
+        )
         start = np.append(read_numbers(modules["start_ns"]), read_numbers(ops["start_ns"]))
         end = np.append(read_numbers(modules["end_ns"]), read_numbers(ops["end_ns"]))
         is_op = np.arange(len(start)) >= modules.num_rows

@@ -170,7 +170,7 @@ def _list_operators(side: Side) -> Items:
     ops = side.tables["cpu_ops"]
     links = side.tables["op_links"]
     chosen = read_booleans(links["selected"])
-    named = TextCodes.of(ops["name"])
+    named = TextCodes.from_column(ops["name"])
     sample = side.sample(ops, read_numbers(links["step"], NONE))
     return Items(named.texts, named.codes[chosen], sample[chosen], _measure_lengths(ops)[chosen])
 

@@ -129,7 +129,7 @@ def _all_judged(
     """Return a judgement of each thing; the chance of a false alarm is shared among them."""
     chance = Chance(base, new, asked.kind, limits.run_noise_pct)
     scaled = [_scale_series(pair, asked, base, new) for pair in pairs.values()]
-    spreads = [chance.of(*pair) for pair in scaled]
+    spreads = [chance.compute_spread(*pair) for pair in scaled]
     if asked.is_step and (compute := compute_of(base, new)):
         spreads = [surer_by_compute(chance, scaled[0], compute, limits.chance)]
     grown = np.array([now.mean - was.mean for was, now in scaled])

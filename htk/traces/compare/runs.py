@@ -179,7 +179,7 @@ def _estimate_noise(
     spreads = [
         surer_by_compute(chance, pair, compute, level)
         if compute and pair[0] is base.kinds[kind].get("total")
-        else chance.of(*pair)
+        else chance.compute_spread(*pair)
         for pair in pairs
     ]
     return explained_by_chance(mean[:, 1] - mean[:, 0], *stack_spreads(spreads), FALSE_ALARMS)

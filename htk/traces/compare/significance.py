@@ -62,7 +62,7 @@ class Chance:
         usual_pct = 0.0 if base.runs else run_noise_pct(kind, base, new)
         self._run = (usual_pct if run_pct is None else run_pct) / 100
 
-    def of(self, was: Series, now: Series) -> Spread:
+    def compute_spread(self, was: Series, now: Series) -> Spread:
         """By how much a change of means varies by chance."""
         size = min(was.mean, now.mean)
         parts = [_of_mean(fold_values(s.by_step, MOST_STEPS)) for s in (was, now)]
@@ -94,8 +94,8 @@ def surer_by_compute(chance: Chance, step: Pair, compute: Pair, level: float) ->
     more surely than a step, in which ranks wait for each other. Compute stands for the step where
     it changed beyond chance (at half of the level, as either may alarm) and the step by as much.
     """
-    own = chance.of(*step)
-    together = chance.of(*compute)
+    own = chance.compute_spread(*step)
+    together = chance.compute_spread(*compute)
     changes = [now.mean - was.mean for was, now in (step, compute)]
     if not together.error or together.error >= own.error or changes[0] * changes[1] <= 0:
         return own

@@ -83,7 +83,7 @@ class _Cost:
 
 def compare_trees(base: Tables, new: Tables, n: int = 20) -> pa.Table:
     """Return the places that differ, those that changed GPU time most first; n rows (0: all)."""
-    sides = CallForest.of(base), CallForest.of(new)
+    sides = CallForest.from_tables(base), CallForest.from_tables(new)
     trees = build_forests(*sides)
     matches = match_forests(*trees)
     costs: dict[_Place, _Cost] = {}
@@ -187,7 +187,7 @@ def _add_outside(costs: dict[_Place, _Cost], sides: tuple[CallForest, CallForest
 def _spell_paths(side: CallForest, tree: Forest) -> "tuple[Ints, _Texts]":
     nothing = np.zeros(len(tree.name), np.int64)
     calls = CallTree(tree.parent, tree.depth, nothing, nothing, nothing)
-    paths = Paths.of(calls, side.name)
+    paths = Paths.from_tree(calls, side.name)
     return paths.of_row, _Texts(paths, side.names)
 
 

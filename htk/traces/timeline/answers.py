@@ -134,7 +134,7 @@ class TraceTimeline:
         span = self.facts.find(ref) if ref else id
         if not 0 <= span < len(self.lanes.start):
             raise UsageError("there is no such event")
-        return self.facts.of(span)
+        return self.facts.list_facts(span)
 
     def search(self, text: str) -> Fields:
         """Return the names that hold a text, those that take longest first."""
@@ -163,17 +163,17 @@ class TraceTimeline:
         if not len(spans):
             raise UsageError("nothing of that name")
         if how == "longest":
-            return self.facts.of(int(spans[np.argmax(self._length[spans])]))
+            return self.facts.list_facts(int(spans[np.argmax(self._length[spans])]))
         order = spans[order_by(lanes.start[spans], spans)]
         if id < 0:
-            return self.facts.of(int(order[0 if how == "next" else -1]))
+            return self.facts.list_facts(int(order[0 if how == "next" else -1]))
         position = np.flatnonzero(order == id)
         if len(position):
             target = int(position[0]) + (1 if how == "next" else -1)
         else:
             target = int(np.searchsorted(lanes.start[order], lanes.start[id], side="right"))
             target -= 0 if how == "next" else 1
-        return self.facts.of(int(order[target % len(order)]))
+        return self.facts.list_facts(int(order[target % len(order)]))
 
     def stats(self, start: float, end: float, lanes: str = "") -> Fields:
         """Return the time by kind, name and lane that some lanes are busy in a window, in ns."""

@@ -32,7 +32,7 @@ class Facts:
     lanes: Lanes
     rows: pa.Table | None = None  # of the spans that are an answer's
 
-    def of(self, span: int) -> Fields:
+    def list_facts(self, span: int) -> Fields:
         """Return one span: what it is, the columns of its row, what it belongs to, its arrows."""
         brief = self.brief(span)
         table, row = self.where(span)

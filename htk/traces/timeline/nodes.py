@@ -26,7 +26,7 @@ def nodes_of(trace: Trace) -> list[Node]:
     """Return the nodes with their recorded ranks; none of a recording of few ranks."""
     if len(trace.ranks) <= MANY:
         return []
-    host = Hosts.of(trace.tables["ranks"], trace.tables["collectives"]).of_rank
+    host = Hosts.from_tables(trace.tables["ranks"], trace.tables["collectives"]).of_rank
     if len({host.get(rank, rank) for rank in trace.ranks}) > len(trace.ranks) // 2:
         host = {}
     ranks_of: dict[str, list[int]] = {}

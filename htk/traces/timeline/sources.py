@@ -346,7 +346,7 @@ def build_busy_spans(kernels: SpanSource) -> SpanSource:
     high = np.full(len(ranks), -_LATEST)
     np.minimum.at(low, owner, kernels.start)
     np.maximum.at(high, owner, kernels.end)
-    axis = ConcatenatedTimeline.of(low, high)  # one union for all ranks
+    axis = ConcatenatedTimeline.from_bounds(low, high)  # one union for all ranks
     begin = axis.point(owner, kernels.start)
     until = axis.point(owner, kernels.end)
     covered = merge_spans(begin[:0], until[:0])

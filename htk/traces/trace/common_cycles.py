@@ -16,7 +16,7 @@ class _Cycle:
     end_ns: int = 0
 
     @classmethod
-    def of(cls, file: TraceFile) -> "_Cycle":
+    def from_file(cls, file: TraceFile) -> "_Cycle":
         facts = file.entry.parsed.facts
         start = facts.get("start_ns")
         end = facts.get("end_ns")
@@ -55,7 +55,7 @@ def with_common_cycles(files: Iterable[TraceFile]) -> list[TraceFile]:
     for (form, rank), recordings in sorted(
         by_rank.items(), key=lambda item: (-len(item[1]), item[0][0], item[0][1] or 0)
     ):
-        cycles = [_Cycle.of(file) for file in recordings]
+        cycles = [_Cycle.from_file(file) for file in recordings]
         common = counted.setdefault(form, cycles)
         one_rank = rank is None or len(common) < 2
         numbers = list(range(len(cycles))) if one_rank else _number_cycles(cycles, common)

@@ -48,7 +48,7 @@ class Shard:
             raise UsageError(f"shard {text!r}: expected a share such as 3/32, from 1/32 to 32/32")
         return cls(int(match[1]), int(match[2]))
 
-    def of(self, sources: Sequence[Source]) -> list[Source]:
+    def take_share(self, sources: Sequence[Source]) -> list[Source]:
         """Return its share of the files: every count-th, so that neighbours are spread."""
         return list(sources[self.number - 1 :: self.count])
 
@@ -70,7 +70,7 @@ def map_files(
     options = options or OpenOptions()
     if not address:
         raise UsageError("--store is empty; name the folder or URL to keep tables in")
-    sources = [_named_by_content(s) for s in shard.of(resolve_inputs(with_sample(inputs)))]
+    sources = [_named_by_content(s) for s in shard.take_share(resolve_inputs(with_sample(inputs)))]
     work = Workplace(options.on, options.memory_bytes)
     shared = SharedStore(address)
     shared.mark()

@@ -46,7 +46,7 @@ class ChainKinds:
     length: Ints  # of activities
 
     @classmethod
-    def of(cls, chains: Chains, kernels: pa.Table) -> "ChainKinds":
+    def from_chains(cls, chains: Chains, kernels: pa.Table) -> "ChainKinds":
         return cls(chains, read_lengths(kernels))
 
     def __len__(self) -> int:
@@ -131,7 +131,7 @@ def without_chains(fused: Mapping[Key, FusedTime]) -> CauseEdit:
 
     def fuse_chains(model: StepModel) -> StepModel:
         chains = chains_of(model)
-        places = _Places.of(chains, model.facts.tables["kernels"].num_rows)
+        places = _Places.from_chains(chains, model.facts.tables["kernels"].num_rows)
         length = [fused[key].usual_ns if key in fused else np.nan for key in chains.keys]
         wanted = take_or(np.array(length), take_or(places.key, model.facts.rows), np.nan)
         is_chosen = ~np.isnan(wanted)
@@ -150,7 +150,7 @@ class _Places:
     is_first: Mask
 
     @classmethod
-    def of(cls, chains: Chains, many: int) -> "_Places":
+    def from_chains(cls, chains: Chains, many: int) -> "_Places":
         key = fill_none(many)
         key[chains.activity] = chains.alike[chains.chain]
         is_first = np.zeros(many, bool)

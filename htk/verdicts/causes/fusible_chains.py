@@ -69,7 +69,7 @@ def fusible_chains(
     took, and that what was written may be needed later. Without shapes there are no figures.
     """
     kernels = tables["kernels"]
-    kinds = ChainKinds.of(find_chains(tables), kernels)
+    kinds = ChainKinds.from_chains(find_chains(tables), kernels)
     if not len(kinds):
         return with_coverage(RETURNS.empty_table(), chains=0)
     order = np.lexsort((-kinds.device_ns, -kinds.saved_ns))
@@ -118,7 +118,7 @@ def fusible_chains(
 
 
 def _is_of_torch(recording: Trace) -> bool:
-    return RecordedProgram.of(*(recording.tables[name] for name in TABLES)).is_torch
+    return RecordedProgram.from_totals(*(recording.tables[name] for name in TABLES)).is_torch
 
 
 def _name_launching(

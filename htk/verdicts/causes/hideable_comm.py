@@ -68,7 +68,7 @@ def hideable_comm(kernels: pa.Table, *, recording: Trace | None = None) -> pa.Ta
     """
     if recording is None:
         raise MissingTable("this question replays a whole recording")
-    replayed = ReplayedRecording.of(recording)
+    replayed = ReplayedRecording.from_trace(recording)
     model = replayed.model
     transfers = find_hideable(model, replayed.start.replayed.time)
     calls = np.flatnonzero(transfers.carried != NONE)

@@ -140,7 +140,7 @@ def _longest_of(spans: pa.Table, rows: Ints) -> Example | None:
 
 def _blame_function(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
     """The Python function that takes most of the time by itself."""
-    python = PythonTime.of(
+    python = PythonTime.from_tables(
         recorded["python_calls"],
         recorded["python_links"],
         recorded["cpu_ops"],
@@ -186,7 +186,9 @@ def _blame_unnamed(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
 def _blame_operator(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]:
     """The operator that most of the operators' own time goes into."""
     selected = read_booleans(recorded["op_links"]["selected"])
-    own = np.where(selected, CallTree.of(recorded["cpu_ops"], recorded["op_links"]).self_time, 0)
+    own = np.where(
+        selected, CallTree.from_calls(recorded["cpu_ops"], recorded["op_links"]).self_time, 0
+    )
     codes, names = codes_of(recorded["cpu_ops"]["name"])
     total = np.zeros(len(names), np.int64)
     np.add.at(total, codes[codes >= 0], own[codes >= 0])

@@ -36,7 +36,7 @@ class Idle:
         return np.isin(self.cause, [k for k, name in enumerate(CAUSES) if name in chosen])
 
     @classmethod
-    def of(cls, idle_costs: pa.Table) -> "Idle":
+    def from_costs(cls, idle_costs: pa.Table) -> "Idle":
         name, names = codes_of(idle_costs["name"])
         ints = ("rank", "cycle", "step", "pieces", "longest_ns")
         return cls(

@@ -80,7 +80,7 @@ def kernel_gap(
     GPU time counts for the innermost modelled operator round the launch, once.
     """
     cpu_ops = tables["cpu_ops"]
-    work = OperatorWork.of(tables)
+    work = OperatorWork.from_tables(tables)
     device = common_device(ranks)
     gpu = None if device is None else device.gpu
     measured = measure_costs(gpu, work.costs)

@@ -28,7 +28,7 @@ class RecordedProgram:
     is_on_gpu: bool  # of CUDA or ROCm: others have not their graphs, tools and tensor cores
 
     @classmethod
-    def of(
+    def from_totals(
         cls,
         op_totals: pa.Table,
         kernel_totals: pa.Table,

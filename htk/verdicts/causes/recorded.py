@@ -64,7 +64,7 @@ class CauseEvidence:
 
     @cached_property
     def idle(self) -> Idle:
-        return Idle.of(self["idle_costs"])
+        return Idle.from_costs(self["idle_costs"])
 
     @cached_property
     def work(self) -> UnclaimedTime:
@@ -85,4 +85,4 @@ class CauseEvidence:
 
     @cached_property
     def program(self) -> RecordedProgram:
-        return RecordedProgram.of(*(self[name] for name in TABLES))
+        return RecordedProgram.from_totals(*(self[name] for name in TABLES))

@@ -81,7 +81,7 @@ class ReplayedRecording:
     host_ns: dict[tuple[CauseEdit, ...], float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, trace: Trace) -> "ReplayedRecording":
+    def from_trace(cls, trace: Trace) -> "ReplayedRecording":
         """Return the replay of a recording; MissingTable where nothing can be replayed."""
         few, of_ranks = _ranks_to_replay(trace)
         tables, _ = without_unrecorded_waits(few)
@@ -211,7 +211,7 @@ class ReplayedRecording:
     def lost_ns(self, changes: Sequence[CauseEdit]) -> float:
         """Return how long of a step GPUs do not compute."""
         edited = self.without(changes)
-        times = BusyDevices.of(edited.model.graph, edited.replayed.time)
+        times = BusyDevices.from_graph(edited.model.graph, edited.replayed.time)
         return max(edited.window_ns - times.computing, 0.0) / self.steps
 
 
@@ -220,7 +220,7 @@ def replay_if_trusted(recording: Trace | None) -> tuple[ReplayedRecording | None
     if recording is None:
         return None, "no recording to replay"
     try:
-        replayed = ReplayedRecording.of(recording)
+        replayed = ReplayedRecording.from_trace(recording)
     except HtkError as error:
         return None, f"recorded time only: {error}"
     if replayed.is_refused:

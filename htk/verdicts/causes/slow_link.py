@@ -22,7 +22,7 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
     split = recorded.split
     names = ("collectives", "collective_facts", "comm_transports", "comm_inits")
     records = NcclRecords(*(recorded[name] for name in names))
-    paces = logged_paces(calls, LinkRates.of(calls, None, None), records)
+    paces = logged_paces(calls, LinkRates.from_calls(calls, None, None), records)
     classes, nothing = find_slow_links(paces, calls.hosts.of_rank)
     if not classes or nothing >= _LIKELY or classes[0].probability < _LIKELY:
         return []

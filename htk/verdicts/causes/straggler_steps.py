@@ -115,7 +115,7 @@ def _compute_beyond_least(cells: Ints, window_times: pa.Table) -> Ints:
     """Return how much longer each rank computes in a step than the one that does so least: others
     compute while they wait for it."""
     keys = np.column_stack([read_numbers(window_times[c], NONE) for c in ("rank", "cycle", "step")])
-    compute = KindTimes.of(window_times).any("compute")
+    compute = KindTimes.from_windows(window_times).any("compute")
     every = Groups.by_keys(np.concatenate([cells, keys.astype(np.int64)]))
     computed = every.sum(np.append(np.zeros(len(cells), np.int64), compute))
     steps = Groups.by_keys(every.keys[:, 1:])

@@ -182,7 +182,7 @@ def _own_excess(
         return most
 
     excess = np.stack([beyond_least(members.sum(column)) for column in parts.T], axis=1)
-    computed = KindTimes.of(window_times).any("compute")
+    computed = KindTimes.from_windows(window_times).any("compute")
     in_all = beyond_least(_of_ranks(ranks, window_times, computed)[row])
     compute = KINDS.index("compute")
     excess[:, compute] = np.minimum(excess[:, compute], in_all)

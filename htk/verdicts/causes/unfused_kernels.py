@@ -29,7 +29,7 @@ def find_causes(recorded: CauseEvidence) -> list[Cause]:
         return []
     model = recorded.replayed.model
     kernels = model.facts.tables["kernels"]
-    kinds = ChainKinds.of(chains_of(model), kernels)
+    kinds = ChainKinds.from_chains(chains_of(model), kernels)
     fused = {k: each for k, each in enumerate(kinds.fused) if each and each.is_certain}
     change = without_chains({kinds.chains.keys[k]: each for k, each in fused.items()})
     gain = recorded.replayed.gain((change,)) if fused else None

@@ -74,7 +74,7 @@ def recorded_work(tables: Tables) -> RecordedWork | None:
     side = Side(tables)
     if not len(side.samples) or not tables["step_windows"].num_rows:
         return None
-    cells = _Cells.of(side)
+    cells = _Cells.from_side(side)
     if not len(cells.steps):
         return None
     names, kernels = _measure_kernels(tables, cells)
@@ -101,7 +101,7 @@ class _Cells:
     cell_of_sample: Ints  # NONE: some rank lacks the step
 
     @classmethod
-    def of(cls, side: Side) -> "_Cells":
+    def from_side(cls, side: Side) -> "_Cells":
         rank = side.samples[:, 0]
         ranks = np.unique(rank)
         steps = Groups.by_keys(side.samples[:, 1:])

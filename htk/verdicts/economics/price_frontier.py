@@ -137,7 +137,7 @@ def _computes_in(device: Gpu, number_format: str | None) -> bool:
 
 
 def _build_offer(asked: WhatIf, name: str, prices: PriceList, cap: float | None) -> _Offer:
-    terms = prices.of(name)
+    terms = prices.find_terms(name)
     changed = asked.change("hardware", name)
     limit = gpu(name).tdp_w
     watts = terms.watts or (None if limit is None else limit * (cap or 1.0))

@@ -34,7 +34,7 @@ class PriceList:
     terms: Mapping[str, GpuTerms]
     currency: str | None = None
 
-    def of(self, name: str) -> GpuTerms:
+    def find_terms(self, name: str) -> GpuTerms:
         return self.terms.get(name, GpuTerms())
 
 

@@ -41,7 +41,7 @@ MI300 = {
 
 
 def blocks(gpu: dict[str, Any], threads: int, registers: int, shared: int = 0) -> int:
-    limits = Multiprocessor.of(gpu)
+    limits = Multiprocessor.from_properties(gpu)
     assert limits is not None
     return int(limits.count_blocks(*(np.array([v]) for v in (threads, registers, shared)))[0])
 
@@ -72,7 +72,7 @@ def test_blocks_by_hand(
 
 @pytest.mark.parametrize("name", ["computeMajor", "warpSize", "regsPerMultiprocessor"])
 def test_what_is_not_recorded_is_not_guessed(name: str) -> None:
-    assert Multiprocessor.of({k: v for k, v in A100.items() if k != name}) is None
+    assert Multiprocessor.from_properties({k: v for k, v in A100.items() if k != name}) is None
 
 
 @pytest.mark.parametrize(

@@ -77,15 +77,15 @@ class KnownFacts(StepFacts):
 
     @property
     def module(self) -> CodedTexts:  # type: ignore[override]
-        return CodedTexts.of(self.acts[r].module for r in self.rows.tolist())
+        return CodedTexts.from_texts(self.acts[r].module for r in self.rows.tolist())
 
     @property
     def grid(self) -> CodedTexts:
-        return CodedTexts.of("1,1,1" for _ in self.rows)
+        return CodedTexts.from_texts("1,1,1" for _ in self.rows)
 
     @property
     def types(self) -> CodedTexts:  # type: ignore[override]
-        return CodedTexts.of(self.acts[r].types for r in self.rows.tolist())
+        return CodedTexts.from_texts(self.acts[r].types for r in self.rows.tolist())
 
     @property
     def device_name(self) -> str | None:  # type: ignore[override]
@@ -143,11 +143,11 @@ def small_model(
     known_facts = KnownFacts(
         tables=tables,
         rows=activities.row,
-        family=CodedTexts.of(a.family for a in acts),
-        dims=CodedTexts.of(a.dims for a in acts),
-        op=CodedTexts.of(a.op for a in acts),
-        collective=CodedTexts.of(a.collective for a in acts),
-        group_kind=CodedTexts.of(a.group_kind for a in acts),
+        family=CodedTexts.from_texts(a.family for a in acts),
+        dims=CodedTexts.from_texts(a.dims for a in acts),
+        op=CodedTexts.from_texts(a.op for a in acts),
+        collective=CodedTexts.from_texts(a.collective for a in acts),
+        group_kind=CodedTexts.from_texts(a.group_kind for a in acts),
         in_bytes=_ints(a.in_bytes for a in acts),
         out_bytes=_ints(a.out_bytes for a in acts),
         group_size=_ints(a.group for a in acts),

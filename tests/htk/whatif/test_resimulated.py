@@ -184,7 +184,7 @@ def check_parts(start: Baseline, changed: Path, edit: tuple[str, str], off: floa
     answer = predict_answer(start, [edit])
     assert answer.step_ns is not None
     waiting, nothing = answer.exposed_ns or 0, answer.idle_ns or 0
-    times = BusyDevices.of(job, job.time)
+    times = BusyDevices.from_graph(job, job.time)
     assert waiting / answer.step_ns == pytest.approx(times.exposed / truth, abs=off)
     assert nothing / answer.step_ns == pytest.approx(times.idle(truth) / truth, abs=0.02)
     assert 0 < waiting + nothing < answer.step_ns

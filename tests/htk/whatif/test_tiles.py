@@ -35,21 +35,21 @@ KERNELS = (
 
 def test_tiles_of_a_block_by_hand() -> None:
     names, dims, grids, blocks, each, persistent = zip(*KERNELS, strict=True)
-    columns = (CodedTexts.of(texts) for texts in (names, dims, grids))
+    columns = (CodedTexts.from_texts(texts) for texts in (names, dims, grids))
     found, is_persistent = count_waves(*columns, np.array(blocks))
     assert found.tolist() == pytest.approx(list(each), nan_ok=True)
     assert is_persistent.tolist() == list(persistent)
 
 
 def test_no_kernels() -> None:
-    empty = CodedTexts.of([])
+    empty = CodedTexts.from_texts([])
     found, persistent = count_waves(empty, empty, empty, np.empty(0))
     assert len(found) == len(persistent) == 0
 
 
 @pytest.mark.parametrize("grid", [None, "", "[0,1,1]", "[99999999999999999999,1,1]"])
 def test_grids_that_tell_nothing(grid: str | None) -> None:
-    one = [CodedTexts.of([text]) for text in (SM90, "[[8944,1024],[1024,1024]]", grid)]
+    one = [CodedTexts.from_texts([text]) for text in (SM90, "[[8944,1024],[1024,1024]]", grid)]
     found, persistent = count_waves(*one, np.array([0.9]))
     assert (found.tolist(), persistent.tolist()) == ([0.9], [False])
 

@@ -49,7 +49,7 @@ def read(
     export.close()
     source = Source(str(path), lambda: path.open("rb"))
     with open_database(source, Issues(), None) as database:
-        report = NsightReport.of(database, Issues())
+        report = NsightReport.from_database(database, Issues())
     spans = report.spans["nvtx"]
     assert (read_numbers(spans.table["start"]) == [10 * k for k in range(len(rows))]).all()
     columns = read_payloads(report, spans)

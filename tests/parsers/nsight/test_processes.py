@@ -31,7 +31,7 @@ def machine(command: list[str], environment: dict[str, str] | None = None, **mor
 def test_launchers_say_how_many_and_processes_who_they_are(
     line: str, expected: tuple[int | None, ...]
 ) -> None:
-    told = Launcher.of(machine(line.split(), {"RANK": "6", "WORLD_SIZE": "9"}))
+    told = Launcher.from_machine(machine(line.split(), {"RANK": "6", "WORLD_SIZE": "9"}))
     assert (told.rank, told.world_size, told.node_rank, told.per_node) == expected
 
 
@@ -50,7 +50,7 @@ def test_launchers_say_how_many_and_processes_who_they_are(
 def test_the_environment_of_one_process(
     environment: dict[str, str], rank: int | None, size: int | None
 ) -> None:
-    told = Launcher.of(machine(["python", "t.py"], environment))
+    told = Launcher.from_machine(machine(["python", "t.py"], environment))
     assert (told.rank, told.world_size) == (rank, size)
     assert (told.rank_from == "environment") == (rank is not None)
 

@@ -17,7 +17,7 @@ def read(export: Export, path: Path, issues: Issues | None = None) -> NsightRepo
     export.close()
     source = Source(str(path), lambda: path.open("rb"))
     with open_database(source, issues or Issues(), None) as database:
-        return NsightReport.of(database, issues or Issues())
+        return NsightReport.from_database(database, issues or Issues())
 
 
 def of_two(path: Path) -> Export:

@@ -53,7 +53,7 @@ def groups(rows: list[Row]) -> WorkerGroups:
     after_backward = np.array([row["type"] == "send" and row["rank"] in LATE for row in rows])
     table = pa.Table.from_pylist(rows, schema=TABLES["collectives"])
     step = np.zeros(len(rows), np.int64)
-    return WorkerGroups.of(table, forward, after_backward, step, list(range(8)))
+    return WorkerGroups.from_collectives(table, forward, after_backward, step, list(range(8)))
 
 
 def test_the_first_message_tells_the_stages() -> None:

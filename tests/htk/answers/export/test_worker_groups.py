@@ -34,7 +34,7 @@ def groups(*calls: tuple[str, list[int], bool], ranks: int = 6) -> WorkerGroups:
     forward = [in_forward for _, members, in_forward in calls for _ in members]
     table = collectives(*((type_, members) for type_, members, _ in calls))
     never, step = np.zeros(len(forward), bool), np.zeros(len(forward), np.int64)
-    return WorkerGroups.of(table, np.array(forward), never, step, list(range(ranks)))
+    return WorkerGroups.from_collectives(table, np.array(forward), never, step, list(range(ranks)))
 
 
 def test_ranks_that_reduce_activations_are_one_worker() -> None:

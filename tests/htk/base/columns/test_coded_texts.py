@@ -10,7 +10,7 @@ ROWS = ["mm", None, "add", "mm", "", None, "copy"]
 
 
 def test_rows_are_those_given() -> None:
-    column = CodedTexts.of(ROWS)
+    column = CodedTexts.from_texts(ROWS)
     assert list(column) == ROWS
     assert [column[k] for k in range(len(column))] == ROWS
     assert column[2:5] == ["add", "mm", ""]
@@ -32,7 +32,7 @@ def test_questions_are_asked_once_for_each_text() -> None:
         asked.append(text)
         return len(text) > 2
 
-    column = CodedTexts.of(ROWS)
+    column = CodedTexts.from_texts(ROWS)
     assert column.where(is_long).tolist() == [bool(t) and len(t) > 2 for t in ROWS]
     assert sorted(asked) == ["", "add", "copy", "mm"]
     assert column.isin("mm", "add").tolist() == [t in ("mm", "add") for t in ROWS]
@@ -41,16 +41,18 @@ def test_questions_are_asked_once_for_each_text() -> None:
 
 
 def test_more_rows_and_fewer_texts() -> None:
-    column = CodedTexts.of(ROWS).with_more(["add", "new", None])
+    column = CodedTexts.from_texts(ROWS).with_more(["add", "new", None])
     assert list(column) == [*ROWS, "add", "new", None]
-    behind = CodedTexts.of(ROWS).followed_by(CodedTexts.of(["new", "add", None, "new"]))
+    behind = CodedTexts.from_texts(ROWS).followed_by(
+        CodedTexts.from_texts(["new", "add", None, "new"])
+    )
     assert list(behind) == [*ROWS, "new", "add", None, "new"]
     assert list(behind.distinct) == list(dict.fromkeys(behind))
-    emptied = CodedTexts.of(["a", "b", "a"]).without(np.array([True, False, False]))
+    emptied = CodedTexts.from_texts(["a", "b", "a"]).without(np.array([True, False, False]))
     assert list(emptied) == [None, "b", "a"]
 
 
 def test_pairs_come_in_the_order_of_their_rows() -> None:
     others = ["[2]", "[2]", None, "[2]", "[1]", "[2]", "[1]"]
-    pairs = CodedTexts.of(ROWS).pairs_with(CodedTexts.of(others))
+    pairs = CodedTexts.from_texts(ROWS).pairs_with(CodedTexts.from_texts(others))
     assert pairs == list(dict.fromkeys(zip(ROWS, others, strict=True)))

@@ -78,7 +78,7 @@ def test_clipped_pieces_are_what_lies_in_each_window(a: Pairs, edges: list[int])
 
 
 def test_windows_on_one_axis_do_not_touch() -> None:
-    axis = ConcatenatedTimeline.of(np.array([100, 100]), np.array([110, 105]))
+    axis = ConcatenatedTimeline.from_bounds(np.array([100, 100]), np.array([110, 105]))
     window = np.array([0, 0, 1])
     start = axis.point(window, np.array([100, 108, 100]))
     end = axis.point(window, np.array([102, 110, 105]))
@@ -104,7 +104,7 @@ def test_the_union_of_each_group_has_its_length(rows: list[tuple[int, int, int]]
 @given(st.lists(st.tuples(st.integers(-99, 99), st.integers(0, 9)), min_size=1, max_size=5))
 def test_each_point_of_the_axis_is_a_time_of_its_window(windows: list[tuple[int, int]]) -> None:
     start = np.array([s for s, _ in windows])
-    axis = ConcatenatedTimeline.of(start, start + [n for _, n in windows])
+    axis = ConcatenatedTimeline.from_bounds(start, start + [n for _, n in windows])
     window = np.repeat(np.arange(len(windows)), [n + 1 for _, n in windows])
     time = np.concatenate([np.arange(s, s + n + 1) for s, n in windows])
     point = axis.point(window, time)

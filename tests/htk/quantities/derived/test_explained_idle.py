@@ -25,7 +25,7 @@ def piece(cause: str, start: int, end: int, rank: int = 0, **more: Any) -> dict[
 
 
 def asked(stalls: list[dict[str, Any]], pieces: list[dict[str, Any]]) -> list[tuple[int, int]]:
-    answer = explain_idle(Stalls.of(make("stalls", stalls)), make("idle_causes", pieces))
+    answer = explain_idle(Stalls.from_table(make("stalls", stalls)), make("idle_causes", pieces))
     assert isinstance(answer, Explained)
     return list(zip(answer.stall.tolist(), answer.idle_ns.tolist(), strict=True))
 

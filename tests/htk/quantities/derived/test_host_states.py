@@ -139,9 +139,11 @@ def test_timelines_as_at_each_instant(spans: list[tuple[int, str, int, int, int]
         } | ({"on_gpu": False} if kind == "annotations" else {}))  # fmt: skip
     tables = {kind: make(kind, of_kind) for kind, of_kind in rows.items()}
     threads = Threads()
-    numbers = threads.of(make("launches", [{"process": "1", "thread": t} for t in "01"])).tolist()
+    numbers = threads.number_threads(
+        make("launches", [{"process": "1", "thread": t} for t in "01"])
+    ).tolist()
     calls = np.array([call_state(r["name"]) for r in rows["launches"]], np.int64)
-    states = HostStates.of(
+    states = HostStates.from_tables(
         calls, *(tables[k] for k in ("launches", "cpu_ops", "annotations", "python_calls")),
         tables["overheads"], threads,
     )  # fmt: skip

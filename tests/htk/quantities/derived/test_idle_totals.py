@@ -109,7 +109,7 @@ def test_times_are_sums_of_pieces_within_windows(job: Job) -> None:
 def costs_by_hand(rows: dict[str, list[dict[str, Any]]]) -> list[tuple[Any, ...]]:
     pieces = [row for row in rows["idle_causes"] if row["stream"] is None]
     tables = tables_of(rows)
-    told = explain_idle(Stalls.of(tables["stalls"]), make("idle_causes", pieces))
+    told = explain_idle(Stalls.from_table(tables["stalls"]), make("idle_causes", pieces))
     alike: dict[tuple[Any, ...], list[tuple[int, int, int]]] = defaultdict(list)
     for piece, stall, ns in zip(pieces, told.stall.tolist(), told.idle_ns.tolist(), strict=True):
         end = rows["rank_windows"][piece["rank"]]["end_ns"]

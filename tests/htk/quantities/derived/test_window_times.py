@@ -47,7 +47,7 @@ def test_a_table_of_windows_holds_their_times(spans: list[Any]) -> None:
     ]
     held = rank_window_times(make("activities", rows), make("rank_windows", windows))
     assert held.schema.equals(DERIVED["rank_window_times"])
-    _check_every_instant(KindTimes.of(held), rows, windows)
+    _check_every_instant(KindTimes.from_windows(held), rows, windows)
 
 
 def _check_every_instant(

@@ -14,7 +14,7 @@ def test_exposed_communication_and_idle_time_are_means_over_devices() -> None:
             comm("h", 60, "all_gather", rank=1, waits=("b",)),
         ]
     ).graph
-    times = BusyDevices.of(graph, graph.time)
+    times = BusyDevices.from_graph(graph, graph.time)
     assert times.computing == (40 + 30) / 2
     assert times.exposed == ((60 - 40) + 60) / 2
     assert times.idle(100) == 100 - (60 + 90) / 2

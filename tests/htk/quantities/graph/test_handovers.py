@@ -23,7 +23,7 @@ def test_calls_between_two_times_as_a_look_at_all_tells(
     lane, start, took = np.array(sorted(drawn)).T
     none = np.full(len(lane), -1)
     calls = LaunchCalls(none, lane // 2, lane, start, start + took, none, ["c"], none, none)
-    threads, again = _Threads.of(calls), left + length
+    threads, again = _Threads.from_calls(calls), left + length
     assert threads.of_rank == {
         r: np.unique(lane[lane // 2 == r]).tolist() for r in np.unique(lane // 2).tolist()
     }

@@ -11,7 +11,7 @@ VALUES = st.lists(st.integers(-40, 10**12) | st.integers(0, 9), max_size=30)
 
 @given(st.lists(VALUES, min_size=1, max_size=4), st.sampled_from((0.1, 0.5, 0.9, 0.0, 1.0, 1 / 3)))
 def test_quantiles_of_counts_are_those_of_all_values(parts: list[list[int]], share: float) -> None:
-    together = Counted.together([Counted.of(np.array(part, np.int64)) for part in parts])
+    together = Counted.together([Counted.from_values(np.array(part, np.int64)) for part in parts])
     every = np.array([value for part in parts for value in part], np.int64)
     expected = float(np.quantile(every, share)) if len(every) else 0.0
     assert together.quantile(share) == expected

@@ -102,7 +102,7 @@ def test_what_ended_before_a_call_as_a_look_at_all_tells(drawn: list[tuple[int, 
     activities = Activities(
         every, rank, rank, rank, start, start + length, none, ["k"], none * 0, every, none
     )
-    launched = _Launched.of(activities, calls)
+    launched = _Launched.from_activities(activities, calls)
     for call in range(many):
         over = activities.end <= calls.end[call]
         own = np.flatnonzero((rank == rank[call]) & (issued < issued[call]) & over)
@@ -148,7 +148,7 @@ def test_neighbours_in_the_order_of_launches_as_a_look_at_all_tells(
 ) -> None:
     """The first activity launched on a stream from a call on, and the last one before."""
     acts, calls = drawn_step(drawn)
-    launched = _Launched.of(acts, calls)
+    launched = _Launched.from_activities(acts, calls)
     issued = calls.start[acts.call]
     for lane in (-1, 0, 1, 2):
         every = np.arange(len(calls.start))
@@ -186,7 +186,7 @@ def test_guesses_as_a_look_at_all_tells(drawn: list[tuple[int, int, int, int]]) 
                 if lane not in lasts or issued[k] >= issued[lasts[lane]]:
                     lasts[lane] = k
         expected.append((wait, targets, lasts))
-    pairs, sure = _Launched.of(acts, calls).guesses(np.empty(0, np.int64))
+    pairs, sure = _Launched.from_activities(acts, calls).guesses(np.empty(0, np.int64))
     by_target: dict[int, list[tuple[int, bool]]] = {}
     for (source, target), alone_ in zip(pairs.tolist(), sure.tolist(), strict=True):
         by_target.setdefault(target, []).append((source, alone_))
@@ -228,7 +228,7 @@ def test_other_ranks_launches_do_not_part_a_wait_from_what_it_is_for(own: int, t
     acts = Activities(
         act, rank[call], thread[call], rank[call], start, start + 5, act, ["k"], act, call, act - 1
     )
-    found = _Launched.of(acts, calls)._next_of_thread(np.array([0]))
+    found = _Launched.from_activities(acts, calls)._next_of_thread(np.array([0]))
     assert found.tolist() == [target]
 
 

@@ -54,7 +54,9 @@ def calls_of(rows: list[Row], **tables: list[Row]) -> CollectiveCalls:
         [{"rank": r, "cycle": c, "start_ns": 0, "end_ns": 2000} for r, c in ranks],
     )
     empty = make("ranks", tables.get("ranks", []))
-    return CollectiveCalls.of(collectives, collective_matches(collectives, windows, empty), empty)
+    return CollectiveCalls.from_tables(
+        collectives, collective_matches(collectives, windows, empty), empty
+    )
 
 
 def blamed(rows: list[Row], work: list[Row] = WORK) -> Blame:

@@ -71,7 +71,7 @@ def test_sums_against_plain_loops(calls: list[tuple[int, int, bool, int]]) -> No
 @given(CALLS)
 def test_paths_against_plain_loops(calls: list[tuple[int, int, bool, int]]) -> None:
     tree, name = built(calls)
-    paths = Paths.of(tree, name)
+    paths = Paths.from_tree(tree, name)
     plain = [
         tuple(int(name[a]) for a in [*reversed(ancestors(tree, k)), k]) for k in range(len(name))
     ]
@@ -94,7 +94,7 @@ def test_a_very_long_path_is_cut() -> None:
         np.arange(deep),
         2 * deep - np.arange(deep),
     )
-    paths = Paths.of(tree, np.zeros(deep, np.int64))
+    paths = Paths.from_tree(tree, np.zeros(deep, np.int64))
     assert paths.text(deep - 1, ["f"], most=3) == "… > f > f > f"
     assert paths.subtree(np.ones(deep, np.int64))[0] == deep
 

@@ -56,7 +56,7 @@ def trace(groups: list[tuple[int, ...]], **more: Any) -> CollectiveCalls:
     table = make("collectives", rows)
     ranks = make("ranks", [{"rank": r, "host": h} for r, h in HOSTS.items()])
     matches = collective_matches(table, make("rank_windows", []), ranks)
-    return CollectiveCalls.of(table, matches, ranks)
+    return CollectiveCalls.from_tables(table, matches, ranks)
 
 
 def parsed(text: str) -> Any:

@@ -24,7 +24,7 @@ def of_rows(rows: list[dict[str, Any]], world: int | None = None) -> CollectiveC
     known = {"source": "kineto", "timing": "gpu", "group": "0"}
     table = make("collectives", [known | row for row in rows])
     ranks = make("ranks", [{"rank": r, "world_size": world} for r in range(world or 1)])
-    return CollectiveCalls.of(table, collective_matches(table, NO_WINDOWS, ranks), ranks)
+    return CollectiveCalls.from_tables(table, collective_matches(table, NO_WINDOWS, ranks), ranks)
 
 
 def test_of_several_sources_the_one_that_knows_times_best_counts() -> None:

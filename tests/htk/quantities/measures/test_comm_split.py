@@ -25,7 +25,7 @@ def calls(**more: object) -> CollectiveCalls:
         for r, start, end in REDUCE
     ]  # fmt: skip
     table, ranks = make("collectives", rows), make("ranks", [{"rank": 0}, {"rank": 1}])
-    return CollectiveCalls.of(
+    return CollectiveCalls.from_tables(
         table, collective_matches(table, make("rank_windows", []), ranks), ranks
     )
 
@@ -85,7 +85,7 @@ def test_the_kept_split_is_that_of_the_source_that_counts() -> None:
     assert kept.exposed_transfer.tolist() == [exposed(0, 16, 30), exposed(1, 16, 30)]
     assert kept.shared.tolist() == [20, 14] and not kept.exposed_undetermined.any()
     assert (kept.transfer.tolist(), kept.on_gpu.tolist()) == ([14, 14], [1, 1])
-    of_log = CollectiveCalls.of(both.slice(0, 2), matches.slice(0, 2), alone.ranks)
+    of_log = CollectiveCalls.from_tables(both.slice(0, 2), matches.slice(0, 2), alone.ranks)
     shares = collective_shares(both, matches, activities()).slice(0, 2)
     assert kept_split(of_log, lambda: shares).shared.tolist() == [17, 11]
 

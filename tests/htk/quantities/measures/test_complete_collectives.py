@@ -11,12 +11,12 @@ MB = 1 << 20
 
 def test_only_what_all_members_recorded_is_a_transfer() -> None:
     calls = calls_of([((1, 5), 4 * MB, 90_000), ((2, 3), 8 * MB, 70_000)], group_size=2)
-    complete = CompleteCollectives.of(calls)
+    complete = CompleteCollectives.from_calls(calls)
     assert complete.members == [(1, 5), (2, 3)]
     assert complete.group.tolist() == [0, 1]
     assert complete.time_ns.tolist() == [90_000, 70_000]
     lacking = calls_of([((1, 5), 4 * MB, 90_000)], group_size=3, group_ranks="[1,5,6]")
-    assert CompleteCollectives.of(lacking).members == []
+    assert CompleteCollectives.from_calls(lacking).members == []
 
 
 def test_the_two_directions_between_two_ranks_are_two_groups() -> None:
@@ -32,7 +32,9 @@ def test_the_two_directions_between_two_ranks_are_two_groups() -> None:
     ranks = make("ranks", [{"rank": rank} for rank in range(8)])
     collectives = make("collectives", rows)
     matches = collective_matches(collectives, make("rank_windows", []), ranks)
-    complete = CompleteCollectives.of(CollectiveCalls.of(collectives, matches, ranks))
+    complete = CompleteCollectives.from_calls(
+        CollectiveCalls.from_tables(collectives, matches, ranks)
+    )
     by_group = [complete.members[group] for group in complete.group.tolist()]
     assert by_group == [(2, 4), (4, 2), (2, 4)]
     assert complete.ways == [[(2, 4)], [(4, 2)]]
@@ -44,6 +46,8 @@ def test_of_one_rank_that_is_looked_at_the_members_are_those_of_the_group() -> N
     calls = calls_of([((1, 5), 4 * MB, 90_000), ((2, 3), 8 * MB, 70_000)])
     of_rank = calls.rows.rank == 5
     table, matches = (t.filter(of_rank) for t in (calls.table, calls.matches))
-    complete = CompleteCollectives.of(CollectiveCalls.of(table, matches, calls.ranks))
+    complete = CompleteCollectives.from_calls(
+        CollectiveCalls.from_tables(table, matches, calls.ranks)
+    )
     assert complete.members == [(1, 5)]
     assert complete.time_ns.tolist() == [90_000]

@@ -10,7 +10,7 @@ from tests.tables import make
 
 def hosts(ranks: list[dict[str, Any]], devices: dict[int, int | None]) -> Hosts:
     collectives = [{"rank": rank, "device": device} for rank, device in devices.items()]
-    return Hosts.of(make("ranks", ranks), make("collectives", collectives))
+    return Hosts.from_tables(make("ranks", ranks), make("collectives", collectives))
 
 
 def seen(count: int | None, *ranks: int, **more: Any) -> list[dict[str, Any]]:

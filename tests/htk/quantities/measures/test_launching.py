@@ -22,7 +22,7 @@ def test_calls_with_what_they_launched(rows: list[tuple[int, int, int]]) -> None
         {"launch_row": k, "launch_start_ns": 5 * k, "launch_end_ns": 5 * k + 3} if k >= 0 else {}
         for k, _, _ in rows
     ])  # fmt: skip
-    launched = Launched.of(kernels, links)
+    launched = Launched.from_kernels(kernels, links)
     calls = sorted({k for k, _, _ in rows if k >= 0})
     assert launched.call.tolist() == calls
     for k, call in enumerate(calls):

@@ -35,11 +35,11 @@ def test_the_rate_that_a_group_cannot_pass(
 
 def test_rates_are_those_of_the_catalogue_unless_given() -> None:
     calls = calls_of([], "NVIDIA H100 80GB HBM3")
-    usual = LinkRates.of(calls, None, None)
+    usual = LinkRates.from_calls(calls, None, None)
     assert usual.intra_gbps == 450 and usual.nic_from == "usual installations"
     assert usual.inter_gbps is not None and usual.inter_gbps % 4 == 0  # a node of four
-    assert LinkRates.of(calls, 7.0, 9.0) == LinkRates(7.0, 9.0, "given")
-    assert LinkRates.of(calls_of([], "no such GPU"), None, None).intra_gbps is None
+    assert LinkRates.from_calls(calls, 7.0, 9.0) == LinkRates(7.0, 9.0, "given")
+    assert LinkRates.from_calls(calls_of([], "no such GPU"), None, None).intra_gbps is None
 
 
 def test_a_group_twice_as_slow_as_its_links_allow() -> None:
@@ -103,7 +103,7 @@ def test_groups_that_lack_ranks_are_held_to_each_other_s_durations() -> None:
     every = calls_of(pairs * 2)
     recorded = every.table.filter(pc.less(every.table["rank"], 4))
     matches = collective_matches(recorded, make("rank_windows", []), every.ranks)
-    calls = CollectiveCalls.of(recorded, matches, every.ranks)
+    calls = CollectiveCalls.from_tables(recorded, matches, every.ranks)
     paces = link_paces(calls, GIVEN)
     assert not len(paces)
     assert long_groups_left_out(calls, paces) == {"ranks 2, 6": "2.0 times as long as like groups"}

@@ -11,7 +11,7 @@ from tests.tables import answer_of, make
 
 def test_an_address_given_anew_ends_a_block_s_life() -> None:
     rows = [event(10, "a", 5, 5), event(20, "a", 7, 7), event(30, "a", -7, 0)]
-    born, gone = pair_block_events(MemoryUse.of(make("memory", rows)))
+    born, gone = pair_block_events(MemoryUse.from_memory(make("memory", rows)))
     assert (born.tolist(), gone.tolist()) == ([0, 1], [1, 2])
 
 
@@ -21,7 +21,7 @@ def test_recordings_of_a_rank_have_memory_of_their_own() -> None:
     second = ((110, "a", 7, 7), (120, "b", -20, 0), (130, "a", -7, 0))
     rows += [{**event(*values), "cycle": 1} for values in second]
     memory = make("memory", rows)
-    born, gone = pair_block_events(MemoryUse.of(memory))
+    born, gone = pair_block_events(MemoryUse.from_memory(memory))
     assert (born.tolist(), gone.tolist()) == ([0, 1, 2], [-1, -1, 4])
     peaks = answer_of(memory_peaks, memory=memory)
     assert {(r["cycle"], r["peak_ns"], r["peak_bytes"]) for r in peaks} == {

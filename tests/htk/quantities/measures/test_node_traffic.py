@@ -18,7 +18,9 @@ def split_of(rows: list[dict[str, Any]], hosts: dict[int, str]) -> list[tuple[in
     collectives = make("collectives", [{"source": "kineto", "timing": "gpu"} | r for r in rows])
     ranks = make("ranks", [{"rank": r, "host": h} for r, h in hosts.items()])
     windows = make("rank_windows", [])
-    calls = CollectiveCalls.of(collectives, collective_matches(collectives, windows, ranks), ranks)
+    calls = CollectiveCalls.from_tables(
+        collectives, collective_matches(collectives, windows, ranks), ranks
+    )
     within, across = node_traffic(calls)
     return list(zip(within.tolist(), across.tolist(), strict=True))
 
@@ -112,6 +114,6 @@ def test_hosts_may_be_inferred_from_device_numbers() -> None:
     collectives = make("collectives", [{"source": "kineto", "timing": "gpu"} | r for r in calls])
     ranks = make("ranks", [{"rank": r, "device_count": 2} for r in range(4)])
     matches = collective_matches(collectives, make("rank_windows", []), ranks)
-    within, across = node_traffic(CollectiveCalls.of(collectives, matches, ranks))
+    within, across = node_traffic(CollectiveCalls.from_tables(collectives, matches, ranks))
     assert np.array_equal(within, [6, 6, 6, 6])
     assert np.array_equal(across, [6, 6, 6, 6])

@@ -88,7 +88,7 @@ def given() -> dict[str, pa.Table]:
 
 @pytest.fixture(scope="module")
 def work(given: dict[str, pa.Table]) -> OperatorWork:
-    return OperatorWork.of(given)
+    return OperatorWork.from_tables(given)
 
 
 def test_the_innermost_known_operator_answers_and_nothing_counts_twice(work: OperatorWork) -> None:
@@ -145,7 +145,9 @@ def test_what_was_launched_before_the_recording_or_by_a_graph() -> None:
         ({"op_row": None, "launch_by": "graph"}, "in CUDA graphs"),
     ):
         changed = tables(**links)
-        missing = OperatorWork.of(changed).missing(changed["kernels"], changed["kernel_links"])
+        missing = OperatorWork.from_tables(changed).missing(
+            changed["kernels"], changed["kernel_links"]
+        )
         assert missing == {reason: 2 * (2550 - 320), "communication": 2 * 320}
 
 

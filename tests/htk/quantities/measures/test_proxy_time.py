@@ -26,7 +26,7 @@ def steps_of(*rows: dict[str, Any]) -> ProxySteps:
     )
     plain = {"comm_hash": HASH, "comm_rank": 1, "event": 7, "channel": 0, "peer": 2}
     table = pa.Table.from_pylist([plain | row for row in rows], schema=TABLES["proxy_steps"])
-    return ProxySteps.of(table, records)
+    return ProxySteps.from_records(table, records)
 
 
 def state(name: str, start: int | None, end: int | None, **more: Any) -> dict[str, Any]:

@@ -19,9 +19,9 @@ def test_lengths_are_what_counting_gives() -> None:
         {"rank": rank, "cycle": zero, "device": zero, "stream": stream, "start_ns": start}
     )
     links = pa.table({"launch_row": launch, "launch_start_ns": launched})
-    waiting = Waiting.of(kernels, links, per_stream=True)
+    waiting = Waiting.from_kernels(kernels, links, per_stream=True)
     groups = Groups.by_keys(waiting.key)
-    lengths = QueueLengths.of(waiting, groups)
+    lengths = QueueLengths.from_waiting(waiting, groups)
     assert len(groups) == 6
     compared = 0
     for queue, (own_rank, _, _, own_stream) in enumerate(groups.keys.tolist()):

@@ -25,7 +25,7 @@ def test_by_rank_and_in_order_of_time() -> None:
         ("execute_context_1(9)_generation_0(0)", 0, 5, 9),
     )
     rows.append({**rows[2], "on_gpu": True})
-    iterations = ServerIterations.of(make("annotations", rows))
+    iterations = ServerIterations.from_annotations(make("annotations", rows))
     assert iterations.form == "execute_…"
     assert [(r, s) for r, s in zip(iterations.rank, iterations.start, strict=True)] == [
         (0, 5), (0, 20), (1, 40)
@@ -35,7 +35,7 @@ def test_by_rank_and_in_order_of_time() -> None:
 
 def test_what_each_launches() -> None:
     rows = ranges(("step[DECODE bs=1]", 0, 10, 20), ("step[DECODE bs=1]", 0, 20, 30))
-    iterations = ServerIterations.of(make("annotations", rows))
+    iterations = ServerIterations.from_annotations(make("annotations", rows))
     launched = [9, 10, 19, 20, 30]
     kernels = make("kernels", [{"start_ns": t + 100, "end_ns": t + 101} for t in launched])
     links = make("kernel_links", [{"launch_start_ns": t} for t in launched])
@@ -52,12 +52,12 @@ def test_named_groups_of_a_pattern() -> None:
 def test_what_is_no_server_and_no_pattern() -> None:
     named = make("annotations", ranges(("training", 0, 1, 2)))
     with pytest.raises(MissingTable, match="no ranges round the iterations"):
-        ServerIterations.of(named)
+        ServerIterations.from_annotations(named)
     with pytest.raises(UsageError, match="not a regular expression"):
-        ServerIterations.of(named, "(")
+        ServerIterations.from_annotations(named, "(")
 
 
 def test_a_capture_serves_nobody() -> None:
     captures = make("annotations", ranges(("capture_32_FULL", 0, 0, 9)))
     with pytest.raises(MissingTable, match=r"captures its graphs \(capture_32_FULL\)"):
-        ServerIterations.of(captures)
+        ServerIterations.from_annotations(captures)

@@ -26,7 +26,7 @@ ALL = np.arange(len(BASELINES))
 
 def complete(transfers: list[tuple[tuple[int, ...], int, int]], **more: Any) -> CompleteCollectives:
     """Of (members, bytes, ns)."""
-    return CompleteCollectives.of(calls_of(transfers, **more))
+    return CompleteCollectives.from_calls(calls_of(transfers, **more))
 
 
 def compared(

@@ -80,10 +80,10 @@ def test_within_a_node_collectives_are_expected_as_they_were_measured() -> None:
     """Two H100s were measured to all-reduce 256 MiB in 888 us: at 67 % of the rate of their links.
     A given rate counts instead, at the usual 75 %; between nodes nothing was measured."""
     calls = calls_of([((0, 1), 256 * MIB, 890_000), ((0, 4), 256 * MIB, 9_000_000)], _H100)
-    complete = CompleteCollectives.of(calls)
+    complete = CompleteCollectives.from_calls(calls)
     assert complete.members == [(0, 1), (0, 4)]
-    measured = TransferTimes(complete, LinkRates.of(calls, None, None))
-    given = TransferTimes(complete, LinkRates.of(calls, 450.0, None))
+    measured = TransferTimes(complete, LinkRates.from_calls(calls, None, None))
+    given = TransferTimes(complete, LinkRates.from_calls(calls, 450.0, None))
     assert measured.expected_ns[0] == pytest.approx(888_000, rel=0.02)
     assert given.expected_ns[0] == pytest.approx(256 * MIB / (0.75 * 450), rel=0.02)
     assert measured.expected_ns[1] == given.expected_ns[1]

@@ -28,4 +28,4 @@ def calls_of(
     collectives = make("collectives", rows)
     ranks = make("ranks", [{"rank": r, "host": h, "device_name": device} for r, h in HOSTS.items()])
     matches = collective_matches(collectives, make("rank_windows", []), ranks)
-    return CollectiveCalls.of(collectives, matches, ranks)
+    return CollectiveCalls.from_tables(collectives, matches, ranks)

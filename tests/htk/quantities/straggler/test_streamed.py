@@ -108,7 +108,7 @@ def test_what_does_not_fit_is_left_out_and_counted_alike(few_at_once: None) -> N
 
 def test_rows_out_of_order_and_ranks_that_share_a_worker_are_held(few_at_once: None) -> None:
     rows = simulate(PLANS["1f1b"])  # in no order
-    assert StepTables.of(rows, None) is None
+    assert StepTables.from_table(rows, None) is None
     assert not isinstance(streamed(rows).blocks, StreamedBlocks)
     assert streamed(rows).replayed.tolist() == job_of(as_logged(rows)).replayed.tolist()
     again = rows.to_pylist()

@@ -29,7 +29,7 @@ def _written(path: Path, steps: dict[int, float]) -> CallForest:
         events += [kernel("gemm", at + 12, length - 20, number + 1)]
         at += length
     write(path, *events, **of_rank(0))
-    return CallForest.of(htk.open(path).tables)
+    return CallForest.from_tables(htk.open(path).tables)
 
 
 def test_modules_hold_operators_and_threads_hold_both(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def recording(thing: Series, **facts: str) -> RecordedBaseline:
 
 def test_of_one_rank_steps_and_runs_add_up() -> None:
     was, now = series([100, 104, 96, 100], [100]), series([110, 113, 107], [110])
-    error, _ = Chance(recording(was), recording(now), "time", None).of(was, now)
+    error, _ = Chance(recording(was), recording(now), "time", None).compute_spread(was, now)
     # Variances over steps: 32/3 of four, 9 of three; a run of the smaller mean differs by 0.3 %.
     assert error == pytest.approx(math.sqrt(32 / 3 / 4 + 9 / 3 + 2 * (0.003 * 100) ** 2))
 
@@ -30,7 +30,7 @@ def test_of_one_rank_steps_and_runs_add_up() -> None:
 def test_ranks_that_change_unlike_are_no_noise() -> None:
     """One of three ranks became slower, in every step alike: that is a finding, not a spread."""
     was, now = series([100, 100], [90, 110, 100]), series([130, 130], [90, 110, 190])
-    error, _ = Chance(recording(was), recording(now), "time", 0.0).of(was, now)
+    error, _ = Chance(recording(was), recording(now), "time", 0.0).compute_spread(was, now)
     assert error == 0.0
 
 
@@ -46,17 +46,19 @@ def test_a_common_factor_of_all_kernels_tells_of_the_step() -> None:
     was, now = series([98, 102, 100], [100]), series([100, 104, 102], [102])
     compute, slower = series([80] * 3, [80]), series([82] * 3, [82])
     chance = Chance(recording(was), recording(now), "time", 0.1)
-    own = chance.of(was, now)
+    own = chance.compute_spread(was, now)
     surer = surer_by_compute(chance, (was, now), (compute, slower), 0.01)
     assert surer.error == pytest.approx(math.sqrt(2) * 0.001 * 80) and own.error > 10 * surer.error
-    assert surer_by_compute(chance, (was, was), (compute, slower), 0.01) == chance.of(was, was)
+    assert surer_by_compute(chance, (was, was), (compute, slower), 0.01) == chance.compute_spread(
+        was, was
+    )
     assert surer_by_compute(chance, (was, now), (compute, compute), 0.01) == own
 
 
 def test_other_ranks_are_compared_as_two_samples() -> None:
     was, now = series([100, 100], [90, 110]), series([100, 100], [80, 100, 120])
     base = recording(was)
-    error, _ = Chance(base, recording(now), "time", 0.0).of(was, now)
+    error, _ = Chance(base, recording(now), "time", 0.0).compute_spread(was, now)
     assert error == pytest.approx(math.sqrt(200 / 2 + 400 / 3))
 
 
@@ -68,7 +70,7 @@ def test_hosts_differ_more_from_run_to_run_than_gpus() -> None:
 
 def test_errors_as_columns() -> None:
     was = series([1, 3], [2])
-    spread = Chance(recording(was), recording(was), "time", 0.0).of(was, was)
+    spread = Chance(recording(was), recording(was), "time", 0.0).compute_spread(was, was)
     errors, free = stack_spreads([spread, spread])
     assert errors.tolist() == [spread.error] * 2 and free.tolist() == [spread.free] * 2
     assert stack_spreads([])[0].shape == (0,)
@@ -78,7 +80,7 @@ def test_a_further_run_differs_from_the_mean_of_several_as_they_do() -> None:
     """Three runs of 100, 103 and 97: variance 9 of one, 9 / 3 of their mean."""
     was, now = series([100, 103, 97], [100]), series([110, 110], [110])
     base = replace(recording(was), runs=3)
-    assert Chance(base, recording(now), "time", None).of(was, now) == (
+    assert Chance(base, recording(now), "time", None).compute_spread(was, now) == (
         pytest.approx(math.sqrt(9 + 9 / 3)),
         pytest.approx(2),
     )

@@ -72,7 +72,7 @@ def test_shares_in_a_bucket_answer_as_the_files_do(
 
 def test_shares_are_of_all_files_once(many: Path) -> None:
     files = sorted(many.iterdir())
-    shares = [Shard(k, 5).of(files) for k in range(1, 6)]  # type: ignore[arg-type]
+    shares = [Shard(k, 5).take_share(files) for k in range(1, 6)]  # type: ignore[arg-type]
     assert sorted(file for share in shares for file in share) == files  # type: ignore[type-var]
     assert max(map(len, shares)) - min(map(len, shares)) == 1
 

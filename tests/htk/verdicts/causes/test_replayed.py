@@ -18,7 +18,7 @@ GAINS = "no_data_wait", "fix_rank", "graphs"
 
 def replayed(flags: str, folder: Path) -> ReplayedRecording:
     simulate_job(job_of(f"--gpus_per_node 2 {FAULTS} {flags}", seed=3), folder)
-    return ReplayedRecording.of(open_trace(folder))
+    return ReplayedRecording.from_trace(open_trace(folder))
 
 
 @pytest.mark.parametrize("steps", [2, 5])

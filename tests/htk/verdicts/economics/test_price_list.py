@@ -13,10 +13,10 @@ def test_prices_come_from_a_file_and_the_command_line(tmp_path: Path) -> None:
     path.write_text('currency = "EUR"\n[h100]\nper_hour = [2, 3]\nwatts = 1000\n[l4]\nwatts = 72\n')
     listed = price_list(path, ["h100=2.5"], ["l4=100"])
     assert listed.currency == "EUR"
-    price = listed.of("h100").per_hour
-    assert price is not None and price.is_exact and listed.of("h100").watts == 1000
-    assert listed.of("l4").watts == 100 and listed.of("l4").per_hour is None
-    assert listed.of("h200").per_hour is None
+    price = listed.find_terms("h100").per_hour
+    assert price is not None and price.is_exact and listed.find_terms("h100").watts == 1000
+    assert listed.find_terms("l4").watts == 100 and listed.find_terms("l4").per_hour is None
+    assert listed.find_terms("h200").per_hour is None
 
 
 @pytest.mark.parametrize(
