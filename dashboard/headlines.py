@@ -111,7 +111,7 @@ def _of_host(visit: Visit) -> _Sentences | None:
 def _late_start(visit: Visit) -> str:
     """Return what a GPU that starts nothing for long makes doubtful; nothing where none does so."""
     late = [row for row in visit.footing if row["item"].startswith(LATE_LAUNCHES)]
-    return _capitalise(f"{late[0]['finding']}; {late[0]['advice']}") if late else ""
+    return _capitalise_first(f"{late[0]['finding']}; {late[0]['advice']}") if late else ""
 
 
 def of_kernels(visit: Visit) -> _Sentences | None:
@@ -127,7 +127,7 @@ def of_kernels(visit: Visit) -> _Sentences | None:
         f"{'take ' if not k else ''}{r['kernel_time_pct']:.1f} %"
         for k, r in enumerate(families[:2])
     ]
-    first = f"{_capitalise(shares[0])} of the time of GPU activities"
+    first = f"{_capitalise_first(shares[0])} of the time of GPU activities"
     first += "".join(f", {share}" for share in shares[1:])
     top = [r for r in visit.ask("kernel_top", n=20).to_pylist() if r["name"] != REST_OF_NAMES]
     if not top:
@@ -147,7 +147,7 @@ def _of_names(visit: Visit, name: str, share: str, what: str) -> _Sentences | No
         return f"There are no {what}", ""
     calls = pluralize_count(sum(r["count"] for r in rows), "call")
     total = f"{sum(r[share] or 0 for r in rows):.1f} %"
-    return f"{_capitalise(what)} take {total} of the time of GPU activities, in {calls}", ""
+    return f"{_capitalise_first(what)} take {total} of the time of GPU activities, in {calls}", ""
 
 
 def of_operators(visit: Visit) -> _Sentences | None:
@@ -239,7 +239,7 @@ def of_hang(visit: Visit) -> _Sentences | None:
     """Return what the records of a hang say, in one sentence."""
     verdict = str(visit.ask("hang").coverage.get("verdict") or "").strip().rstrip(".")
     first, _, rest = verdict.partition("; ")
-    return (_capitalise(first), _capitalise(rest)) if first else None
+    return (_capitalise_first(first), _capitalise_first(rest)) if first else None
 
 
 def of_memory(visit: Visit) -> _Sentences | None:
@@ -308,5 +308,5 @@ def _find_largest(table: pa.Table, by: str, column: str) -> tuple[str, int]:
     return str(rows[0][by]), int(rows[0][f"{column}_sum"] or 0)
 
 
-def _capitalise(text: str) -> str:
+def _capitalise_first(text: str) -> str:
     return text[:1].upper() + text[1:]

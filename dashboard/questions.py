@@ -58,13 +58,13 @@ class _Facts:
         self._trace = trace
 
     def can_answer(self, name: str, entry: MenuEntry) -> bool:
-        if name == "hang" and "flight_recorder" in self._values("collectives", "source"):
+        if name == "hang" and "flight_recorder" in self._list_values("collectives", "source"):
             return True
         if name in _READ_FIRST:
             return any(map(self._has, _READ_FIRST[name]))
-        if name in _TYPES and not _TYPES[name] & self._values("collectives", "type"):
+        if name in _TYPES and not _TYPES[name] & self._list_values("collectives", "type"):
             return False
-        if name in _OF_SERVERS and not any(map(form_of, self._values("annotations", "name"))):
+        if name in _OF_SERVERS and not any(map(form_of, self._list_values("annotations", "name"))):
             return False
         if entry.needs:
             return all(map(self._has, entry.needs))
@@ -73,7 +73,7 @@ class _Facts:
     def _has(self, table: str) -> bool:
         return bool(self._trace.tables[table].num_rows)
 
-    def _values(self, table: str, column: str) -> set[str]:
+    def _list_values(self, table: str, column: str) -> set[str]:
         if not self._has(table):
             return set()
         return {str(value) for value in codes_of(self._trace.tables[table][column])[1].to_pylist()}

@@ -28,7 +28,7 @@ class Uploads:
 
     def keep(self, name: str, body: IO[bytes], token: str = "") -> str:
         """Save a file, alone or with the others of a token; return the token."""
-        folder = self._folder_of(token) if token else self._new()
+        folder = self._folder_of(token) if token else self._make_folder()
         stored = [file.stat().st_size for file in folder.iterdir()]
         target = folder / _make_name_safe(name)
         try:
@@ -53,7 +53,7 @@ class Uploads:
         if self._kept is not None:
             self._kept.cleanup()
 
-    def _new(self) -> Path:
+    def _make_folder(self) -> Path:
         with self._lock:
             if self._kept is None:
                 # It goes with the process at the latest.

@@ -89,7 +89,7 @@ class _Timeline:
             if event.get("ph") == "X":
                 places.add(_build_place_key(event))
                 process = self._names.get(("process_name", str(event.get("pid"))), "")
-                if members := self._retold(event, process):
+                if members := self._retell_event(event, process):
                     yield {**event, **members}
                 elif process != _SUMS:
                     self.unread[process or "without a name"] += 1
@@ -101,7 +101,7 @@ class _Timeline:
                 call = {"ph": "X", "dur": 0, "cat": CALL, "name": "HostToDevice"}
                 yield {**when, **call, "args": self._ids[_build_place_key(arrow)]}
 
-    def _retold(self, event: Fields, process: str) -> Fields | None:
+    def _retell_event(self, event: Fields, process: str) -> Fields | None:
         """Return what an event is to Kineto; None: nothing that is read."""
         arguments = event.get("args")
         arguments = arguments if isinstance(arguments, dict) else {}

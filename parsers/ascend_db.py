@@ -113,22 +113,26 @@ class _Export:
         """Yield what threads did: calls of PyTorch and of CANN, ranges, steps."""
         has_steps = False
         for row in self.rows["PYTORCH_API"]:
-            name = self._text(row["name"])
+            name = self._find_text(row["name"])
             kind = self.kinds_of_calls.get(row["type"], "")
             has_steps |= name.startswith(_STEP)
             arguments = {
                 "External id": row["connectionId"],
                 "Sequence number": row["sequenceNumber"],
                 "Fwd thread id": row["fwdThreadId"],
-                "Input Dims": _parse_shapes(self._text(row["inputShapes"])),
+                "Input Dims": _parse_shapes(self._find_text(row["inputShapes"])),
             }
             yield _build_event(row, name, _find_category(name, kind), arguments)
         for row in self.rows["CANN_API"]:
             kind = self.kinds_of_calls.get(row["type"], "")
-            name = f"{kind.title()}@{self._text(row['name'])}" if kind else self._text(row["name"])
+            name = (
+                f"{kind.title()}@{self._find_text(row['name'])}"
+                if kind
+                else self._find_text(row["name"])
+            )
             yield _build_event(row, name, CALL, {"correlation": row["connectionId"]})
         for row in self.rows["MSTX_EVENTS"]:
-            yield _build_event(row, self._text(row["message"]), "user_annotation", {})
+            yield _build_event(row, self._find_text(row["message"]), "user_annotation", {})
         thread = next((row["globalTid"] for row in self.rows["PYTORCH_API"]), 0)
         for row in [] if has_steps else self.rows["STEP_TIME"]:
             step = {**row, "globalTid": thread}
@@ -143,11 +147,11 @@ class _Export:
         unread: Counter[str] = Counter()
         for row in self.rows["TASK"]:
             task = row["globalTaskId"]
-            kind = self._text(row["taskType"])
+            kind = self._find_text(row["taskType"])
             arguments: Fields = {"stream": row["streamId"], **self._place(row)}
             if task in computed:
                 yield _build_event(
-                    row, self._text(computed[task]["name"]) or kind, "kernel", arguments
+                    row, self._find_text(computed[task]["name"]) or kind, "kernel", arguments
                 )
             elif task in planes:
                 continue
@@ -166,8 +170,8 @@ class _Export:
         for row in self.rows["COMMUNICATION_OP"]:
             stream = streams.setdefault(row["groupName"], FIRST_GROUP + len(streams))
             arguments = {"stream": stream, **self._place({"deviceId": device, **row})}
-            arguments |= self._collective(row)
-            yield _build_event(row, self._text(row["opName"]), "kernel", arguments)
+            arguments |= self._describe_collective(row)
+            yield _build_event(row, self._find_text(row["opName"]), "kernel", arguments)
         for what, count in unread.items():
             issues.add("unread_events", f"{what}, are not read", count=count)
 
@@ -179,11 +183,11 @@ class _Export:
             "External id": self.operator_of.get(connection),
         }
 
-    def _collective(self, row: Fields) -> Fields:
+    def _describe_collective(self, row: Fields) -> Fields:
         """Return the facts of a collective by Kineto's names for them."""
-        name = self._text(row["opType"]) or self._text(row["opName"])
+        name = self._find_text(row["opType"]) or self._find_text(row["opName"])
         kind = re.sub(r"^hcom_|_", "", name).lower()
-        group = self._text(row["groupName"])
+        group = self._find_text(row["groupName"])
         ranks = self.groups.get(group, [])
         size = len(ranks)
         count = row["count"]
@@ -201,7 +205,7 @@ class _Export:
             "Process Group Ranks": json.dumps(ranks) if ranks else None,
         }
 
-    def _text(self, number: object) -> str:
+    def _find_text(self, number: object) -> str:
         return self.strings.get(number, "") if isinstance(number, int) else ""
 
 

@@ -71,7 +71,7 @@ class _Reader:
             is_page = self._begin is not None and line.text.lstrip().startswith("<")
             return SKIPPED if is_page else None
         if match := _UNANSWERED.match(line.text):
-            self._note("NO_ANSWER", f"its debug server did not answer (status {match[1]})")
+            self._note_line("NO_ANSWER", f"its debug server did not answer (status {match[1]})")
             self._handler = _NOTHING
             return READ
         if self._handler == _NOTHING:
@@ -110,9 +110,9 @@ class _Reader:
             ill = [str(name) for name in list_of(facts.get("unhealthy_backends"))]
             is_well = facts.get("healthy") is True and not ill
             words = "healthy" if is_well else f"unhealthy: {', '.join(ill[:16]) or 'not said what'}"
-            self._note("HEALTH", words)
+            self._note_line("HEALTH", words)
         else:
-            self._note("WAITS", _waits_in_words(facts))
+            self._note_line("WAITS", _waits_in_words(facts))
 
     def _add_recorder(self, text: str) -> None:
         dump = load_dump(text.encode(), self._handler, self._issues)
@@ -122,7 +122,7 @@ class _Reader:
         self._tables["collectives"] += [row | who for row in rows_of(entries, groups, self._issues)]
         self._tables["comm_groups"] += [row | who for row in groups.rows(dump.get("pg_status"))]
 
-    def _note(self, level: str, text: str) -> None:
+    def _note_line(self, level: str, text: str) -> None:
         begin = self._begin
         if begin is None or len(self._notes) >= _MOST_NOTES:
             return

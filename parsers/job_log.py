@@ -106,15 +106,15 @@ class _Reader:
             rank = self._reported.pop(line.origin, None)
             if rank is not None:
                 self._rank_of_process[match[1]] = rank
-            self._note(line, text.strip(), rank)
+            self._note_line(line, text.strip(), rank)
             return READ
         if any(word in text for word in _WORDS) and _DEATH.search(text):
             match = _MPI_RANK.search(text)
-            self._note(line, text.strip(), int(match[1]) if match else line.rank)
+            self._note_line(line, text.strip(), int(match[1]) if match else line.rank)
             return READ
         return None
 
-    def _note(self, line: LogLine, text: str, rank: int | None) -> None:
+    def _note_line(self, line: LogLine, text: str, rank: int | None) -> None:
         if len(self._notes) == _MOST_NOTES:
             self._issues.add("too_many_notes", f"only the first {_MOST_NOTES:,} are read")
         if len(self._notes) >= _MOST_NOTES:

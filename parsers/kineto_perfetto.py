@@ -114,7 +114,7 @@ class _Reader:
         parts = packet.parts
         time = packet.time
         if _INTERNED in parts:
-            self._intern(parts[_INTERNED], texts)
+            self._intern_texts(parts[_INTERNED], texts)
         if _DESCRIPTOR in parts:
             self._describe(parts[_DESCRIPTOR])
         if _EVENT in parts:
@@ -124,12 +124,12 @@ class _Reader:
         if _COUNTERS in parts:
             self._read_counters(parts[_COUNTERS], time, texts)
 
-    def _intern(self, interned: Field, texts: dict[int, dict[int, Any]]) -> None:
-        for entry in self._parts(interned):
+    def _intern_texts(self, interned: Field, texts: dict[int, dict[int, Any]]) -> None:
+        for entry in self._read_parts(interned):
             number = 0
             text: str | None = None
             specs = {}
-            for part in self._parts(entry) if entry.kind == BYTES else ():
+            for part in self._read_parts(entry) if entry.kind == BYTES else ():
                 if part.number == 1 and part.kind == VARINT:
                     number = part.value
                 elif part.number in (2, 3) and part.kind == BYTES:
@@ -142,9 +142,9 @@ class _Reader:
     def _read_specs(self, descriptor: Field) -> dict[int, str]:
         """Return the names of a device's counters by their numbers."""
         names: dict[int, str] = {}
-        for spec in self._parts(descriptor):
+        for spec in self._read_parts(descriptor):
             if spec.number == 1 and spec.kind == BYTES:
-                inner = {part.number: part for part in self._parts(spec)}
+                inner = {part.number: part for part in self._read_parts(spec)}
                 if 1 in inner and 2 in inner:
                     names[inner[1].value] = read_text(self.data, inner[2])
         return names
@@ -152,7 +152,7 @@ class _Reader:
     def _describe(self, descriptor: Field) -> None:
         track = _Track()
         uuid = 0
-        for part in self._parts(descriptor):
+        for part in self._read_parts(descriptor):
             if part.kind == VARINT and part.number == 1:
                 uuid = part.value
             elif part.kind == VARINT and part.number == 5:
@@ -160,7 +160,7 @@ class _Reader:
             elif part.kind == BYTES and part.number == 2:
                 track.name = read_text(self.data, part)
             elif part.kind == BYTES and part.number in (3, 4):
-                inner = {inside.number: inside for inside in self._parts(part)}
+                inner = {inside.number: inside for inside in self._read_parts(part)}
                 if 1 in inner:
                     track.pid = inner[1].value
                 if part.number == 4 and 2 in inner:
@@ -170,7 +170,7 @@ class _Reader:
                 track.is_drawn = track.is_drawn and read_text(self.data, inner[6]) == DRAWN
         self._tracks[uuid] = track
 
-    def _owner(self, uuid: int) -> tuple[int, int | str, bool]:
+    def _find_owner(self, uuid: int) -> tuple[int, int | str, bool]:
         """Return the process and thread of a track, its own or its parent's, and whether htk drew
         it."""
         track = self._tracks[uuid]
@@ -187,7 +187,7 @@ class _Reader:
         category = ""
         arguments: dict[str, Any] = {}
         arrows: list[tuple[str, int]] = []
-        for part in self._parts(event):
+        for part in self._read_parts(event):
             if part.number == 9 and part.kind == VARINT:
                 kind = part.value
             elif part.number == 11:
@@ -210,7 +210,7 @@ class _Reader:
                 value = read_signed(part.value)
             elif part.number == 44 and part.kind == EIGHT_BYTES:
                 value = read_double(self.data, part)
-        pid, tid, is_drawn = self._owner(uuid)
+        pid, tid, is_drawn = self._find_owner(uuid)
         if is_drawn:
             return
         if kind == _END:
@@ -272,7 +272,7 @@ class _Reader:
         stage = ""
         name = ""
         arguments: dict[str, Any] = {}
-        for part in self._parts(event):
+        for part in self._read_parts(event):
             if part.number == 2:
                 length = part.value
             elif part.number == 14:
@@ -282,8 +282,8 @@ class _Reader:
             elif part.number == 21 and part.kind == BYTES:
                 arguments |= self._launch_arguments(part, texts)
             elif part.number == 6 and part.kind == BYTES:
-                pair = {inner.number: read_text(self.data, inner) for inner in self._parts(part)
-                        if inner.kind == BYTES}  # fmt: skip
+                texts_of = [inner for inner in self._read_parts(part) if inner.kind == BYTES]
+                pair = {inner.number: read_text(self.data, inner) for inner in texts_of}
                 key = _EXTRA.get(pair.get(1, ""))
                 if key and pair.get(2, "").isdigit():
                     arguments[key] = int(pair[2])
@@ -297,8 +297,8 @@ class _Reader:
     def _launch_arguments(self, launch: Field, texts: dict[int, dict[int, Any]]) -> dict[str, Any]:
         """Return the grid, the block and what else a kernel was launched with."""
         arguments: dict[str, Any] = {}
-        for part in self._parts(launch):
-            inner = {inside.number: inside.value for inside in self._parts(part)}
+        for part in self._read_parts(launch):
+            inner = {inside.number: inside.value for inside in self._read_parts(part)}
             if part.number in (1, 2):
                 arguments["grid" if part.number == 1 else "block"] = [
                     inner.get(axis, 1) for axis in (1, 2, 3)
@@ -312,11 +312,11 @@ class _Reader:
     def _read_counters(self, event: Field, time: int, texts: dict[int, dict[int, Any]]) -> None:
         specs: dict[int, str] = {}
         values = []
-        for part in self._parts(event):
+        for part in self._read_parts(event):
             if part.number == 4 and part.kind == VARINT:
                 specs = texts[_COUNTER_SPECS].get(part.value, {})
             elif part.number == 2 and part.kind == BYTES:
-                values.append({inner.number: inner for inner in self._parts(part)})
+                values.append({inner.number: inner for inner in self._read_parts(part)})
         for counter in values:
             name = specs.get(counter[1].value) if 1 in counter else None
             if name is None:
@@ -329,7 +329,7 @@ class _Reader:
             where = {"pid": "GPU 0 Counters", "ts": to_stamp(time)}
             self.events.append({"ph": "C", "name": name, **where, "args": {"": value}})
 
-    def _parts(self, message: Field) -> Iterator[Field]:
+    def _read_parts(self, message: Field) -> Iterator[Field]:
         return read_fields(self.data, message.start, message.end)
 
 

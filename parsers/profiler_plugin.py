@@ -151,9 +151,9 @@ class _Rows:
             call = {key: row.get(key) for key in keys} | {"event": event}
         elif node.category == "GPU":
             of_call = {key: value for key, value in call.items() if key != "event"}
-            self.tables["comm_channels"].append(self._channel(node, of_call))
+            self.tables["comm_channels"].append(self._build_channel(node, of_call))
         elif node.category in _STEPS and node.name not in ("Idle", "Sleep", "Append"):
-            self.tables["proxy_steps"].append(self._step(node, call, around))
+            self.tables["proxy_steps"].append(self._build_step(node, call, around))
         return call
 
     def _call(self, node: _Node, around: _Node | None) -> Fields:
@@ -187,7 +187,7 @@ class _Rows:
             "timing": "gpu" if clocks or gpu_us else "cpu",
         }
 
-    def _channel(self, node: _Node, call: Facts) -> Fields:
+    def _build_channel(self, node: _Node, call: Facts) -> Fields:
         clock = _read_clock(node)
         return {
             **self._own,
@@ -198,7 +198,7 @@ class _Rows:
             "timing": "gpu",
         }
 
-    def _step(self, node: _Node, call: Facts, around: _Node | None) -> Fields:
+    def _build_step(self, node: _Node, call: Facts, around: _Node | None) -> Fields:
         outer = around.args if around is not None and around.category == "PROXY" else {}
         return {
             **self._own,

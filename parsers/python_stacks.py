@@ -125,7 +125,7 @@ class _Reader:
         text = line.text
         stack = self._open.get(writer)
         if stack is not None:
-            reading = self._continue(stack, text, writer)
+            reading = self._continue_stack(stack, text, writer)
             if reading is not None:
                 return reading
         if match := _PROCESS.match(text):
@@ -171,35 +171,37 @@ class _Reader:
         if kind != "traceback" and len(self._rows) < _MOST_STACKS:
             self._rows.append(row)
 
-    def _continue(self, stack: _Stack, text: str, writer: tuple[str, int | None]) -> str | None:
+    def _continue_stack(
+        self, stack: _Stack, text: str, writer: tuple[str, int | None]
+    ) -> str | None:
         """Take a line as the next of an open stack, if it is."""
         if stack.kind == "spy":
             match = _SPY_FRAME.match(text)
             if match is not None:
-                return self._frame(stack, match[1], match[2], match[3])
+                return self._add_frame(stack, match[1], match[2], match[3])
             if text.startswith("        "):  # local variables
                 return SKIPPED
         elif stack.kind == "pystack" and text.startswith("    "):
             match = _PYSTACK_FRAME.match(text)
-            return self._frame(stack, match[3], match[1], match[2]) if match else SKIPPED
+            return self._add_frame(stack, match[3], match[1], match[2]) if match else SKIPPED
         elif stack.kind == "gdb":
             if match := _GDB_FRAME.match(text):
-                return self._frame(stack, match[1], match[2] or match[3] or "??", match[4])
+                return self._add_frame(stack, match[1], match[2] or match[3] or "??", match[4])
         elif match := _FAULT_FRAME.match(text):
-            return self._frame(stack, match[3], match[1], match[2])
+            return self._add_frame(stack, match[3], match[1], match[2])
         elif text.strip() == "<no Python frame>":
             del self._open[writer]
             return SKIPPED
         elif stack.kind == "traceback" and text.startswith("    "):
             return SKIPPED  # the source's line
         elif stack.kind == "traceback" and (match := _EXCEPTION.match(text)):
-            self._raised(stack, match[0].strip())
+            self._add_raised(stack, match[0].strip())
             del self._open[writer]
             return READ
         del self._open[writer]
         return None
 
-    def _frame(self, stack: _Stack, function: str, file: str, number: str | None) -> str:
+    def _add_frame(self, stack: _Stack, function: str, file: str, number: str | None) -> str:
         if len(stack.frames) < _MOST_FRAMES:
             frame = f"{function} ({file}:{number})" if number else f"{function} ({file})"
             is_outermost_first = stack.kind in ("traceback", "pystack")
@@ -207,7 +209,7 @@ class _Reader:
             stack.row["frames"] = stack.frames
         return READ
 
-    def _raised(self, stack: _Stack, exception: str) -> None:
+    def _add_raised(self, stack: _Stack, exception: str) -> None:
         if stack.frames and len(self._rows) < _MOST_STACKS:
             self._rows.append(stack.row | {"state": exception})
 

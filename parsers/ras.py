@@ -218,7 +218,7 @@ class _Reader:
             return READ
         if not self._in_report:
             return None
-        return READ if self._detail(text) else None
+        return READ if self._read_detail(text) else None
 
     def _begin(self, text: str) -> None:
         self._close()
@@ -227,7 +227,7 @@ class _Reader:
         self._in_report = True
         self._heading = None
 
-    def _detail(self, text: str) -> bool:
+    def _read_detail(self, text: str) -> bool:
         block = self._block
         if match := _GROUP_ROW.match(text):
             self._sizes[match[1]] = int(match[4]), int(match[3])
@@ -237,7 +237,7 @@ class _Reader:
             device = int(one_gpu[1]) if one_gpu else None
             who = {"process": match[1], "host": match[2], "device": device}
             status = "considered_dead" if self._heading == "DEAD" else "unresponsive"
-            self._rows.append(self._row(None) | who | {"status": status})
+            self._rows.append(self._build_group_row(None) | who | {"status": status})
         elif block is None:
             return False
         elif match := _DIFFERENT.match(text):
@@ -255,7 +255,7 @@ class _Reader:
 
     def _rank(self, block: _Block, match: re.Match[str]) -> None:
         said_of_it = _parse_line(match, 2) or block.said
-        row = self._row(block) | {
+        row = self._build_group_row(block) | {
             "comm_rank": int(match[1]),
             "device": int(match[6]) if match[6] else None,
             "process": match[7],
@@ -269,7 +269,7 @@ class _Reader:
         else:
             self._rows.append(row)
 
-    def _row(self, block: _Block | None) -> Fields:
+    def _build_group_row(self, block: _Block | None) -> Fields:
         size = self._sizes.get(block.number) if block else None
         return {
             "source": NAME,
@@ -290,7 +290,11 @@ class _Reader:
         if is_of_others and self._unnamed.takes(unnamed):
             (count,) = left
             for rank in sorted(set(range(size)) - set(block.counts)):
-                row = self._row(block) | {"comm_rank": rank, "count": count, "type": block.type}
+                row = self._build_group_row(block) | {
+                    "comm_rank": rank,
+                    "count": count,
+                    "type": block.type,
+                }
                 block.counts[rank] = row
         self._rows += [block.counts[rank] for rank in sorted(block.counts)]
         block.counts = {}

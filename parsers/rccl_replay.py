@@ -48,14 +48,14 @@ class _Reader:
             versions = json.dumps({"rccl_replay": head[2]})
             self._facts = {"host": head[1].rstrip(","), "versions": versions}
         elif match := _CALL.match(line.text):
-            return self._called(match)
+            return self._build_call(match)
         elif line.text.strip(" \t{},"):
             return None
         else:
             self._depth += line.text.count("{") - line.text.count("}")
         return SKIPPED
 
-    def _called(self, match: re.Match[str]) -> str:
+    def _build_call(self, match: re.Match[str]) -> str:
         arguments = dict(_PAIR.findall(match[2]))
         context = dict(_PAIR.findall(match[3] or ""))
         if "uniqueID" in arguments:

@@ -140,16 +140,16 @@ class _Set:
     def recording(self, owner: int, options: ParseOptions) -> Parsed | None:
         process = self.owners.get(owner, {})
         pid = whole_number(process.get("pid")) or owner
-        calls = self._calls(_select_process(self.regions, owner))
-        kernels = self._kernels(_select_process(self.dispatches, owner))
-        copies = self._copies(_select_process(self.copies, owner))
-        rank, facts = self._facts(process)
+        calls = self._read_calls(_select_process(self.regions, owner))
+        kernels = self._read_kernels(_select_process(self.dispatches, owner))
+        copies = self._read_copies(_select_process(self.copies, owner))
+        rank, facts = self._read_facts(process)
         parsed = one_process(
             NAME, pid, kernels, copies, calls, facts, rank, Issues(options.keep_overruns)
         )
         return parsed if parsed.tables["events"].num_rows else None
 
-    def _kernels(self, rows: pa.Table) -> GpuWork:
+    def _read_kernels(self, rows: pa.Table) -> GpuWork:
         symbols = self.symbols.to_pylist()
         names = {s["id"]: kernel_name(s["display_name"] or s["kernel_name"] or "") for s in symbols}
         registers = np.array([*map(_count_registers, symbols), -1])
@@ -158,8 +158,8 @@ class _Set:
         sizes = [read_numbers(rows[name], NONE) for name in _AXES]
         return GpuWork(
             name_codes(ids, names),
-            *self._common(rows),
-            self._device(rows["agent_id"]),
+            *self._read_common(rows),
+            self._read_devices(rows["agent_id"]),
             _read_streams(rows),
             read_numbers(rows["group_segment_size"], NONE),
             registers[symbol],
@@ -167,14 +167,14 @@ class _Set:
             (sizes[3], sizes[4], sizes[5]),
         )
 
-    def _copies(self, rows: pa.Table) -> GpuWork:
+    def _read_copies(self, rows: pa.Table) -> GpuWork:
         """Return a copy belongs to the GPU that it reaches, else to the one that it leaves."""
-        to = self._device(rows["dst_agent_id"])
-        source = self._device(rows["src_agent_id"])
+        to = self._read_devices(rows["dst_agent_id"])
+        source = self._read_devices(rows["src_agent_id"])
         nothing = fill_none(len(rows))
         return GpuWork(
             name_codes(read_numbers(rows["name_id"], NONE), self.strings),
-            *self._common(rows),
+            *self._read_common(rows),
             np.where(to >= 0, to, source),
             _read_streams(rows),
             read_numbers(rows["size"], NONE),
@@ -183,7 +183,7 @@ class _Set:
             (nothing, nothing, nothing),
         )
 
-    def _calls(self, rows: pa.Table) -> ApiCalls:
+    def _read_calls(self, rows: pa.Table) -> ApiCalls:
         """Regions; what roctx marked stands in the event, under `message`."""
         event = self._event_place(rows)
         category = take_or(read_numbers(self.events["category_id"], NONE), event)
@@ -196,12 +196,12 @@ class _Set:
         name = pa.compute.if_else(is_marked, message, function.cast(STRING))
         return ApiCalls(
             name.dictionary_encode().cast(function.type),
-            *self._common(rows),
+            *self._read_common(rows),
             _looked_up(self.threads, read_numbers(rows["tid"], NONE)),
             name_codes(category, self.categories),
         )
 
-    def _common(self, rows: pa.Table) -> tuple[Ints, Ints, Ints]:
+    def _read_common(self, rows: pa.Table) -> tuple[Ints, Ints, Ints]:
         """Start, end, and the id that a call shares with what it launched."""
         stack = take_or(read_numbers(self.events["stack_id"], 0), self._event_place(rows), 0)
         return read_numbers(rows["start"]), read_numbers(rows["end"]), stack
@@ -210,7 +210,7 @@ class _Set:
         ids = read_numbers(self.events["id"], NONE)
         return look_up(ids, np.arange(len(ids)), read_numbers(rows["event_id"], -2))
 
-    def _device(self, agent: pa.ChunkedArray) -> Ints:
+    def _read_devices(self, agent: pa.ChunkedArray) -> Ints:
         """Index among the GPUs."""
         gpus = {
             row["id"]: row["type_index"] if row["type_index"] is not None else number
@@ -222,7 +222,7 @@ class _Set:
     def _gpus(self) -> list[Fields]:
         return [row for row in self.agents.to_pylist() if row["type"] == "GPU"]
 
-    def _facts(self, process: Mapping[str, object]) -> tuple[int | None, dict[str, object]]:
+    def _read_facts(self, process: Mapping[str, object]) -> tuple[int | None, dict[str, object]]:
         variables = _read_variables(process.get("environment"))
         rank = next((whole_number(variables[n]) for n in _RANKS if n in variables), None)
         size = next((whole_number(variables[n]) for n in _SIZES if n in variables), None)

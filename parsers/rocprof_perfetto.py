@@ -90,22 +90,22 @@ class _Reader:
     _text: dict[int, dict[int, dict[int, str]]] = field(default_factory=dict)
 
     def read(self) -> None:
-        read_packets(self.data, self.issues, self._packet)
+        read_packets(self.data, self.issues, self._read_packet)
 
-    def _packet(self, packet: Packet) -> None:
+    def _read_packet(self, packet: Packet) -> None:
         sequence = packet.sequence
         parts = packet.parts
         if packet.clears_text or sequence not in self._text:
             self._text[sequence] = {k: {} for k in (_CATEGORIES, _NAMES, KEYS, TEXTS)}
         text = self._text[sequence]
         if _INTERNED in parts:
-            self._intern(parts[_INTERNED], text)
+            self._intern_texts(parts[_INTERNED], text)
         if _DESCRIPTOR in parts and not self.pid:
             self._describe(parts[_DESCRIPTOR])
         if _EVENT in parts:
-            self._event(parts[_EVENT], text)
+            self._read_event(parts[_EVENT], text)
 
-    def _intern(self, interned: Field, text: dict[int, dict[int, str]]) -> None:
+    def _intern_texts(self, interned: Field, text: dict[int, dict[int, str]]) -> None:
         for entry in read_fields(self.data, interned.start, interned.end):
             if entry.kind != BYTES or entry.number not in text:
                 continue
@@ -126,7 +126,7 @@ class _Reader:
                     if inner.number == 1 and inner.kind == VARINT and INDEX.believes(inner.value):
                         self.pid = self.pid or inner.value
 
-    def _event(self, event: Field, text: dict[int, dict[int, str]]) -> None:
+    def _read_event(self, event: Field, text: dict[int, dict[int, str]]) -> None:
         category = name = ""
         kind = 0
         annotations = []

@@ -81,7 +81,7 @@ class _Reader:
 
     def read(self, line: LogLine) -> str | None:
         text = line.text
-        if line.origin in self._stacks and self._frame(text, line.origin):
+        if line.origin in self._stacks and self._add_frame(text, line.origin):
             return READ
         if "ork" not in text and "atchdog" not in text and ".cpp:" not in text:
             return None
@@ -92,13 +92,13 @@ class _Reader:
             self._timed_out(work, text, rank, line)
             reading = READ
         if counters := _COUNTERS.search(text):
-            self._counted(counters, text, rank, line)
+            self._read_counted(counters, text, rank, line)
             reading = READ
         if reading is None and _STACK in text and self._calls:
             self._stacks[line.origin] = (self._last_of(rank), [])
             reading = READ
         if reading is None and _STUCK.search(text):
-            self._note(text, rank, line)
+            self._add_note(text, rank, line)
             reading = READ
         return reading or (SKIPPED if _is_plain_line(text) else None)
 
@@ -133,7 +133,9 @@ class _Reader:
             kept = self._calls.setdefault(key, call)
             kept |= {k: v for k, v in call.items() if kept[k] is None}  # the first time counts
 
-    def _counted(self, counters: re.Match[str], text: str, rank: int | None, line: LogLine) -> None:
+    def _read_counted(
+        self, counters: re.Match[str], text: str, rank: int | None, line: LogLine
+    ) -> None:
         group = _GROUP.search(text)
         own = _OWN_RANK.search(text)
         within = int(group[4]) if group else int(own[1]) if own else None
@@ -172,7 +174,7 @@ class _Reader:
         calls = reversed(self._calls.values())
         return next((c for c in calls if c["rank"] == rank), [*self._calls.values()][-1])
 
-    def _frame(self, text: str, origin: str) -> bool:
+    def _add_frame(self, text: str, origin: str) -> bool:
         call, frames = self._stacks[origin]
         match = _FRAME.match(text)
         if match is None or len(frames) >= _MOST_FRAMES:
@@ -182,7 +184,7 @@ class _Reader:
         call["frames"] = "\n".join(frames)
         return True
 
-    def _note(self, text: str, rank: int | None, line: LogLine) -> None:
+    def _add_note(self, text: str, rank: int | None, line: LogLine) -> None:
         group = _GROUP.search(text)
         self._notes.append(
             {
@@ -197,13 +199,13 @@ class _Reader:
 
     def finish(self) -> LogPart:
         tables = {
-            "collectives": self._placed(),
+            "collectives": self._place_calls(),
             "comm_groups": list(self._states.values()),
             "comm_notes": self._notes,
         }
         return LogPart(tables)
 
-    def _placed(self) -> list[Fields]:
+    def _place_calls(self) -> list[Fields]:
         """Return the calls, each once: an exception repeats its text without the rank before it.
 
         Where no line has one before it and no group is told, the text's rank is the global one.

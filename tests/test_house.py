@@ -67,6 +67,14 @@ EMPTY_NAMES = {
     "found", "mine", "place", "one", "at", "made", "known", "given", "told", "said", "its",
     "which", "whole",
 }  # fmt: skip
+# Names that a contract sets (of a command, a format, an edit, a page, a check, a child process, a
+# table that a registry finds by its name), and those that users type.
+ONE_WORD = {
+    "activities", "add", "analysis", "apply", "capture", "catalog", "changes_", "checks", "clear",
+    "command", "compare", "decoder", "flops", "gpu", "hang", "htk", "layout", "list_", "ls", "main",
+    "mark_", "need", "open", "parse", "plan", "question", "recommendations", "roofline", "run",
+    "serve", "sniff", "stalls", "stragglers", "table", "verify", "whatif",
+}  # fmt: skip
 MOST_LINES = 440  # of a module: what is longer holds several things
 # Options have one name for a meaning: how its help begins, and what it is by default.
 OPTIONS: dict[str, tuple[str, object]] = {
@@ -479,6 +487,21 @@ def test_json_of_an_answer_has_the_documented_shape() -> None:
     assert answer["analysis"] == "time_breakdown"
     assert {c["name"]: c["unit"] for c in answer["columns"]}["busy_ns"] == "ns"
     assert set(answer["rows"][0]) == {c["name"] for c in answer["columns"]}
+
+
+@pytest.mark.parametrize("package", SOURCES)
+def test_functions_say_what_they_do_to_what(package: str) -> None:
+    files = [file for file in sorted((ROOT / package).rglob("*.py")) if _is_own(file)]
+    short = [
+        f"{file.relative_to(ROOT)}: {statement.name}"
+        for file in files
+        for statement in ast.parse(file.read_text(encoding="utf-8")).body
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef)
+        and "_" not in statement.name.strip("_")
+        and statement.name not in ONE_WORD
+        and not statement.name.startswith("__")
+    ]
+    assert not short
 
 
 @pytest.mark.parametrize("package", (*SOURCES, "bench", "docs", "native", "sample_traces", "tests"))

@@ -70,7 +70,7 @@ class _Shown:
     @cached_property
     def kinds(self) -> list[str]:
         """Names of the series, the longest first."""
-        return list(dict.fromkeys(s.name for m in METRICS for s in self._series(m)))
+        return list(dict.fromkeys(s.name for m in METRICS for s in self._build_series(m)))
 
     @cached_property
     def kind(self) -> str:
@@ -80,7 +80,7 @@ class _Shown:
     @cached_property
     def metrics(self) -> dict[str, RunSeries]:
         """The series of each metric that has values."""
-        of_kind = (s for m in METRICS for s in self._series(m) if s.name == self.kind)
+        of_kind = (s for m in METRICS for s in self._build_series(m) if s.name == self.kind)
         return {series.metric: series for series in of_kind}
 
     @cached_property
@@ -114,7 +114,7 @@ class _Shown:
         asked = self.visit.option(name, "")
         return next((run for run in self.own if asked in (run.run, _label_run(run))), None)
 
-    def _series(self, metric: str) -> list[RunSeries]:
+    def _build_series(self, metric: str) -> list[RunSeries]:
         return series_of(self.runs, ("model",), metric)
 
 

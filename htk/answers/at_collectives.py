@@ -194,8 +194,8 @@ class _Rounds:
     folder: Path
 
     def path(self, step: int | None) -> StepPath | None:
-        of_all = self._step(step)
-        heard = list(self._all(_Hear(of_all), self.parts))
+        of_all = self._find_step(step)
+        heard = list(self._map_all(_Hear(of_all), self.parts))
         by_step = list(zip(*heard, strict=True))
         if not all(_can_be_replayed(of_step) for of_step in by_step):
             return None
@@ -205,10 +205,10 @@ class _Rounds:
             _Job(k, ranks, of_all, _build_own_pool(pooled, own), self.folder, key)
             for k, (ranks, own) in enumerate(zip(self.parts, heard, strict=True))
         ]
-        ways = list(self._all(_cut_ways, jobs))
+        ways = list(self._map_all(_cut_ways, jobs))
         begun = _list_begun(jobs, ways, pooled[0])
-        outcomes = list(self._all(_replay_begun, begun))
-        edges, events = self._legs(begun, outcomes)
+        outcomes = list(self._map_all(_replay_begun, begun))
+        edges, events = self._join_legs(begun, outcomes)
         window = of_all.steps.window(of_all.step, of_all.origin)
         tested = TestedStep(of_all.steps, of_all.step, of_all.cycle, window)
         figures = Figures.of_all([each.figures for each in outcomes])
@@ -227,20 +227,22 @@ class _Rounds:
         rank = int(events.rank[0])
         where = [each for each in self.parts if rank in each.trace.ranks]
         asked = _Lead(rank, low + origin, begin + origin)
-        return next(self._all(asked, where))
+        return next(self._map_all(asked, where))
 
-    def _step(self, step: int | None) -> StepOfAll:
+    def _find_step(self, step: int | None) -> StepOfAll:
         windows = self.parts[0].windows
         steps = steps_at_hand(windows)
         chosen = steps.chosen(step)
         origin = int(read_numbers(windows["rank_windows"]["start_ns"]).min())
         return StepOfAll(steps, chosen, held_out(steps, chosen), origin)
 
-    def _all(self, function: Callable[[Item], Answer], items: Sequence[Item]) -> Iterator[Answer]:
+    def _map_all(
+        self, function: Callable[[Item], Answer], items: Sequence[Item]
+    ) -> Iterator[Answer]:
         mapper = self.trace.work.mapper
         return every_result(mapper, function, items, "part of the ranks was not answered")
 
-    def _legs(
+    def _join_legs(
         self, begun: Sequence[_Begun], outcomes: Sequence[PartReplay]
     ) -> tuple[PathEdges, PathEvents]:
         """Return the path, put together of its legs."""
@@ -249,7 +251,7 @@ class _Rounds:
             replace(begun[k], legs=[match for part, match in way if part == k])
             for k in sorted({part for part, _ in way})
         ]
-        answers = zip(asked, self._all(_list_legs, asked), strict=True)
+        answers = zip(asked, self._map_all(_list_legs, asked), strict=True)
         left = {each.job.number: iter(of_part) for each, of_part in answers}
         edges, events = zip(*[next(left[part]) for part, _ in way][::-1], strict=True)
         return _concatenate_parts(PathEdges, edges), _concatenate_parts(PathEvents, events)

@@ -76,7 +76,7 @@ class Frames:
             kept = kept.append_column(name, links[name].take(pa.array(of)))
         calls = links["launch_row"].take(pa.array(of)).combine_chunks()
         kept = kept.append_column("launch_event", tables["launches"]["event"].take(calls))
-        return {rank: self._frame(kept, rank) for rank in self.ranks}
+        return {rank: self._build_frame(kept, rank) for rank in self.ranks}
 
     def build_frame(self, rank: int) -> pd.DataFrame:
         if rank not in self.gpu:
@@ -87,7 +87,7 @@ class Frames:
         """Return the file that HTA would have read of a rank."""
         return next(file for file in self.trace.selected_files if (file.rank or 0) == rank)
 
-    def _frame(self, kept: pa.Table, rank: int) -> pd.DataFrame:
+    def _build_frame(self, kept: pa.Table, rank: int) -> pd.DataFrame:
         activities = kept.filter(pa.array(read_numbers(kept["rank"], -1) == rank)).sort_by("event")
         start, end = read_times(activities)
         launched = mark_valid(activities["launch_start_ns"])

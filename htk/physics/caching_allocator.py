@@ -73,7 +73,7 @@ class CachingAllocator:
     def malloc(self, key: Hashable, size: int) -> None:
         """Allocate a block; raise OutOfGpuMemory where the capacity does not suffice."""
         rounded = round_size(size)
-        block = self._cached(rounded) or self._new_segment(rounded)
+        block = self._find_cached(rounded) or self._new_segment(rounded)
         self._split(block, rounded)
         block.is_free = False
         self._blocks[key] = block
@@ -97,7 +97,7 @@ class CachingAllocator:
 
     def add_segment(self, address: int, size: int, is_small: bool) -> None:
         """Begin with a segment that is wholly free, where the GPU put it."""
-        self._keep(self._block(address, size, is_small))
+        self._keep(self._build_block(address, size, is_small))
         self.reserved += size
         self.segments += 1
         self._next = max(self._next, address + size + _ROUNDED)
@@ -140,7 +140,7 @@ class CachingAllocator:
         """Return the bytes of a block, with what was too little to split off."""
         return self._blocks[key].size
 
-    def _block(self, address: int, size: int, is_small: bool) -> _Block:
+    def _build_block(self, address: int, size: int, is_small: bool) -> _Block:
         self._made += 1
         return _Block(address, size, is_small, self._made)
 
@@ -148,7 +148,7 @@ class CachingAllocator:
         free = self._free[block.is_small]
         del free[bisect_left(free, (block.size, block.address, block.number))]
 
-    def _cached(self, rounded: int) -> _Block | None:
+    def _find_cached(self, rounded: int) -> _Block | None:
         free = self._free[rounded <= SMALL]
         position = bisect_left(free, (rounded,))
         if position == len(free):
@@ -169,7 +169,7 @@ class CachingAllocator:
             self.retries += 1
             if self.reserved + size > self.capacity:
                 raise OutOfGpuMemory(rounded)
-        block = self._block(self._next, size, rounded <= SMALL)
+        block = self._build_block(self._next, size, rounded <= SMALL)
         self._next += size + _ROUNDED  # segments do not touch
         self.reserved += size
         self.segments += 1
@@ -186,7 +186,7 @@ class CachingAllocator:
 
     def _cut(self, block: _Block, size: int) -> _Block:
         """Cut a block after so many bytes; return the one behind."""
-        behind = self._block(block.address + size, block.size - size, block.is_small)
+        behind = self._build_block(block.address + size, block.size - size, block.is_small)
         behind.before = block
         behind.after = block.after
         if block.after is not None:

@@ -23,7 +23,7 @@ class HostClock:
     """Moments on the host: monotonic within a minute, tied to the time of day after it."""
 
     def __init__(self) -> None:
-        self._tie()
+        self._tie_clock()
 
     def mark(self) -> int:
         return time.perf_counter_ns() + self._offset
@@ -33,9 +33,9 @@ class HostClock:
 
     def new_step(self) -> None:
         if time.perf_counter_ns() - self._tied > _ANCHOR_NS:
-            self._tie()
+            self._tie_clock()
 
-    def _tie(self) -> None:
+    def _tie_clock(self) -> None:
         self._tied = time.perf_counter_ns()
         self._offset = time.time_ns() - self._tied
 
@@ -69,10 +69,10 @@ class DeviceClock:
 
     def __init__(self, cuda: Any) -> None:
         self._cuda = cuda
-        self._tie()
+        self._tie_clock()
 
     def mark(self) -> tuple[Any, _Base]:
-        return self._event(), self._base
+        return self._record_event(), self._base
 
     def when(self, mark: tuple[Any, _Base]) -> int | None:
         event, base = mark
@@ -83,18 +83,18 @@ class DeviceClock:
 
     def new_step(self) -> None:
         if time.perf_counter_ns() - self._tied > _ANCHOR_NS:
-            self._tie()
+            self._tie_clock()
         else:
-            self._base = _Base(self._event(), self._base, None)
+            self._base = _Base(self._record_event(), self._base, None)
 
-    def _tie(self) -> None:
+    def _tie_clock(self) -> None:
         self._cuda.synchronize()
-        event = self._event()
+        event = self._record_event()
         event.synchronize()
         self._tied = time.perf_counter_ns()
         self._base = _Base(event, None, time.time_ns())
 
-    def _event(self) -> Any:
+    def _record_event(self) -> Any:
         event = self._cuda.Event(enable_timing=True)
         event.record()
         return event

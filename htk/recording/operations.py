@@ -147,7 +147,7 @@ class OperationLog:
         """Write what is known."""
         self._flushed = time.perf_counter_ns()
         try:
-            lines = "".join(self._lines())
+            lines = "".join(self._list_lines())
             if lines:
                 self._write(lines.encode())
         except Exception as error:  # whatever it is, training goes on
@@ -185,7 +185,7 @@ class OperationLog:
 
         return LoggingTimers(timers, self) if self.recorded else timers
 
-    def _lines(self) -> list[str]:
+    def _list_lines(self) -> list[str]:
         pending = self._pending
         when = self.clock.when
         lines = []
@@ -196,7 +196,7 @@ class OperationLog:
             if start is None or end is None:
                 break
             pending.popleft()
-            head = self._heads.get(type_) or self._head(type_)
+            head = self._heads.get(type_) or self._build_head(type_)
             batch = "null" if micro_batch is None else micro_batch
             of_chunk = "null" if chunk is None else chunk
             lines.append(
@@ -208,7 +208,7 @@ class OperationLog:
             self.dropped += 1
         return lines
 
-    def _head(self, type_: str) -> str:
+    def _build_head(self, type_: str) -> str:
         worker = self.worker
         self._heads[type_] = (
             f'{{"rank":{worker.rank},"dp_rank":{worker.dp_rank},"stage":{worker.stage},'
@@ -218,12 +218,12 @@ class OperationLog:
 
     def _write(self, data: bytes) -> None:
         if self._file is None or self._file.tell() >= self._rotate_bytes:
-            self._rotate()
+            self._rotate_file()
         assert self._file is not None
         self._file.write(data)
         self._file.flush()
 
-    def _rotate(self) -> None:
+    def _rotate_file(self) -> None:
         if self._file is not None:
             self._file.close()
         path = self.folder / f"operations-rank{self.worker.rank:05d}.{self._number}.jsonl"

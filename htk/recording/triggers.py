@@ -31,7 +31,7 @@ class Triggers:
 
         `elapsed_ns` is how long the step before took; None: that tells nothing.
         """
-        slow = None if elapsed_ns is None else self._slow(next_step - 1, elapsed_ns)
+        slow = None if elapsed_ns is None else self._explain_slow(next_step - 1, elapsed_ns)
         if self.signalled:
             self.signalled = False
             return "a signal"
@@ -39,7 +39,7 @@ class Triggers:
             return "a chosen step"
         return slow
 
-    def _slow(self, step: int, elapsed_ns: int) -> str | None:
+    def _explain_slow(self, step: int, elapsed_ns: int) -> str | None:
         if self.outlier is None or step < 0:
             return None
         usual = median(self._usual) if len(self._usual) >= _LEAST_STEPS else None

@@ -46,10 +46,12 @@ class SharedBaseline:
         if self._baseline is None:
             recordings = [(t.tables, ratio) for t, ratio in others]
             rates = _own_rates() if self.site is None else self.site
-            self._baseline = build_baseline(self._tables(trace, others), recordings, rates)
+            self._baseline = build_baseline(self._find_tables(trace, others), recordings, rates)
         return self._baseline
 
-    def _tables(self, trace: Trace, others: tuple[tuple[Trace, float | None], ...]) -> NamedTables:
+    def _find_tables(
+        self, trace: Trace, others: tuple[tuple[Trace, float | None], ...]
+    ) -> NamedTables:
         if not self.of_few:
             return trace.tables
         if others:
@@ -120,7 +122,7 @@ class WhatIf:
         1
         """
         others = (*self.others, (_open_once(trace), ratio))
-        return replace(self, others=others, shared=self._started(self.shared.site))
+        return replace(self, others=others, shared=self._start_baseline(self.shared.site))
 
     def at_site(self, rates: SiteByGpu) -> "WhatIf":
         """Return the what-if with rates that a site measured of its GPUs.
@@ -134,9 +136,9 @@ class WhatIf:
         >>> at_home.shared.site["h100"].adapters
         0.8
         """
-        return replace(self, shared=self._started(rates))
+        return replace(self, shared=self._start_baseline(rates))
 
-    def _started(self, site: SiteByGpu | None) -> SharedBaseline:
+    def _start_baseline(self, site: SiteByGpu | None) -> SharedBaseline:
         return SharedBaseline(site, of_few=self.shared.of_few)
 
     def representatives(self) -> "WhatIf":

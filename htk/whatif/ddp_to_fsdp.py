@@ -112,7 +112,7 @@ class _Rank:
     def gather(self, size: float, launched: int, lead: float) -> int:
         """Issue a gather `lead` ns before the CPU launches an activity; return its number."""
         held = self.copied[-2:-1] + [self.sent] * (self.sent >= 0)
-        self.sent = self._collective("all_gather", size, held, launched, lead)
+        self.sent = self._build_collective("all_gather", size, held, launched, lead)
         return self.sent
 
     def copy_out(self, size: float, gathered: int, before: int) -> None:
@@ -129,11 +129,11 @@ class _Rank:
         after = [last, *[self.reduced] * (self.reduced >= 0)]
         self.together = self._copy(size, after, following, TOGETHER)
         held = [self.together, *[self.sent] * (self.sent >= 0)]
-        self.sent = self._collective("reduce_scatter", size, held, following, lead, rest)
+        self.sent = self._build_collective("reduce_scatter", size, held, following, lead, rest)
         self.reduced = self.sent
         if self.plan.replicas > 1:
             held = [self.reduced, *[self.summed] * (self.summed >= 0)]
-            self.summed = self._summed(size, held, rest)
+            self.summed = self._build_replica_sum(size, held, rest)
 
     def _copy(self, size: float, after: list[int], before: int, op: str) -> int:
         waits = (before,) if before not in after else ()
@@ -141,7 +141,7 @@ class _Rank:
         self.works.append(copy)
         return self.number - 1
 
-    def _collective(
+    def _build_collective(
         self, kind: str, size: float, after: list[int], launched: int, lead: float, rest: int = -1
     ) -> int:
         plan = self.plan
@@ -165,7 +165,7 @@ class _Rank:
         self.works.append(work)
         return self.number - 1
 
-    def _summed(self, size: float, after: list[int], rest: int) -> int:
+    def _build_replica_sum(self, size: float, after: list[int], rest: int) -> int:
         plan = self.plan
         all_reduce = build_replica_reduce(
             self.like,

@@ -56,12 +56,12 @@ class EditedShapes:
         named = _NAME.search(text)
         if match is None or (named is not None and _IS_OF_PARAMETERS(named[1].decode())):
             return text
-        dims = _DIMS.sub(rb"\g<1>" + self._dims(match[2]), text, count=1)
+        dims = _DIMS.sub(rb"\g<1>" + self._edit_dims(match[2]), text, count=1)
         strided = _STRIDES.search(dims)
         if strided is not None:
-            strides = self._strides(match[2], strided[2])
+            strides = self._restride_text(match[2], strided[2])
             dims = dims[: strided.start(2)] + strides + dims[strided.end(2) :]
-        return _CONCRETE.sub(lambda listed: self._concrete(listed[0], text), dims, count=1)
+        return _CONCRETE.sub(lambda listed: self._edit_values(listed[0], text), dims, count=1)
 
     def shape(self, shape: list[int]) -> list[int]:
         """Return the edited shape of a tensor."""
@@ -86,19 +86,19 @@ class EditedShapes:
         return (size in (tokens, tokens // self.parts) or is_multiple) and size not in self.widths
 
     @lru_cache(maxsize=4096)  # noqa: B019 - one object for each prediction
-    def _dims(self, text: bytes) -> bytes:
-        return json.dumps(self._nested(json.loads(text))).encode()
+    def _edit_dims(self, text: bytes) -> bytes:
+        return json.dumps(self._edit_nested(json.loads(text))).encode()
 
-    def _nested(self, dims: list[object]) -> list[object]:
+    def _edit_nested(self, dims: list[object]) -> list[object]:
         if dims and all(isinstance(n, int) for n in dims):
             return list(self.shape([n for n in dims if isinstance(n, int)]))
-        return [self._nested(each) if isinstance(each, list) else each for each in dims]
+        return [self._edit_nested(each) if isinstance(each, list) else each for each in dims]
 
     @lru_cache(maxsize=4096)  # noqa: B019
-    def _strides(self, dims: bytes, strides: bytes) -> bytes:
-        return json.dumps(self._strided(json.loads(dims), json.loads(strides))).encode()
+    def _restride_text(self, dims: bytes, strides: bytes) -> bytes:
+        return json.dumps(self._edit_strides(json.loads(dims), json.loads(strides))).encode()
 
-    def _strided(self, dims: list[object], strides: list[object]) -> list[object]:
+    def _edit_strides(self, dims: list[object], strides: list[object]) -> list[object]:
         if len(dims) != len(strides):
             return strides
         if dims and all(isinstance(n, int) for n in (*dims, *strides)):
@@ -106,11 +106,13 @@ class EditedShapes:
             steps = [n for n in strides if isinstance(n, int)]
             return list(_scaled_strides(sizes, self.shape(sizes), steps))
         return [
-            self._strided(size, step) if isinstance(size, list) and isinstance(step, list) else step
+            self._edit_strides(size, step)
+            if isinstance(size, list) and isinstance(step, list)
+            else step
             for size, step in zip(dims, strides, strict=True)
         ]
 
-    def _concrete(self, text: bytes, event: bytes) -> bytes:
+    def _edit_values(self, text: bytes, event: bytes) -> bytes:
         """Return what an operator was told in numbers: sizes, and to attention the length."""
 
         def rewrite_sizes(listed: re.Match[bytes]) -> bytes:

@@ -54,12 +54,12 @@ class EditedSizes:
     def rewrite(self, event: int, text: bytes) -> bytes | None:
         """Return an event with its sizes as edited; None: what it tells is not known any more."""
         if _MEMORY in text:
-            return self._allocated(event, text)
+            return self._edit_allocation(event, text)
         if event in self.launched:
-            text = _GRID.sub(lambda m: m[1] + self._grid(m[2]), text, count=1)
+            text = _GRID.sub(lambda m: m[1] + self._scale_grid(m[2]), text, count=1)
             text = _WAVES.sub(lambda m: b"%b%.6f" % (m[1], float(m[2]) * self.ratio), text)
         if event in self.copied:
-            text = _COPIED.sub(self._longer, text, count=1)
+            text = _COPIED.sub(self._lengthen_match, text, count=1)
         return _SENT.sub(self._longer_message, text) if self.sent else text
 
     def entry(self, key: str, value: bytes) -> bytes:
@@ -69,7 +69,7 @@ class EditedSizes:
         now = {"name": self.gpu.device_name, "totalGlobalMem": round(self.gpu.memory_bytes)}
         return json.dumps([device | now for device in json.loads(value)]).encode()
 
-    def _allocated(self, event: int, text: bytes) -> bytes | None:
+    def _edit_allocation(self, event: int, text: bytes) -> bytes | None:
         if self.allocations is None:
             return None
         now = self.allocations.get(event)
@@ -78,13 +78,13 @@ class EditedSizes:
         bytes_by_name = dict(zip(_HELD_IN, now, strict=True))
         return _HELD.sub(lambda m: b"%b%d" % (m[1], bytes_by_name[m[2]]), text)
 
-    def _longer(self, match: re.Match[bytes]) -> bytes:
+    def _lengthen_match(self, match: re.Match[bytes]) -> bytes:
         return b"%b%d" % (match[1], round(int(match[2]) * self.ratio))
 
     def _longer_message(self, match: re.Match[bytes]) -> bytes:
-        return self._longer(match) if int(match[2]) in self.sent else match[0]
+        return self._lengthen_match(match) if int(match[2]) in self.sent else match[0]
 
-    def _grid(self, text: bytes) -> bytes:
+    def _scale_grid(self, text: bytes) -> bytes:
         """Return a grid of so many times the blocks, along the side that tokens are cut on."""
         sides = [int(side) for side in text.split(b",")]
         cut = (k for k, side in enumerate(sides) if side > 1 and self.tokens % side == 0)

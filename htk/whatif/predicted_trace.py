@@ -145,8 +145,8 @@ class _Moved:
             np.zeros(len(keep), bool),
             int(read_numbers(part.table("ranks")["base_time_ns"], 0).max(initial=0)),
         )
-        moved._threads(part, warps)
-        moved._gpu(part, warps)
+        moved._move_threads(part, warps)
+        moved._move_gpu(part, warps)
         moved._graph_nodes(trace.tables, part, start, edited, times)
         return moved
 
@@ -172,14 +172,14 @@ class _Moved:
         if end is not None:
             self.length[index] = np.maximum(end - start, 0)
 
-    def _threads(self, part: TraceFile, warps: "_Warps") -> None:
+    def _move_threads(self, part: TraceFile, warps: "_Warps") -> None:
         for name, columns in _ON_THREADS.items():
             table = _on_host(part.table(name))
             lane = warps.lanes(table)
             times = [warps.cpu(lane, read_numbers(table[column])) for column in columns]
             self._set(read_numbers(table["event"]), *times)
 
-    def _gpu(self, part: TraceFile, warps: "_Warps") -> None:
+    def _move_gpu(self, part: TraceFile, warps: "_Warps") -> None:
         ranges = part.table("annotations")
         on_gpu = ranges.filter(ranges["on_gpu"])
         for table in (part.table("kernels"), part.table("syncs"), on_gpu):

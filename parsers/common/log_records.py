@@ -77,14 +77,14 @@ class RowBuffer:
     def append(self, row: Fields) -> None:
         self._rows.append(row)
         if len(self._rows) >= 2 * _LATEST_ROWS:
-            self._columns.append(self._table(self._rows[:_LATEST_ROWS]))
+            self._columns.append(self._build_table(self._rows[:_LATEST_ROWS]))
             del self._rows[:_LATEST_ROWS]
 
-    def _table(self, rows: list[Fields]) -> pa.Table:
+    def _build_table(self, rows: list[Fields]) -> pa.Table:
         return table_of(self._name, rows, of_one_rank=False)
 
     def table(self) -> pa.Table:
-        return pa.concat_tables([*self._columns, self._table(self._rows)])
+        return pa.concat_tables([*self._columns, self._build_table(self._rows)])
 
 
 def _build_table(rows: Sequence[Facts], schema: pa.Schema) -> pa.Table:

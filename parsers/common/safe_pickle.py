@@ -92,21 +92,21 @@ class _Check:
             if position >= len(data) or data[position : position + 1] == _STOP:
                 break
             self._stops.append(position)
-            position = self._step(position)
+            position = self._take_opcode(position)
         if self._must_walk:
             # Keys of nested, shared tuples take for ever to hash.
             walk = _Walk()
             for opcode, argument, _ in pickletools.genops(data):
                 walk.step(opcode.name, argument)
 
-    def _step(self, position: int) -> int:
+    def _take_opcode(self, position: int) -> int:
         """Take the opcode that ended a run; return where the next one lies."""
         data = self._data
         code = data[position : position + 1]
         if code in _COUNTED:
             return _after_counted(data, position)
         if code == _GLOBAL:
-            return self._global(position)
+            return self._check_global(position)
         if code == _STACK_GLOBAL:
             raise RefusedPickle(f"to import {'.'.join(self._last_texts())}")
         if code in _TUPLE_CODES:
@@ -132,7 +132,7 @@ class _Check:
     def _is_flat(self, size: int) -> bool:
         """Return whether the last `size` values are texts, numbers or from other memo slots."""
         pushed = 0
-        for opcode in self._backwards():
+        for opcode in self._walk_backwards():
             code = opcode[:1]
             if pushed == size:
                 return size > 0
@@ -145,7 +145,7 @@ class _Check:
             pushed += 1
         return 0 < size == pushed
 
-    def _backwards(self) -> Iterator[bytes]:
+    def _walk_backwards(self) -> Iterator[bytes]:
         """Yield the opcodes before the last stop, the last one first."""
         for k in range(len(self._spans) - 1, -1, -1):
             run = self._data[slice(*self._spans[k])]
@@ -163,7 +163,7 @@ class _Check:
             texts.append(text.decode("utf8", "replace"))
         return texts
 
-    def _global(self, position: int) -> int:
+    def _check_global(self, position: int) -> int:
         first = self._data.find(b"\n", position)
         end = self._data.find(b"\n", first + 1)
         if first < 0 or end < 0:

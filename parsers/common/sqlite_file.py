@@ -67,8 +67,10 @@ class Database:
             return schema.empty_table()
         terms = ", ".join(_spell_term(name, wanted[name]) for name in present)
         chunks = [
-            self._chunk(table, rows, present, schema)
-            for rows in self._rows(table, f'SELECT {terms} FROM "{_quote_name(table)}" NOT INDEXED')
+            self._build_chunk(table, rows, present, schema)
+            for rows in self._read_rows(
+                table, f'SELECT {terms} FROM "{_quote_name(table)}" NOT INDEXED'
+            )
         ]
         return pa.concat_tables(chunks) if chunks else schema.empty_table()
 
@@ -87,13 +89,13 @@ class Database:
             return 0
         return row[0] if row and isinstance(row[0], int) else 0
 
-    def _rows(self, table: str, query: str) -> Iterator[list[tuple[Any, ...]]]:
+    def _read_rows(self, table: str, query: str) -> Iterator[list[tuple[Any, ...]]]:
         """Rows in pieces; a damaged page ends the table."""
         seen = 0
         try:
             cursor = self._connection.execute(query)
         except _UNREADABLE as error:
-            self._damaged(table, error)
+            self._note_damage(table, error)
             return
         more = True
         while more:
@@ -102,7 +104,7 @@ class Database:
                 rows.extend(islice(cursor, _CHUNK_ROWS))
                 more = len(rows) == _CHUNK_ROWS
             except _UNREADABLE as error:
-                self._damaged(table, error)
+                self._note_damage(table, error)
                 more = False
             seen += len(rows)
             if seen * _LEAST_ROW_BYTES > self._size:
@@ -112,19 +114,19 @@ class Database:
             if rows:
                 yield rows
 
-    def _chunk(
+    def _build_chunk(
         self, table: str, rows: list[tuple[Any, ...]], present: list[str], schema: pa.Schema
     ) -> pa.Table:
         values = dict(zip(present, zip(*rows, strict=True), strict=True))
         columns = [
-            self._column(table, field, values[field.name])
+            self._build_column(table, field, values[field.name])
             if field.name in values
             else pa.nulls(len(rows), field.type)
             for field in schema
         ]
         return pa.table(columns, schema=schema)
 
-    def _column(self, table: str, field: pa.Field, values: tuple[Any, ...]) -> pa.Array:
+    def _build_column(self, table: str, field: pa.Field, values: tuple[Any, ...]) -> pa.Array:
         """Return a column; SQLite lets any row hold any type, so what does not fit is null."""
         raw = pa.binary() if field.type == STRING else field.type
         try:
@@ -137,7 +139,7 @@ class Database:
             column = pa.array(fitting, raw)
         return _decode_column(column) if field.type == STRING else column
 
-    def _damaged(self, table: str, error: Exception) -> None:
+    def _note_damage(self, table: str, error: Exception) -> None:
         self._issues.add("damaged_table", f"{table}: {error}; rows from there on are left out")
 
     def _stored_columns(self) -> dict[str, tuple[str, ...]]:

@@ -144,15 +144,15 @@ class _Document:
         before = self.state
         while self.state is not _State.DONE:
             try:
-                self.safe = self._step(text, self.safe)
+                self.safe = self._take_step(text, self.safe)
                 if self.state is _State.EVENTS and before is not _State.EVENTS:
                     break
             except scan.NeedMore:
                 if not self._ran_out(text, last):
                     break
             except scan.Broken as error:
-                self._broke(text, error)
-        self._flush()
+                self._handle_break(text, error)
+        self._flush_ready()
         self._drop(self.safe)
         if self.state is _State.DONE:
             self._look_behind()
@@ -173,9 +173,9 @@ class _Document:
         del self.buffer[:size]
         self.base += size
 
-    def _step(self, text: bytes, offset: int) -> int:
+    def _take_step(self, text: bytes, offset: int) -> int:
         if self.state is _State.EVENTS:
-            return self._event(text, offset)
+            return self._take_event(text, offset)
         return (
             self._header_entry(text, offset) if self.state is _State.HEADER else self._start(text)
         )
@@ -197,7 +197,7 @@ class _Document:
     def _header_entry(self, text: bytes, offset: int) -> int:
         """Return a member of the outer object, before or after the events."""
         if self.resync:
-            offset = self._found(text, scan.find_header_key(text, offset))
+            offset = self._note_found(text, scan.find_header_key(text, offset))
         offset = self._outer_space(text, offset)
         if text[offset] == ord(","):
             return offset + 1
@@ -221,10 +221,10 @@ class _Document:
         self.header.append((self.base + start, key, text[offset:end]))
         return end
 
-    def _event(self, text: bytes, offset: int) -> int:
+    def _take_event(self, text: bytes, offset: int) -> int:
         """Return an event, or what stands between two."""
         if self.resync:
-            offset = self._found(text, scan.find_event(text, offset, self.solid))
+            offset = self._note_found(text, scan.find_event(text, offset, self.solid))
             self.suspect = True
         offset = self._outer_space(text, offset)
         if text[offset] == ord(","):
@@ -273,11 +273,11 @@ class _Document:
             self.resync = True
             return offset + 1
         self.suspect = False
-        self._flush()
+        self._flush_ready()
         self.builder.add_one(value_of)
         return end
 
-    def _flush(self) -> None:
+    def _flush_ready(self) -> None:
         self.builder.add(self.ready)
         self.ready = []
 
@@ -288,7 +288,7 @@ class _Document:
 
     # -- damage
 
-    def _found(self, text: bytes, offset: int | None) -> int:
+    def _note_found(self, text: bytes, offset: int | None) -> int:
         if offset is None:
             in_events = self.state is _State.EVENTS
             self.safe = max(self.safe, (scan.event_cut if in_events else scan.header_key_cut)(text))
@@ -296,7 +296,7 @@ class _Document:
         self.resync = False
         return offset
 
-    def _note(self, text: bytes, offset: int, why: str) -> None:
+    def _note_break(self, text: bytes, offset: int, why: str) -> None:
         kind = _BROKEN[self.state]
         self.broken[kind] += 1
         if self.broken[kind] <= KEPT_ISSUES:
@@ -304,9 +304,9 @@ class _Document:
             row = self.builder.rows + len(self.ready)
             self.issues.append(Issue(kind, f"{why} near {near}", self.base + offset, row))
 
-    def _broke(self, text: bytes, error: scan.Broken) -> None:
+    def _handle_break(self, text: bytes, error: scan.Broken) -> None:
         if not self.resync:
-            self._note(text, error.at, error.why)
+            self._note_break(text, error.at, error.why)
         if self.state is _State.START:
             self.state = _State.DONE
             self.truncated = True
@@ -329,7 +329,7 @@ class _Document:
             self.truncated = True
             return False
         if not last or self._event_follows(text):
-            self._note(text, self.safe, "no end" if last else "no end within 64 MB")
+            self._note_break(text, self.safe, "no end" if last else "no end within 64 MB")
         self.resync = True
         self.suspect = False
         self.safe += 1

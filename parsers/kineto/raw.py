@@ -82,14 +82,14 @@ class RawEvents:
 
     def column_rows(self, name: str) -> Rows | None:
         """Return the rows that have a value, ascending; None where every row has."""
-        return self._column(name)[0]
+        return self._find_column(name)[0]
 
     def values(self, name: str) -> Values:
         """Return the recorded values, in row order: NumPy numbers, or an Arrow dictionary of text.
 
         The codes of a dictionary, `values(name).indices.to_numpy()`, are a view, not a copy.
         """
-        return self._column(name)[1]
+        return self._find_column(name)[1]
 
     def texts(self, name: str) -> list[str]:
         """Return the distinct texts of a column, by their codes."""
@@ -103,13 +103,13 @@ class RawEvents:
         """Return one value, or null, for every row."""
         if not self.has(name):
             return pa.nulls(self.rows, TYPES[name])
-        rows, values = self._column(name)
+        rows, values = self._find_column(name)
         if not isinstance(values, pa.DictionaryArray):
             return _fill_dense(values, rows, self.rows, TYPES[name])
         codes = _fill_dense(values.indices.to_numpy(), rows, self.rows, INT32)
         return pa.DictionaryArray.from_arrays(codes, values.dictionary)
 
-    def _column(self, name: str) -> tuple[Rows | None, Values]:
+    def _find_column(self, name: str) -> tuple[Rows | None, Values]:
         if name not in TYPES:
             raise KeyError(f"no event column is called {name!r}")
         if not self.has(name):

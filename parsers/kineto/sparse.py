@@ -300,10 +300,10 @@ class Builder:
             if len(values) == self.rows:
                 rows = None
         if COLUMNS[i].kind in ("text", "json"):
-            return rows, self._dictionary(i, values)
+            return rows, self._build_dictionary(i, values)
         return rows, values
 
-    def _dictionary(self, i: int, codes: NDArray[np.int32]) -> pa.DictionaryArray:
+    def _build_dictionary(self, i: int, codes: NDArray[np.int32]) -> pa.DictionaryArray:
         texts: dict[str, int] = {}
         spelled = [scan.text_of(COLUMNS[i].kind, key) for key in self._codes[i]]
         same = np.array([texts.setdefault(text, len(texts)) for text in spelled], np.int32)
@@ -325,7 +325,7 @@ class _Learned:
         ordered = sorted(self.keys)
         self.columns = [_ARGS.get(key, -1) for key in ordered]
         fields = [
-            (f"f{j}", *self._field(key, i))
+            (f"f{j}", *self._build_field(key, i))
             for j, (key, i) in enumerate(zip(ordered, self.columns, strict=True))
         ]
         record = msgspec.defstruct("Arguments", fields, gc=False, forbid_unknown_fields=strict)
@@ -335,7 +335,7 @@ class _Learned:
         return self._decoder.decode(_as_list(args))
 
     @staticmethod
-    def _field(key: str, i: int) -> tuple[Any, Any]:
+    def _build_field(key: str, i: int) -> tuple[Any, Any]:
         kind = COLUMNS[i].kind if i >= 0 else "json"
         if kind in _ARGS_TYPES:
             return _ARGS_TYPES[kind], msgspec.field(name=key, default=None)

@@ -111,7 +111,7 @@ class _Walk:
             self._copied.truncated = not self._done
         if not self._done and self._step == self._one_event:
             self._write(b"\n]" if self._bare else b"\n]}")
-        elif not self._done and self._step == self._member:
+        elif not self._done and self._step == self._take_member:
             self._write(b"}")
         return self._copied
 
@@ -128,16 +128,16 @@ class _Walk:
             except scan.NeedMore:
                 if len(text) - offset <= _LONGEST:
                     break
-                offset = self._lost(offset)
+                offset = self._note_lost(offset)
             except scan.Broken:
-                offset = self._lost(offset)
+                offset = self._note_lost(offset)
         self._before = scan.last_solid(text, offset, self._before)
         self._blocks = [text[offset:]]
         self._length = len(text) - offset
         # What is long is not looked at block by block.
         self._enough = max(2 * self._length, _RUN_BYTES)
 
-    def _lost(self, offset: int) -> int:
+    def _note_lost(self, offset: int) -> int:
         self._copied.broken += not self._resync
         self._resync = True
         return offset + 1
@@ -148,10 +148,10 @@ class _Walk:
         self._write(b"[" if self._bare else b"{")
         if self._added and not self._bare:
             self._put(self._added)
-        self._step = self._one_event if self._bare else self._member
+        self._step = self._one_event if self._bare else self._take_member
         return offset + 1
 
-    def _member(self, text: bytes, offset: int) -> int:
+    def _take_member(self, text: bytes, offset: int) -> int:
         if self._resync:
             key_start = scan.find_header_key(text, offset)
             if key_start is None:
@@ -212,7 +212,7 @@ class _Walk:
             return offset + 1
         if text[offset] == ord("]") and not suspect:
             self._write(b"\n]")
-            self._first, self._step, self._done = False, self._member, self._bare
+            self._first, self._step, self._done = False, self._take_member, self._bare
             return offset + 1
         if text[offset] != ord("{"):
             raise scan.Broken("event expected", offset)

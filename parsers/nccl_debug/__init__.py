@@ -66,7 +66,7 @@ class _Reader:
     def read(self, line: LogLine) -> str | None:
         if "CCL" not in line.text:
             return None
-        readings = [self._log.read(message) for message in self._messages(line)]
+        readings = [self._log.read(message) for message in self._list_messages(line)]
         if readings:
             return READ if READ in readings else SKIPPED
         if version := _VERSION.match(line.text):
@@ -74,12 +74,12 @@ class _Reader:
             return READ
         return None
 
-    def _messages(self, line: LogLine) -> Iterator[Message]:
+    def _list_messages(self, line: LogLine) -> Iterator[Message]:
         """The messages of a line: several where processes wrote at once."""
         starts = list(_PREFIX.finditer(line.text))
         if not starts:
             if match := _BARE.match(line.text):
-                yield self._message(match, line, line.text[match.end() :], None, line.origin)
+                yield self._parse_message(match, line, line.text[match.end() :], None, line.origin)
             return
         for k, match in enumerate(starts):
             host = self._log.host_of(match["host"], first=k == 0)
@@ -88,9 +88,9 @@ class _Reader:
                 glued = starts[k + 1]["host"]
                 end += len(glued) - len(self._log.host_of(glued, first=False))
             text = line.text[match.end() : end]
-            yield self._message(match, line, text, host, match["pid"], match["tid"])
+            yield self._parse_message(match, line, text, host, match["pid"], match["tid"])
 
-    def _message(
+    def _parse_message(
         self,
         match: re.Match[str],
         line: LogLine,

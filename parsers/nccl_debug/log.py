@@ -98,7 +98,7 @@ class NcclLog:
         self.messages += 1
         text = message.text
         if message.level == "WARN" or _TRAIL.match(text):
-            self._note(message)
+            self._note_message(message)
         elif message.level != "INFO":
             return SKIPPED
         elif match := _CALL.search(text):
@@ -106,7 +106,7 @@ class NcclLog:
         elif _CUT_CALL.search(text):
             self.issues.add("torn_line", text[:80], message.offset)
         elif match := _INIT.search(text):
-            self._init(message, match)
+            self._read_init(message, match)
         elif match := _GONE.search(text):
             comm = self.comms.pop((*message.process, match[1]), None)
             row = self._init_row(message, comm) | {"phase": match[2].lower()}
@@ -116,19 +116,19 @@ class NcclLog:
             if comm is not None:
                 comm.nodes = int(match[2])
         elif match := _TRANSPORT.search(text):
-            self._transport(message, match)
+            self._read_transport(message, match)
         elif match := _TIMINGS.search(text):
-            self._timings(message, match)
+            self._read_timings(message, match)
         elif match := tuning.CHOICE.search(text):
-            self._choice(message, match)
+            self._read_choice(message, match)
         elif match := tuning.SPECIAL.search(text):
-            who = self._who(message, self._comm_of(message))
+            who = self._name_owner(message, self._comm_of(message))
             self.tables["comm_tuning"].append(who | tuning.parse_special(match))
         elif not self._order(message):
-            return self._table(message)
+            return self._read_table_line(message)
         return READ
 
-    def _who(self, message: Message, comm: _Comm | None) -> Fields:
+    def _name_owner(self, message: Message, comm: _Comm | None) -> Fields:
         return {
             "source": NAME,
             "comm_hash": comm.hash if comm else None,
@@ -138,7 +138,7 @@ class NcclLog:
     def _comm_of(self, message: Message) -> _Comm | None:
         return self.latest.get((*message.process, message.tid))
 
-    def _note(self, message: Message) -> None:
+    def _note_message(self, message: Message) -> None:
         self.tables["comm_notes"].append(
             {
                 "source": NAME,
@@ -152,7 +152,7 @@ class NcclLog:
             }
         )
 
-    def _init(self, message: Message, match: re.Match[str]) -> None:
+    def _read_init(self, message: Message, match: re.Match[str]) -> None:
         address = (*message.process, match[1])
         parent = match[5]
         comm = self.comms.get(address)
@@ -175,7 +175,7 @@ class NcclLog:
             comm.hash = int(match[8], 16) & (2**64 - 1)
         self.latest[*message.process, message.tid] = comm
 
-    def _timings(self, message: Message, match: re.Match[str]) -> None:
+    def _read_timings(self, message: Message, match: re.Match[str]) -> None:
         comm = self._comm_of(message)
         row = self._init_row(message, comm)
         row |= {"comm_rank": int(match[1]), "group_size": int(match[2])}
@@ -188,7 +188,7 @@ class NcclLog:
 
     def _init_row(self, message: Message, comm: _Comm | None) -> Fields:
         return {
-            **self._who(message, comm),
+            **self._name_owner(message, comm),
             "group_size": comm.size if comm else None,
             "nodes": comm.nodes if comm else None,
             "host": message.host,
@@ -206,9 +206,9 @@ class NcclLog:
         return hops is not None
 
     def _of_comm(self, message: Message, comm: _Comm | None) -> Fields:
-        return {**self._who(message, comm), "group": comm.group if comm else None}
+        return {**self._name_owner(message, comm), "group": comm.group if comm else None}
 
-    def _transport(self, message: Message, match: re.Match[str]) -> None:
+    def _read_transport(self, message: Message, match: re.Match[str]) -> None:
         self.tables["comm_transports"].append(
             {
                 **self._of_comm(message, self._comm_of(message)),
@@ -224,7 +224,7 @@ class NcclLog:
         kind = collective_type(match[1])
         ranks = int(match[10])
         row = {
-            **self._who(message, comm),
+            **self._name_owner(message, comm),
             "rank": int(match[12]) if match[12] else None,
             "device": message.device,
             "group": comm.group if comm else None,
@@ -242,8 +242,10 @@ class NcclLog:
         self.tables["collectives"].append(row)
         self.last_call[*message.process, message.tid] = row
 
-    def _choice(self, message: Message, match: re.Match[str]) -> None:
-        row = self._who(message, self._comm_of(message)) | tuning.parse_choice(message.text, match)
+    def _read_choice(self, message: Message, match: re.Match[str]) -> None:
+        row = self._name_owner(message, self._comm_of(message)) | tuning.parse_choice(
+            message.text, match
+        )
         call = self.last_call.get((*message.process, message.tid))
         if call is not None and tuning.is_for(call, row):
             for key in ("algorithm", "protocol", "channels"):
@@ -251,10 +253,12 @@ class NcclLog:
             row |= {key: call[key] for key in ("comm_hash", "comm_rank", "type")}
         self.tables["comm_tuning"].append(row)
 
-    def _table(self, message: Message) -> str:
+    def _read_table_line(self, message: Message) -> str:
         rows = self.tuning_tables.read(message)
         for row in rows or ():
-            self.tables["comm_tuning"].append(self._who(message, self._comm_of(message)) | row)
+            self.tables["comm_tuning"].append(
+                self._name_owner(message, self._comm_of(message)) | row
+            )
         return SKIPPED if rows is None else READ
 
     def finish(self) -> None:

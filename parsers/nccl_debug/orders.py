@@ -24,7 +24,7 @@ class ChannelOrders:
         text = message.text.strip()
         if match := _RING_OF_ALL.match(text):
             order = [int(number) for number in match[2].split()]
-            return self._ring(message.process, int(match[1]), order, ranks)
+            return self._read_ring(message.process, int(match[1]), order, ranks)
         if match := _RING.match(text):
             channel, before, own, after = (int(number) for number in match.groups())
             return _build_hop_rows("RING", channel, {(before, own), (own, after)})
@@ -37,7 +37,7 @@ class ChannelOrders:
             rows += _build_hop_rows("TREE", channel, {hop for hop in hops if min(hop) >= 0})
         return rows
 
-    def _ring(
+    def _read_ring(
         self, process: tuple[str, str], channel: int, order: list[int], ranks: int
     ) -> list[Fields]:
         """A ring of many ranks takes several lines."""

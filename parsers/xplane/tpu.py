@@ -56,7 +56,7 @@ class TpuCore:
         if line.name in _OPERATORS or line.name == _BESIDE:
             runs = self._beside if line.name == _BESIDE else self._operators
             for event, _ in read_events(data, line, self._plane):
-                runs.append(_Run(event, self._operator(data, event)))
+                runs.append(_Run(event, self._read_operator(data, event)))
         elif line.name in _PROGRAMS:
             for event, facts in read_events(data, line, self._plane):
                 program = replace(event, device=self._device, stream=self._stream)
@@ -75,13 +75,13 @@ class TpuCore:
         runs = sorted(self._operators, key=lambda run: (run.event.start, -run.event.end))
         in_order, pairs = _pair_halves(runs, _Ends(self._beside))
         ranges, counted = _split_outermost(in_order)
-        space.device_ranges += (self._placed(run.event, 0) for run in ranges)
-        space.on_tpu += (self._counted(run, 0) for run in counted)
+        space.device_ranges += (self._place_event(run.event, 0) for run in ranges)
+        space.on_tpu += (self._build_counted(run, 0) for run in counted)
         beside = sorted([*self._beside, *pairs], key=lambda run: run.event.start)
         for run, lane in zip(beside, _number_lanes(beside), strict=True):
-            space.on_tpu.append(self._counted(run, 1 + lane))
+            space.on_tpu.append(self._build_counted(run, 1 + lane))
 
-    def _operator(self, data: bytes, event: PlaneEvent) -> HloOperator:
+    def _read_operator(self, data: bytes, event: PlaneEvent) -> HloOperator:
         operator = self._described.get(event.description)
         if operator is None:
             text, facts = read_description(data, self._plane, event.description)
@@ -89,13 +89,13 @@ class TpuCore:
             self._described[event.description] = operator
         return operator
 
-    def _placed(self, event: PlaneEvent, stream: int) -> PlaneEvent:
+    def _place_event(self, event: PlaneEvent, stream: int) -> PlaneEvent:
         return replace(event, device=self._device, stream=self._stream + stream)
 
-    def _counted(self, run: "_Run", stream: int) -> PlaneEvent:
+    def _build_counted(self, run: "_Run", stream: int) -> PlaneEvent:
         operator = run.operator
         return replace(
-            self._placed(run.event, stream),
+            self._place_event(run.event, stream),
             name=operator.name,
             kind=operator.kind,
             family=operator.family,

@@ -104,7 +104,7 @@ class _Stored(NamedTables):
 
     def __getitem__(self, name: str) -> pa.Table:
         if name not in self._read:
-            self._read[name] = self._stored(name)
+            self._read[name] = self._read_stored(name)
         return self._read[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -113,7 +113,7 @@ class _Stored(NamedTables):
     def __len__(self) -> int:
         return len(TABLES)
 
-    def _stored(self, name: str) -> pa.Table:
+    def _read_stored(self, name: str) -> pa.Table:
         from pyarrow import parquet
 
         own = pa.schema([field for field in TABLES[name] if field.name != "rank"])

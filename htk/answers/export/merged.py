@@ -161,10 +161,12 @@ class _Rank:
             describes[_metadata_of(pieces)] = True
             describing = describes[pieces.event_at(spans["ts"][0])]
             replaced = [
-                _map_values(recorded["pid"], lambda value: str(self._process(value)).encode()),
-                _map_values(recorded["id"], self._arrow),
-                self._moments(recorded["ts"], starts_ns, describing),
-                self._durations(recorded["dur"], begun),
+                _map_values(
+                    recorded["pid"], lambda value: str(self._number_process(value)).encode()
+                ),
+                _map_values(recorded["id"], self._renumber_arrow),
+                self._align_moments(recorded["ts"], starts_ns, describing),
+                self._align_durations(recorded["dur"], begun),
             ]
             starts, ends = map(np.concatenate, zip(*spans.values(), strict=True))
             yield splice_text(events, starts, ends, pa.concat_arrays(replaced))
@@ -181,7 +183,9 @@ class _Rank:
         for index in metadata.tolist():  # some ten a file
             event = text[starts[index] : ends[index]]
             members = scan.scan_members(event, 0)[0]
-            if self._named({scan.unquote_string(member.key): member.value for member in members}):
+            if self._note_name(
+                {scan.unquote_string(member.key): member.value for member in members}
+            ):
                 before = text[begin : starts[index]].strip(_BORDER)
                 begin = int(ends[index])
                 if before:
@@ -201,7 +205,7 @@ class _Rank:
 
     def counted(self) -> Iterator[bytes]:
         """Yield the counters of this rank, as a process of their own."""
-        process = self._process(b'"counters"')
+        process = self._number_process(b'"counters"')
         tables = (self.part.table(name) for name in ("kernels", "kernel_links", "memory"))
         for series in counter_series(*tables):
             name = f"{series.name}, {series.unit}" if series.unit else series.name
@@ -219,17 +223,17 @@ class _Rank:
         grown = np.rint((times - reference) * (drift / 1e6)).astype(np.int64)
         return np.asarray(times + offset + grown)
 
-    def _process(self, recorded: bytes) -> int:
+    def _number_process(self, recorded: bytes) -> int:
         return self.processes.setdefault(recorded, self.first_process + len(self.processes))
 
-    def _moments(self, recorded: pa.Array, times: Ints, describing: Mask) -> pa.Array:
+    def _align_moments(self, recorded: pa.Array, times: Ints, describing: Mask) -> pa.Array:
         """Return times on the common clock; what describes a process has none, and no more has what
         is not a number."""
         moved = as_microseconds(self.shifted(times + self.base_ns) - self.origin_ns)
         untold = (times == 0) & ~np.asarray(pc.is_in(recorded, pa.array(_ZEROS, pa.binary())))
         return pc.if_else(pa.array(describing | untold), recorded, moved.cast(pa.binary()))
 
-    def _durations(self, recorded: pa.Array, starts: NDArray[np.int64]) -> pa.Array:
+    def _align_durations(self, recorded: pa.Array, starts: NDArray[np.int64]) -> pa.Array:
         """Return durations between ends on the common clock: calls stay within their callers."""
         if self.clock[1] == 0:
             return recorded
@@ -238,7 +242,7 @@ class _Rank:
         moved = as_microseconds(self.shifted(begin + durations) - self.shifted(begin))
         return pc.if_else(pa.array(durations == 0), recorded, moved.cast(pa.binary()))
 
-    def _named(self, value_of: dict[str, bytes]) -> bool:
+    def _note_name(self, value_of: dict[str, bytes]) -> bool:
         """Keep what a process is called for later; return true for what is written anew then."""
         what = scan.unquote_string(value_of.get("name", b'""'))
         key = {"process_name": "name", "process_labels": "labels"}.get(what)
@@ -254,7 +258,7 @@ class _Rank:
             self.names[value_of.get("pid", b"")] = " ".join(filter(None, names))
         return what in _DROPPED
 
-    def _arrow(self, value: bytes) -> bytes:
+    def _renumber_arrow(self, value: bytes) -> bytes:
         if value.isdigit() and len(value) < 13 and self.place < _MOST_NUMBERED:
             return str((self.place << 40) + int(value)).encode()
         return msgspec.json.encode(f"{self.place}.{value.decode('utf8', 'replace')}")

@@ -134,7 +134,9 @@ class _Writer:
         self._head = _encode_number(_SEQUENCE_ID, _SEQUENCE) + _encode_number(_FLAGS, _NEEDED)
         self._flows = 1
         self.slices = 0
-        self._packet(_encode_number(_SEQUENCE_ID, _SEQUENCE) + _encode_number(_FLAGS, _CLEARED))
+        self._write_packet(
+            _encode_number(_SEQUENCE_ID, _SEQUENCE) + _encode_number(_FLAGS, _CLEARED)
+        )
 
     def reserve_flows(self, activities: int) -> int:
         """Return the first of as many arrows' numbers, which no other rank uses."""
@@ -146,10 +148,10 @@ class _Writer:
         """Describe a process, and what its recording said of itself."""
         uuid = next(self._uuids)
         described = _encode_number(1, pid) + _encode_bytes(6, name)
-        self._descriptor(_encode_number(1, uuid) + _encode_bytes(3, described))
+        self._write_descriptor(_encode_number(1, uuid) + _encode_bytes(3, described))
         if header is not None:
             text = json.dumps(header, ensure_ascii=False)
-            self._event(
+            self._write_event(
                 0, _INSTANT, uuid, _encode_bytes(23, HEADER) + _encode_argument("header", text)
             )
         return uuid
@@ -172,17 +174,17 @@ class _Writer:
                 parent = uuid  # of what does not nest in it
             else:
                 described += _encode_bytes(2, name if thread is None else f"{name}, not nested")
-            self._descriptor(described)
-            self._events(slices, rows, uuid, _FLOW if thread is not None else _FLOW_END)
+            self._write_descriptor(described)
+            self._write_events(slices, rows, uuid, _FLOW if thread is not None else _FLOW_END)
 
     def instants(self, instants: list[Instant], name: str, process: int) -> None:
         uuid = next(self._uuids)
-        self._descriptor(
+        self._write_descriptor(
             _encode_number(1, uuid) + _encode_number(5, process) + _encode_bytes(2, name)
         )
         for instant in instants:
             content = _encode_bytes(23, instant.name) + _encode_bytes(_CATEGORY, instant.category)
-            self._event(
+            self._write_event(
                 instant.time, _INSTANT, uuid, content + _encode_arguments(instant.arguments)
             )
 
@@ -194,15 +196,15 @@ class _Writer:
             + _encode_bytes(2, name)
             + _encode_bytes(8, b"")
         )
-        self._descriptor(described)
+        self._write_descriptor(described)
         for time, value in zip(times.tolist(), series.value.tolist(), strict=True):
-            self._event(time, _COUNTER, uuid, _encode_double(_DOUBLE, float(value)))
+            self._write_event(time, _COUNTER, uuid, _encode_double(_DOUBLE, float(value)))
 
-    def _event(self, time: int, kind: int, uuid: int, content: bytes) -> None:
+    def _write_event(self, time: int, kind: int, uuid: int, content: bytes) -> None:
         event = _encode_bytes(_EVENT, _encode_number(9, kind) + _encode_number(11, uuid) + content)
-        self._packet(_encode_number(_TIME, time) + self._head + event)
+        self._write_packet(_encode_number(_TIME, time) + self._head + event)
 
-    def _events(self, slices: Slices, rows: list[int], uuid: int, flow: int) -> None:
+    def _write_events(self, slices: Slices, rows: list[int], uuid: int, flow: int) -> None:
         """Begins and ends in the order in which they nest."""
         begin = _encode_number(9, _BEGIN) + _encode_number(11, uuid)
         end = _encode_number(9, _END) + _encode_number(11, uuid)
@@ -212,18 +214,18 @@ class _Writer:
             start = slices.start[row]
             while still_open and slices.end[still_open[-1]] <= start:
                 closed = slices.end[still_open.pop()]
-                self._packet(_encode_number(_TIME, closed) + self._head + closing)
+                self._write_packet(_encode_number(_TIME, closed) + self._head + closing)
             number, interned = self._name(slices.name[row])
             arrows = b"".join(_encode_fixed(flow, k) for k in slices.flows[row])
             content = _encode_bytes(_CATEGORY, slices.category[row]) + _encode_arguments(
                 slices.arguments[row]
             )
             event = _encode_bytes(_EVENT, begin + _encode_number(10, number) + content + arrows)
-            self._packet(_encode_number(_TIME, start) + self._head + interned + event)
+            self._write_packet(_encode_number(_TIME, start) + self._head + interned + event)
             still_open.append(row)
             self.slices += 1
         for row in reversed(still_open):
-            self._packet(_encode_number(_TIME, slices.end[row]) + self._head + closing)
+            self._write_packet(_encode_number(_TIME, slices.end[row]) + self._head + closing)
 
     def _name(self, name: str) -> tuple[int, bytes]:
         """Return the number of a name, and what tells it where it is new."""
@@ -234,10 +236,12 @@ class _Writer:
         entry = _encode_number(1, number) + _encode_bytes(2, name)
         return number, _encode_bytes(_INTERNED, _encode_bytes(2, entry))
 
-    def _descriptor(self, data: bytes) -> None:
-        self._packet(_encode_number(_SEQUENCE_ID, _SEQUENCE) + _encode_bytes(_DESCRIPTOR, data))
+    def _write_descriptor(self, data: bytes) -> None:
+        self._write_packet(
+            _encode_number(_SEQUENCE_ID, _SEQUENCE) + _encode_bytes(_DESCRIPTOR, data)
+        )
 
-    def _packet(self, data: bytes) -> None:
+    def _write_packet(self, data: bytes) -> None:
         self._write(_encode_bytes(_PACKET, data))
 
 

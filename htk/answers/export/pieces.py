@@ -86,14 +86,14 @@ class EventPieces:
     def strings(self, chosen: Chosen | None = None) -> list[bytes]:
         """Return each distinct string once, keys included, escapes as they stand."""
         codes = self.codes if chosen is None else self.codes[chosen]
-        return self._texts(self._used(codes))
+        return self._list_texts(self._find_used(codes))
 
     def replace_strings(self, chosen: Chosen, to: Rewrite) -> None:
         """Put what `to` makes of each distinct string among the chosen in its place."""
-        used = self._used(self.codes[chosen])
+        used = self._find_used(self.codes[chosen])
         new = np.full(len(self.distinct), -1, np.int32)
-        for code, piece in zip(used.tolist(), self._texts(used), strict=True):
-            new[code] = self._code(piece, to(piece))
+        for code, piece in zip(used.tolist(), self._list_texts(used), strict=True):
+            new[code] = self._code_replacement(piece, to(piece))
         replaced = np.flatnonzero(chosen & (new[self.codes] >= 0))
         self._order[2 * replaced + 1] = new[self.codes[replaced]]
 
@@ -101,8 +101,10 @@ class EventPieces:
         """Put what `to` makes of what follows the chosen strings, up to the next, in its place."""
         positions = np.flatnonzero(chosen)
         if len(positions):
-            codes, distinct = self._after(positions)
-            new = np.array([self._code(piece, to(piece)) for piece in distinct], np.int32)[codes]
+            codes, distinct = self._take_following(positions)
+            new = np.array(
+                [self._code_replacement(piece, to(piece)) for piece in distinct], np.int32
+            )[codes]
             replaced = new >= 0
             self._order[2 * positions[replaced] + 2] = new[replaced]
 
@@ -111,25 +113,25 @@ class EventPieces:
         added = pa.array(self._added, pa.binary())
         return join_text_pieces(self._text, self._strings.cuts, added, self._order)
 
-    def _code(self, piece: bytes, replacement: bytes) -> int:
+    def _code_replacement(self, piece: bytes, replacement: bytes) -> int:
         """Return the code of a replacement, -1 where there is none."""
         if replacement == piece:
             return -1
         self._added.append(replacement)
         return len(self._pieces) + len(self._added) - 1
 
-    def _after(self, positions: NDArray[np.int64]) -> tuple[Codes, list[bytes]]:
+    def _take_following(self, positions: NDArray[np.int64]) -> tuple[Codes, list[bytes]]:
         """Return the codes and texts of what follows some strings."""
         numbers = pa.array((2 * positions + 2).astype(np.int32))
         encoded = self._pieces.take(numbers).dictionary_encode()
         return encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
 
-    def _used(self, codes: Codes) -> NDArray[np.int64]:
+    def _find_used(self, codes: Codes) -> NDArray[np.int64]:
         flags = np.zeros(len(self.distinct), bool)
         flags[codes] = True
         return np.flatnonzero(flags)
 
-    def _texts(self, codes: NDArray[np.int64]) -> list[bytes]:
+    def _list_texts(self, codes: NDArray[np.int64]) -> list[bytes]:
         texts: list[bytes] = self.distinct.take(pa.array(codes)).to_pylist()
         return texts
 

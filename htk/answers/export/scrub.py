@@ -154,7 +154,7 @@ class Replacements:
             self.kept.add(text)
             return text
         if text not in self._replaced:
-            self._replaced[text] = self._new(text)
+            self._replaced[text] = self._make_replacement(text)
             if self._replaced[text] != text:
                 self.removed.add(text)
         return self._replaced[text]
@@ -174,8 +174,8 @@ class Replacements:
         if holds is Holds.STACK and (";" in text or "\n" in text):
             self.removed.add(text)
             frames = re.split(r"(;|\n)", text)
-            return "".join(f if f in ";\n" else self._frame(f) for f in frames)
-        return self._frame(text) if holds is Holds.STACK and text else self.name(text)
+            return "".join(f if f in ";\n" else self._replace_frame(f) for f in frames)
+        return self._replace_frame(text) if holds is Holds.STACK and text else self.name(text)
 
     def outside(self, piece: bytes, holds: Holds) -> bytes:
         """Return what stands for punctuation and numbers behind such a key."""
@@ -187,19 +187,19 @@ class Replacements:
         number = match.group()
         return str(self._numbers.setdefault(number, len(self._numbers) + 1)).encode()
 
-    def _frame(self, text: str) -> str:
+    def _replace_frame(self, text: str) -> str:
         self._sorts.setdefault(text, "frame")
         return self.name(text)
 
-    def _new(self, text: str) -> str:
+    def _make_replacement(self, text: str) -> str:
         if text in self._kernels:
-            return self._numbered(kernel_stem(text))
+            return self._number_stem(kernel_stem(text))
         if prefix := _PREFIX.match(text):
             rest = text[prefix.end() :]
-            return prefix.group() + (self._rest(prefix.group(), rest) if rest else "")
-        return self._numbered(_choose_stem(text, self._sorts.get(text, "text")))
+            return prefix.group() + (self._replace_rest(prefix.group(), rest) if rest else "")
+        return self._number_stem(_choose_stem(text, self._sorts.get(text, "text")))
 
-    def _rest(self, prefix: str, rest: str) -> str:
+    def _replace_rest(self, prefix: str, rest: str) -> str:
         if prefix.startswith("nn."):  # the number tells instances of a class apart
             match = _MODULE.fullmatch(rest)
             module, number = (match[1], f"_{match[2]}") if match else (rest, "")
@@ -209,7 +209,7 @@ class Replacements:
             return self.name(call[1]) + rest[len(call[1]) :]
         return self.name(rest)
 
-    def _numbered(self, stem: str) -> str:
+    def _number_stem(self, stem: str) -> str:
         self._counts[stem] += 1
         return f"{stem}_{self._counts[stem]}"
 
@@ -218,19 +218,23 @@ class Replacements:
     def events(self, text: bytes) -> bytes:
         """Return events, valid JSON with commas between, with what stands for their texts."""
         pieces = EventPieces(text)
-        pieces.replace_strings(pieces.is_key, self._once(None, self.key))
+        pieces.replace_strings(pieces.is_key, self._rewrite_once(None, self.key))
         holds = find_value_keys(pieces)
         for kind in Holds:
             chosen = holds == kind
             if chosen.any():
                 to = partial(self.value, holds=kind)
-                pieces.replace_strings(chosen & ~pieces.is_key, self._once(kind, to))
+                pieces.replace_strings(chosen & ~pieces.is_key, self._rewrite_once(kind, to))
                 if kind not in (Holds.NUMBERS, Holds.STACK):
-                    pieces.replace_after(chosen & pieces.may_precede_number, self._unquoted(kind))
+                    pieces.replace_after(
+                        chosen & pieces.may_precede_number, self._rewrite_unquoted(kind)
+                    )
         pieces.replace_after(pieces.before_unkeyed_number, self._after_object)
         return pieces.joined()
 
-    def _once(self, holds: Holds | None, to: Callable[[str], str]) -> Callable[[bytes], bytes]:
+    def _rewrite_once(
+        self, holds: Holds | None, to: Callable[[str], str]
+    ) -> Callable[[bytes], bytes]:
         """Return how a piece is rewritten: those that were met before as they were then."""
         rewritten = self._rewritten.setdefault(holds, {})
         if len(rewritten) > _MOST_REWRITTEN:
@@ -244,7 +248,7 @@ class Replacements:
 
         return rewrite_piece
 
-    def _unquoted(self, holds: Holds) -> Callable[[bytes], bytes]:
+    def _rewrite_unquoted(self, holds: Holds) -> Callable[[bytes], bytes]:
         return lambda piece: self.outside(piece, holds)
 
     def _after_object(self, piece: bytes) -> bytes:
@@ -257,7 +261,7 @@ class Replacements:
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
         if key not in _HEADER_MEMBERS:
-            self._forget(key, content)
+            self._remember_texts(key, content)
             return None
         # With blanks, as Kineto writes them: HTA looks for a rank behind one.
         return json.dumps(self._of_header(key, content), ensure_ascii=False).encode()
@@ -292,17 +296,17 @@ class Replacements:
             return gpu.device_name
         return self.name(content)
 
-    def _forget(self, key: str, content: Any) -> None:
+    def _remember_texts(self, key: str, content: Any) -> None:
         """Remember the texts of what is left out, to look for them."""
         if isinstance(content, str):
             self.name(content)
         elif isinstance(content, dict):
             for inner, value in content.items():
                 self.key(inner)
-                self._forget(inner, value)
+                self._remember_texts(inner, value)
         elif isinstance(content, list):
             for item in content:
-                self._forget(key, item)
+                self._remember_texts(key, item)
 
 
 def _choose_stem(name: str, sort: str) -> str:

@@ -58,15 +58,15 @@ class Groups:
         return np.cumsum(self.count) - self.count
 
     def sum(self, values: Ints) -> Ints:
-        return self._folded(np.add, values, np.zeros(len(self), np.int64))
+        return self._fold_groups(np.add, values, np.zeros(len(self), np.int64))
 
     def min(self, values: Ints) -> Ints:
-        return self._folded(np.minimum, values, values[self.first_row])
+        return self._fold_groups(np.minimum, values, values[self.first_row])
 
     def max(self, values: Ints) -> Ints:
-        return self._folded(np.maximum, values, values[self.first_row])
+        return self._fold_groups(np.maximum, values, values[self.first_row])
 
-    def _folded(self, how: np.ufunc, values: Ints, begun: Ints) -> Ints:
+    def _fold_groups(self, how: np.ufunc, values: Ints, begun: Ints) -> Ints:
         """Fold the values of each group into what it begins with, row by row: integers give the
         same in any order. Others are put in order first."""
         if not len(self):

@@ -89,14 +89,14 @@ class Analysis(Generic[P]):
         hints = typing.get_type_hints(self.function, include_extras=True)
         return {
             p.name: _build_option(p.name, hints[p.name], p.default)
-            for p in self._parameters()
+            for p in self._list_parameters()
             if p.kind is p.KEYWORD_ONLY and p.name != _RECORDING
         }
 
     @cached_property
     def takes_recording(self) -> bool:
         """Whether it takes the recording itself, beside the tables that it names."""
-        return any(p.name == _RECORDING for p in self._parameters())
+        return any(p.name == _RECORDING for p in self._list_parameters())
 
     @cached_property
     def later(self) -> frozenset[str]:
@@ -125,9 +125,9 @@ class Analysis(Generic[P]):
 
     @cached_property
     def _positional(self) -> list[inspect.Parameter]:
-        return [p for p in self._parameters() if p.kind is not p.KEYWORD_ONLY]
+        return [p for p in self._list_parameters() if p.kind is not p.KEYWORD_ONLY]
 
-    def _parameters(self) -> list[inspect.Parameter]:
+    def _list_parameters(self) -> list[inspect.Parameter]:
         return list(inspect.signature(self.function).parameters.values())
 
 

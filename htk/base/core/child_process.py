@@ -122,16 +122,16 @@ class _Forked:
 
     def alive(self) -> bool:
         with self._lock:
-            return not self._ended()
+            return not self._has_ended()
 
-    def _ended(self) -> bool:
+    def _has_ended(self) -> bool:
         if self._pid is not None and os.waitpid(self._pid, os.WNOHANG)[0]:
             self._pid = None
         return self._pid is None
 
     def kill(self) -> None:
         with self._lock:
-            if self._ended() or self._pid is None:
+            if self._has_ended() or self._pid is None:
                 return
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)

@@ -116,7 +116,7 @@ class Stream:
 
     def read1(self, size: int) -> bytes:
         """Some bytes, up to `size`, without putting pieces together; none at the end."""
-        data = self._more(size)
+        data = self._read_more(size)
         self.offset += len(data)
         self._check_limit()
         return data
@@ -143,7 +143,7 @@ class Stream:
     ) -> None:
         self.close()
 
-    def _more(self, size: int) -> bytes:
+    def _read_more(self, size: int) -> bytes:
         return self.source.read(size)
 
     def _check_limit(self) -> None:
@@ -169,12 +169,12 @@ class _Gzip(Stream):
         self._saved: Iterator[bytes] = iter(())  # what a careful decoder gets out of damaged data
         self._left = b""
 
-    def _more(self, size: int) -> bytes:
+    def _read_more(self, size: int) -> bytes:
         while not self._ended:
             try:
-                data = self._step(size)
+                data = self._decode_step(size)
             except self._library.IsalError as error:
-                self._damaged(str(error))
+                self._note_damage(str(error))
                 break
             if data:
                 return data
@@ -187,7 +187,7 @@ class _Gzip(Stream):
     def _new_decoder(self) -> Any:
         return self._library.IgzipDecompressor(self._library.DECOMP_GZIP)
 
-    def _step(self, size: int) -> bytes:
+    def _decode_step(self, size: int) -> bytes:
         decoder = self._decoder
         if decoder.eof:
             self._next_member(decoder.unused_data)
@@ -213,7 +213,7 @@ class _Gzip(Stream):
         if unused:
             self.damage = "bytes that are no gzip data follow the gzip data; they are left out"
 
-    def _damaged(self, why: str) -> None:
+    def _note_damage(self, why: str) -> None:
         """The decoder lost the output of its last step: decode again, carefully."""
         self._ended = True
         offset = self.source.offset
@@ -237,7 +237,7 @@ class _Zstd(Stream):
             cast(BinaryIO, source), read_size=_STORED_BLOCK, read_across_frames=True, closefd=False
         )
 
-    def _more(self, size: int) -> bytes:
+    def _read_more(self, size: int) -> bytes:
         if self.damage is not None:
             return b""
         try:

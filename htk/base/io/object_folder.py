@@ -43,23 +43,25 @@ class ObjectFolder:
         killed goes. Buckets have no folders, and one whose name was misspelt is not to be made."""
         if _BUCKETS.match(self.address):
             return
-        self._tried(partial(self._system.makedirs, self._at(*names), exist_ok=True))
+        self._try_request(partial(self._system.makedirs, self._join_path(*names), exist_ok=True))
         if self._is_local:
-            for left in filter(is_given_up, Path(self._at(*names)).iterdir()):
+            for left in filter(is_given_up, Path(self._join_path(*names)).iterdir()):
                 remove_path(left)
 
     def exists(self, *names: str) -> bool:
         """Return whether there is such an object or folder."""
-        return bool(self._tried(partial(self._system.exists, self._at(*names))))
+        return bool(self._try_request(partial(self._system.exists, self._join_path(*names))))
 
     def listed(self, *names: str) -> dict[str, int]:
         """Return the names in a folder and their sizes in bytes; none where there is no folder."""
         try:
-            entries = self._tried(partial(self._system.ls, self._at(*names), detail=True))
+            entries = self._try_request(
+                partial(self._system.ls, self._join_path(*names), detail=True)
+            )
         except FileNotFoundError:
             return {}
         paths = {str(e["name"]).rstrip("/"): int(e.get("size") or 0) for e in entries}
-        own = self._at(*names).strip("/")  # buckets may list a folder in itself
+        own = self._join_path(*names).strip("/")  # buckets may list a folder in itself
         return {p.rsplit("/", 1)[-1]: size for p, size in paths.items() if p.strip("/") != own}
 
     def put_bytes(self, content: bytes, *names: str) -> None:
@@ -72,18 +74,22 @@ class ObjectFolder:
 
     def get_file(self, target: Path, *names: str) -> None:
         """Copy an object to a file of this machine."""
-        self._tried(partial(self._system.get_file, self._at(*names), str(target)))
+        self._try_request(partial(self._system.get_file, self._join_path(*names), str(target)))
 
     def read_start(self, *names: str) -> bytes:
         """Return what an object begins with, 64 KiB at most."""
-        read = partial(self._system.cat_file, self._at(*names), start=0, end=_MOST_OF_A_START)
-        return bytes(self._tried(read))
+        read = partial(
+            self._system.cat_file, self._join_path(*names), start=0, end=_MOST_OF_A_START
+        )
+        return bytes(self._try_request(read))
 
     def read(self, folder: str, names: Sequence[str]) -> dict[str, bytes | Exception]:
         """Return what objects of a folder hold, or why one cannot be read."""
         contents: dict[str, bytes | Exception] = {}
         for first in range(0, len(names), _AT_ONCE):
-            paths = {self._at(folder, name): name for name in names[first : first + _AT_ONCE]}
+            paths = {
+                self._join_path(folder, name): name for name in names[first : first + _AT_ONCE]
+            }
             for path, name in paths.items():
                 contents[name] = FileNotFoundError(path)
             for _ in range(_TRIES):
@@ -96,10 +102,10 @@ class ObjectFolder:
 
     def _put(self, names: Sequence[str], write: Callable[[str], Any]) -> None:
         """Write an object; it appears whole, as objects of buckets do."""
-        target = self._at(*names)
+        target = self._join_path(*names)
         if not self._is_local:
             try:
-                self._tried(partial(write, target))
+                self._try_request(partial(write, target))
             except FileNotFoundError as error:
                 raise TraceError(
                     f"{self.address}: {spell_reason(error)}; is there such a bucket?"
@@ -108,15 +114,15 @@ class ObjectFolder:
         folder, _, name = target.rpartition("/")
         temporary = f"{folder}/{temporary_name(name)}"
         try:
-            self._tried(partial(write, temporary))
+            self._try_request(partial(write, temporary))
             Path(temporary).replace(target)
         finally:
             Path(temporary).unlink(missing_ok=True)
 
-    def _at(self, *names: str) -> str:
+    def _join_path(self, *names: str) -> str:
         return "/".join((self._path, *names))
 
-    def _tried(self, request: Callable[[], Done]) -> Done:
+    def _try_request(self, request: Callable[[], Done]) -> Done:
         """Return what a request gives; a store that is throttled or away is asked again."""
         for attempt in range(_TRIES):
             try:

@@ -161,7 +161,7 @@ class Store:
     def list(self) -> list[ListedEntry]:
         """Return what is kept, the last used first."""
         entries = []
-        for folder in self._folders():
+        for folder in self._list_folders():
             try:
                 meta = json.loads((folder / META).read_text())
                 used = (folder / META).stat().st_mtime
@@ -179,7 +179,7 @@ class Store:
         of: those are removed, so that the next look makes them anew."""
         intact = 0
         damaged = []
-        for folder in list(self._folders()):
+        for folder in list(self._list_folders()):
             try:
                 _read_meta(folder)
                 for path in {folder / f"{PARSED}{ENDING}", *folder.glob(f"*{ENDING}")}:
@@ -194,15 +194,15 @@ class Store:
 
     def clear(self) -> int:
         """Remove everything; says how many entries are gone."""
-        folders = list(self._folders())
+        folders = list(self._list_folders())
         for folder in folders:
             self._remove(folder)
         self.unknown.clear()
         self._kept.clear()
-        self._sweep(0)
-        return len(folders) - len({*folders} & {*self._folders()})
+        self._sweep_leftovers(0)
+        return len(folders) - len({*folders} & {*self._list_folders()})
 
-    def _folders(self) -> Iterator[Path]:
+    def _list_folders(self) -> Iterator[Path]:
         for folder in list_folder(self.root):
             if not folder.name.startswith(TEMPORARY) and (folder / META).is_file():
                 yield folder
@@ -246,14 +246,14 @@ class Store:
             kept = self._kept.read()
             if kept is not None and kept <= self.limit_bytes:
                 return
-            kept = self._sweep(STALE_S)
+            kept = self._sweep_leftovers(STALE_S)
             if kept > self.limit_bytes:
                 # Some more than has to go, or every further entry would have all counted again.
                 spare = self.limit_bytes // _SPARE_SHARE
-                kept -= self._evict(kept - self.limit_bytes + spare, keep)
+                kept -= self._evict_entries(kept - self.limit_bytes + spare, keep)
             self._kept.count(kept)
 
-    def _evict(self, size: int, keep: str) -> int:
+    def _evict_entries(self, size: int, keep: str) -> int:
         """Remove entries of so many bytes, first those that were joined, then what was used longest
         ago; return how many bytes they took."""
         freed = 0
@@ -265,7 +265,7 @@ class Store:
                 freed += entry.size_bytes
         return freed
 
-    def _sweep(self, older_than_s: float) -> int:
+    def _sweep_leftovers(self, older_than_s: float) -> int:
         """Remove what killed processes left, and entries whose description is gone; return how
         many bytes is left, with what is being written. Each folder is looked at once: there may be
         thousands, of dozens of files."""

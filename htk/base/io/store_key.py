@@ -36,7 +36,7 @@ class StoreKey:
 
     def append_seal(self, file: Path, name: str) -> None:
         """Seal what a file holds, which others will read by this name."""
-        seal = self._seal(file, name, file.stat().st_size)
+        seal = self._seal_file(file, name, file.stat().st_size)
         with file.open("ab") as content:
             content.write(seal)
 
@@ -47,10 +47,10 @@ class StoreKey:
             content.seek(length)
             seal = content.read()
             content.truncate(length)
-        if not hmac.compare_digest(seal, self._seal(file, name, length)):
+        if not hmac.compare_digest(seal, self._seal_file(file, name, length)):
             raise ValueError("its seal is not of this store")
 
-    def _seal(self, file: Path, name: str, length: int) -> bytes:
+    def _seal_file(self, file: Path, name: str, length: int) -> bytes:
         seal = hmac.new(self.secret, f"{name}\n{length}\n".encode(), hashlib.sha256)
         with file.open("rb") as content:
             while piece := content.read(_PIECE):

@@ -202,7 +202,7 @@ class TableFolder:
         is_checked = self._checked.get(file) == changed
         tables = read_tables(path, self._key, path.name, thorough=not is_checked)
         if not is_checked:
-            self._note(file, changed)
+            self._note_right(file, changed)
         return tables
 
     def write(self, file: str, tables: NamedTables) -> None:
@@ -219,9 +219,9 @@ class TableFolder:
             raise
         changed = _last_change(path)
         if changed[:_RENAMED] == written[:_RENAMED]:
-            self._note(file, changed)
+            self._note_right(file, changed)
 
-    def _note(self, file: str, changed: list[str]) -> None:
+    def _note_right(self, file: str, changed: list[str]) -> None:
         """Note that a file was found right. Where that fails it is checked again, no more."""
         self._checked[file] = changed
         words = " ".join([boot_id(), file, *changed])

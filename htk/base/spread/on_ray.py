@@ -49,11 +49,11 @@ class RayMapper:
             return partial(finish_chunk, chunk, together.remote(shared, chunk))
 
         def finish_chunk(chunk: Sequence[Item], reference: Any) -> list[Answer | Lost]:
-            results = self._results(reference)
+            results = self._read_results(reference)
             if isinstance(results, list):
                 return results
             tries = [alone.remote(shared, [item]) for item in chunk]  # any of them may be why
-            return [answer for item in tries for answer in _list_results(self._results(item))]
+            return [answer for item in tries for answer in _list_results(self._read_results(item))]
 
         chunks = [items[k : k + size] for k in range(0, len(items), size)]
         # After an error the few tasks under way end by themselves, or with this process: Ray aborts
@@ -61,7 +61,7 @@ class RayMapper:
         for results in in_order(start_chunk, chunks, self.workers):
             yield from results
 
-    def _results(self, reference: Any) -> Any:
+    def _read_results(self, reference: Any) -> Any:
         """Return the list that a task returns, or why there is none."""
         ray = self._ray
         try:

@@ -55,7 +55,7 @@ class ProcessMapper:
                 try:  # a pool that is broken may say so to either, as it finds out
                     for k in range(current, min(last, len(items))):
                         if k not in begun:
-                            begun[k] = self._submit(function, items[k])
+                            begun[k] = self._submit_item(function, items[k])
                     answer = begun.pop(current).result()
                 except BrokenProcessPool:
                     self.close()
@@ -69,7 +69,7 @@ class ProcessMapper:
                     yield answer
                     break
 
-    def _submit(self, function: Callable[[Item], Answer], item: Item) -> Future[Answer]:
+    def _submit_item(self, function: Callable[[Item], Answer], item: Item) -> Future[Answer]:
         if self._pool is None:
             context = multiprocessing.get_context("spawn")  # threads do not survive a fork
             self._pool = ProcessPoolExecutor(

@@ -36,7 +36,7 @@ class Traces:
         job: str | None = None,
     ) -> Trace:
         """Return a recording, narrowed to ranks, steps and cycles such as "0..3,8"."""
-        opened = self._opened(path, job)
+        opened = self._open_trace(path, job)
         if ranks is None and steps is None and cycles is None:
             return opened  # what is derived of it is derived once for all questions
         chosen = opened.sel(
@@ -47,7 +47,7 @@ class Traces:
         chosen.check_selection()
         return chosen
 
-    def _opened(self, path: str, job: str | None) -> Trace:
+    def _open_trace(self, path: str, job: str | None) -> Trace:
         inside = SAMPLE if path == "sample" else self.inside(path)
         within = () if path == "sample" else self.roots
         options = replace(self._options, job=job, within=within, confined=True)

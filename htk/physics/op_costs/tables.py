@@ -43,10 +43,10 @@ class _Lookup:
         self.factors = call.maybe(places.factors)
         pooled = call.value(places.pooling) != 2  # 2: no pooling
         self.bags = self.offsets.count - 1 if pooled else self.index.count
-        self.width = self._width(call.value(places.total_width))
+        self.width = self._measure_width(call.value(places.total_width))
         self.elements = min(self.index.count * self.width, self.weights.count)
 
-    def _width(self, total: object) -> float:
+    def _measure_width(self, total: object) -> float:
         """Return the elements of a row, a mean over tables."""
         if isinstance(total, int):
             return total / self.tables

@@ -153,7 +153,7 @@ class _Step:
         m = self.job.accumulation
         there, back = self.passes
         slot = there.plus(back)
-        exposed = {kind: self._exposed(kind, slot.total) for kind in _EXPOSED}
+        exposed = {kind: self._compute_exposed(kind, slot.total) for kind in _EXPOSED}
         busy = slot.total + (exposed["tensor"] + exposed["context"] + exposed["expert"]) / m
         work = slot.times(m)
         return Parts(
@@ -167,9 +167,9 @@ class _Step:
             exposed_context=exposed["context"],
             exposed_expert=exposed["expert"],
             exposed_pipeline=exposed["pipeline"],
-            bubble=self._bubble(busy),
-            optimizer=self._optimizer(),
-            offload=self._offload(),
+            bubble=self._compute_bubble(busy),
+            optimizer=self._compute_optimizer(),
+            offload=self._compute_offload(),
         )
 
     @cached_property
@@ -190,13 +190,13 @@ class _Step:
         most = there.times(fullest), back.times(fullest)
         return even if even[0].total > most[0].total else most
 
-    def _duration(self, kind: str, phase: str | None = None) -> float:
+    def _sum_durations(self, kind: str, phase: str | None = None) -> float:
         rows = (r for r in self.sent if r.kind == kind and phase in (None, r.phase))
         return sum(row.duration_ns for row in rows)
 
-    def _exposed(self, kind: str, slot: float) -> float:
+    def _compute_exposed(self, kind: str, slot: float) -> float:
         job = self.job
-        sent = self._duration(kind)
+        sent = self._sum_durations(kind)
         if kind == "data":
             return self._exposed_data(slot)
         hidden = _OVERLAPPED if job.kernels == "fused" else _OVERLAPPED_BY_FRAMEWORK
@@ -214,15 +214,15 @@ class _Step:
         job = self.job
         there, back = self.passes
         if job.strategy in SHARDED:
-            sent = self._duration("data")
+            sent = self._sum_durations("data")
             return _subtract_hidden(sent, job.accumulation * slot)
-        ahead = self._duration("data", "forward")
-        behind = self._duration("data", "backward")
+        ahead = self._sum_durations("data", "forward")
+        behind = self._sum_durations("data", "backward")
         return _subtract_hidden(ahead, _HIDES * there.total) + _subtract_hidden(
             behind, _HIDES * back.total
         )
 
-    def _bubble(self, slot: float) -> float:
+    def _compute_bubble(self, slot: float) -> float:
         job = self.job
         idle = (job.pipeline_parallel - 1) / job.virtual_stages * slot
         return idle * (_ZERO_BUBBLE if job.schedule == "zero_bubble" else 1.0)
@@ -239,13 +239,13 @@ class _Step:
             every -= experts * (1 - 1 / spread) / (job.pipeline_parallel * job.tensor_parallel)
         return job.trained_share * every / job.shards
 
-    def _optimizer(self) -> float:
+    def _compute_optimizer(self) -> float:
         job = self.job
         if job.optimizer == "none":
             return 0.0
         return optimizer_ns(job.gpu, self._updated, optimizer_bytes(job.optimizer, job.format))
 
-    def _offload(self) -> float:
+    def _compute_offload(self) -> float:
         """Return what travels to the host's memory and back, less what computing hides of it."""
         job = self.job
         if job.offload == "none":

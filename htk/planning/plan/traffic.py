@@ -49,17 +49,17 @@ class _Traffic:
 
     def rows(self) -> Iterator[PlannedTransfer]:
         job = self.job
-        yield from self._data()
+        yield from self._list_data_transfers()
         if job.tensor_parallel > 1:
-            yield from self._tensor()
+            yield from self._list_tensor_transfers()
         if job.context_parallel > 1:
-            yield from self._context()
+            yield from self._list_context_transfers()
         if job.expert_parallel > 1 and self.model.moe_layers:
-            yield from self._expert()
+            yield from self._list_expert_transfers()
         if job.pipeline_parallel > 1:
-            yield from self._pipeline()
+            yield from self._list_pipeline_transfers()
 
-    def _row(
+    def _build_transfer(
         self,
         kind: str,
         phase: str,
@@ -80,7 +80,7 @@ class _Traffic:
         ns = wire * pace + count * latency
         return PlannedTransfer(kind, phase, collective, ranks, into, wire, ns)
 
-    def _data(self) -> Iterator[PlannedTransfer]:
+    def _list_data_transfers(self) -> Iterator[PlannedTransfer]:
         """Parameters and gradients: those of experts lie on fewer copies."""
         job = self.job
         model = self.model
@@ -95,18 +95,18 @@ class _Traffic:
         if job.expert_parallel == 1:
             dense = dense + experts * job.expert_tensor / job.tensor_parallel
             experts = 0.0
-        yield from self._copies(dense, kept, job.data_ranks, stride)
+        yield from self._list_copies(dense, kept, job.data_ranks, stride)
         if experts:
             stride = job.expert_parallel * job.expert_tensor
-            yield from self._copies(experts, 0.0, job.expert_replicas, stride)
+            yield from self._list_copies(experts, 0.0, job.expert_replicas, stride)
 
-    def _copies(
+    def _list_copies(
         self, parameters: float, kept: float, ranks: int, stride: int
     ) -> Iterator[PlannedTransfer]:
         if ranks < 2:
             return
         job, layers = self.job, self.layers
-        sharding = self._sharding(ranks)
+        sharding = self._build_sharding(ranks)
         batches = job.accumulation if job.strategy in SHARDED else 1
         trained = job.trained_share
         sent = build_ledger(round(parameters), sharding, kept=round(kept), micro_batches=batches)
@@ -119,20 +119,20 @@ class _Traffic:
             for phase, part in (("forward", share), ("backward", 1 - share)):
                 if part > 1e-9:
                     size = part * sent.gather_input, part * sent.gather_wire
-                    yield self._row("data", phase, "all_gather", s, stride, size, calls)
+                    yield self._build_transfer("data", phase, "all_gather", s, stride, size, calls)
         if sent.reduce_wire:
             into = sent.reduce_wire * sharding.shards / (sharding.shards - 1)
             size = trained * into, trained * sent.reduce_wire
             s = sharding.shards
-            yield self._row("data", "backward", "reduce_scatter", s, stride, size, calls)
+            yield self._build_transfer("data", "backward", "reduce_scatter", s, stride, size, calls)
         if sent.all_reduce_wire:
             r = sharding.replicas if sharding.replicas > 1 else ranks
             far = stride * (sharding.shards if sharding.replicas > 1 else 1)
             wire = trained * sent.all_reduce_wire
             size = wire * r / (2 * (r - 1)), wire
-            yield self._row("data", "backward", "all_reduce", r, far, size, calls)
+            yield self._build_transfer("data", "backward", "all_reduce", r, far, size, calls)
 
-    def _sharding(self, ranks: int) -> Sharding:
+    def _build_sharding(self, ranks: int) -> Sharding:
         job = self.job
         parameter = job.format.parameter_bytes
         gradient = job.format.gradient_bytes
@@ -149,7 +149,7 @@ class _Traffic:
             strategy = "zero1"
         return Sharding(strategy, shards, copies, round(parameter), round(gradient))
 
-    def _tensor(self) -> Iterator[PlannedTransfer]:
+    def _list_tensor_transfers(self) -> Iterator[PlannedTransfer]:
         """Two all-reduces of activations a layer and pass; with sequence parallelism each is a
         reduce-scatter and an all-gather, and the backward pass gathers the inputs again."""
         job = self.job
@@ -162,11 +162,13 @@ class _Traffic:
         forward = 2.0 if self.again else 1.0
         kind = "all_reduce" if job.sequence_split == 1 else "reduce_scatter, all_gather"
         size = forward * moved, forward * wire
-        yield self._row("tensor", "forward", kind, t, 1, size, 2 * forward * calls)
+        yield self._build_transfer("tensor", "forward", kind, t, 1, size, 2 * forward * calls)
         more = 1.5 if job.sequence_split > 1 else 1.0
-        yield self._row("tensor", "backward", kind, t, 1, (more * moved, more * wire), 2 * calls)
+        yield self._build_transfer(
+            "tensor", "backward", kind, t, 1, (more * moved, more * wire), 2 * calls
+        )
 
-    def _context(self) -> Iterator[PlannedTransfer]:
+    def _list_context_transfers(self) -> Iterator[PlannedTransfer]:
         """Keys and values go round the ring; backward also their gradients."""
         job = self.job
         c = self.job.context_parallel
@@ -177,9 +179,11 @@ class _Traffic:
         for phase, times in (("forward", forward), ("backward", 2.0)):
             size = times * each, times * (c - 1) * each
             calls = times * (c - 1) * count
-            yield self._row("context", phase, "send_recv", c, job.tensor_parallel, size, calls)
+            yield self._build_transfer(
+                "context", phase, "send_recv", c, job.tensor_parallel, size, calls
+            )
 
-    def _expert(self) -> Iterator[PlannedTransfer]:
+    def _list_expert_transfers(self) -> Iterator[PlannedTransfer]:
         """To the experts and back, a layer and pass."""
         job = self.job
         model = self.model
@@ -209,14 +213,16 @@ class _Traffic:
                 "expert", phase, "all_to_all", e, times * handed, times * wire, times * ns
             )
 
-    def _pipeline(self) -> Iterator[PlannedTransfer]:
+    def _list_pipeline_transfers(self) -> Iterator[PlannedTransfer]:
         """Activations to the next stage, their gradients to the one before."""
         job = self.job
         calls = job.accumulation * job.virtual_stages
         size = self.activations / job.sequence_split * calls
         stride = job.ranks // job.pipeline_parallel
         for phase in ("forward", "backward"):
-            yield self._row("pipeline", phase, "send_recv", 2, stride, (size, size), calls)
+            yield self._build_transfer(
+                "pipeline", phase, "send_recv", 2, stride, (size, size), calls
+            )
 
 
 def _other_domains(domains: int, experts: float) -> float:

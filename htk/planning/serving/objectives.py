@@ -171,13 +171,13 @@ class _Apart:
         high = min(self.steady.most_requests, _MOST_REQUESTS) + 1
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if self._holds(middle) else (low, middle)
+            low, high = (middle, high) if self._is_within_objective(middle) else (low, middle)
         if not low:
             return None
         state = self._state(low)
         return state.requests_per_s, state
 
-    def _holds(self, requests: int) -> bool:
+    def _is_within_objective(self, requests: int) -> bool:
         spread = self.transfer_ns / self.load.generated
         return self._state(requests).tpot_ns + spread <= self.objective.tpot_ns
 

@@ -103,34 +103,34 @@ class SteadyServer:
 
     def decode(self, requests: float) -> IterationTime:
         """Return the time of an iteration that answers so many requests and reads no prompt."""
-        return self.compute.iteration(self._work(requests))
+        return self.compute.iteration(self._build_work(requests))
 
     def prefill_ns(self, requests: float = 0.0) -> float:
         """Return the time of the iterations that read one prompt beside so many requests, in ns."""
-        return self.chunks * self._reading(requests, self.load.prompt / self.chunks)
+        return self.chunks * self._average_reading(requests, self.load.prompt / self.chunks)
 
-    def _work(
+    def _build_work(
         self, requests: float, tokens: float = 0.0, prompts: float = 0.0, cached: float = 0.0
     ) -> IterationWork:
         return IterationWork(tokens, prompts, cached, requests, self.load.context, self.tokens_each)
 
-    def _pace(self, requests: float, decode_ns: float) -> Pace:
+    def _find_pace(self, requests: float, decode_ns: float) -> Pace:
         """Return the pace of a group's iterations, with the prompts read beside answering."""
         demand = requests * self.load.prompt / self.iterations  # tokens of prompts an iteration
         if demand > self.load.prompt / self.chunks:
-            reading = self._reading(requests, demand)
+            reading = self._average_reading(requests, demand)
             return Pace(reading, reading, 1.0)
         reading = self.prefill_ns(requests) / self.chunks
         share = requests * self.chunks / self.iterations  # of the iterations
         mean = decode_ns * (1 - share) + share * reading
         return Pace(mean, reading, share * reading / mean)
 
-    def _reading(self, requests: float, tokens: float) -> float:
+    def _average_reading(self, requests: float, tokens: float) -> float:
         """Return the mean time of an iteration that reads so many tokens of prompts, in ns, each of
         which is at one of its chunks."""
         each = self.load.prompt / self.chunks
         works = (
-            self._work(requests, tokens, tokens / each, chunk * each)
+            self._build_work(requests, tokens, tokens / each, chunk * each)
             for chunk in range(self.chunks)
         )
         return sum(self.compute.iteration(work).total for work in works) / self.chunks
@@ -141,11 +141,15 @@ class SteadyServer:
         group = requests / stages  # each stage works on another group
         answered = min(group, self.most_answered)
         decode = self.decode(answered)
-        pace = self._pace(answered, decode.total)
+        pace = self._find_pace(answered, decode.total)
         rate = answered / (pace.mean_ns * self.iterations)  # of a group, in requests a ns
         behind = (group - answered) / rate
         begin = self.prefill_ns(answered) + behind
-        full = self._reading(answered, self.server.chunk) * self.load.prompt / self.server.chunk
+        full = (
+            self._average_reading(answered, self.server.chunk)
+            * self.load.prompt
+            / self.server.chunk
+        )
         wait = (pace.reading * pace.reading_ns + (1 - pace.reading) * decode.total) / 2
         wait_p90 = waiting_p90_ns(pace, decode.total, rate * full)
         tokens = self.load.prompt + self.load.generated

@@ -216,14 +216,14 @@ class Blocks:
         """Return the offsets and drifts that take away what rows are off; drifts are small."""
         set_of, weight = self.ends.member_sets, fitted.weight
         w = [np.bincount(set_of, weight * since**k) for k in range(3)]
-        right = np.stack([self._right(weight, since, off, k) for k in range(2)])
+        right = np.stack([self._build_right_side(weight, since, off, k) for k in range(2)])
         prior = (fitted.scatter / (PRIOR_DRIFT * _SECOND)) ** 2
         right[1] -= prior * drift
         if not with_drift:
             right[1] = 0.0
         size = self._sizes
         own = self.members - self.members**2 / size[self.sets]
-        diagonal = np.stack([self._summed(own * w[k][self.sets]) for k in (0, 2)])
+        diagonal = np.stack([self._sum_by_clock(own * w[k][self.sets]) for k in (0, 2)])
         diagonal[1] += prior
 
         def times(x: Floats) -> Floats:
@@ -231,7 +231,7 @@ class Blocks:
             apart = [self.apart(column) for column in x]
             out = np.stack(
                 [
-                    self._summed(w[k][self.sets] * apart[0] + w[k + 1][self.sets] * apart[1])
+                    self._sum_by_clock(w[k][self.sets] * apart[0] + w[k + 1][self.sets] * apart[1])
                     for k in range(2)
                 ]
             )
@@ -241,10 +241,12 @@ class Blocks:
         steps, relative = 4 * len(self.lead) + 100, _RELATIVE  # as many as unknowns, and rounding
         if rough:
             steps, relative = _ROUGH
-        solution = conjugate_gradients(times, right, diagonal, self._balanced, steps, relative)
+        solution = conjugate_gradients(
+            times, right, diagonal, self._balance_right_side, steps, relative
+        )
         return solution[0], solution[1]
 
-    def _right(self, weight: Floats, since: Floats, off: Floats, power: int) -> Floats:
+    def _build_right_side(self, weight: Floats, since: Floats, off: Floats, power: int) -> Floats:
         values = (weight * since**power)[self.ends.collective] * off
         sums = np.bincount(self.clock[self.row_entry], values, len(self.lead)).astype(np.float64)
         return -sums
@@ -262,11 +264,11 @@ class Blocks:
         apart: Floats = self.members * (value - mean[self.sets])
         return apart
 
-    def _summed(self, values: Floats) -> Floats:
+    def _sum_by_clock(self, values: Floats) -> Floats:
         sums: Floats = np.bincount(self.clock, values, len(self.lead)).astype(np.float64)
         return sums
 
-    def _balanced(self, right: Floats) -> Floats:
+    def _balance_right_side(self, right: Floats) -> Floats:
         """Return a right side whose offsets add up to nothing in each component, as they must: what
         rounding leaves there has no solution."""
         count = np.maximum(np.bincount(self.lead, minlength=len(self.lead)), 1)

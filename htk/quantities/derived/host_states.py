@@ -247,8 +247,8 @@ class HostStates:
         one thread of each of several files, whose times do not overlap."""
         main = self.main[self.file_of_thread[threads]]
         other = main != threads
-        own = self._sets(threads, self.file_of_thread[threads])
-        fallback = self._sets(main[other], self.file_of_thread[threads[other]])
+        own = self._list_sets(threads, self.file_of_thread[threads])
+        fallback = self._list_sets(main[other], self.file_of_thread[threads[other]])
         always = Spans(np.array([-_FOREVER], np.int64), np.array([_FOREVER], np.int64))
         swept = sweep_spans([*own, *fallback, always])
         lowest = np.log2(swept.on & -swept.on).astype(np.int64)
@@ -262,7 +262,7 @@ class HostStates:
         rows = self.state == state
         return merge_spans(self.start[rows], self.end[rows])
 
-    def _sets(self, threads: Ints, files: Ints) -> Sequence[Spans]:
+    def _list_sets(self, threads: Ints, files: Ints) -> Sequence[Spans]:
         """Return the spans by state of some threads, and of what is tied to none in their files."""
         sets = [_NOTHING] * PYTHON
         if not len(threads):

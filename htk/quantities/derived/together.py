@@ -145,10 +145,10 @@ class _Laid:
                 maker = registry.find_maker(name)
                 self._tables[name] = maker.function(*map(self.table, maker.reads))
             else:
-                self._tables[name] = self._laid(name)
+                self._tables[name] = self._lay_table(name)
         return self._tables[name]
 
-    def _laid(self, name: str) -> pa.Table:
+    def _lay_table(self, name: str) -> pa.Table:
         parts = self._parts[name]
         cuts = self._cuts[name]
         file = np.repeat(np.arange(self._count), np.diff(cuts))
@@ -159,21 +159,23 @@ class _Laid:
                 columns[field.name] = _own_texts(own, apart=field.name == "process")
             elif field.name in self._columns[name]:
                 declared = _declare_field(name, field)
-                columns[field.name] = self._apart(declared, *self._columns[name][field.name], file)
+                columns[field.name] = self._renumber_column(
+                    declared, *self._columns[name][field.name], file
+                )
             elif field.name in _READ:
                 chunks = [chunk for part in parts for chunk in part[field.name].chunks]
                 columns[field.name] = pa.chunked_array(chunks, field.type)
         return pa.table(columns)
 
-    def _apart(self, field: pa.Field, values: Ints, there: Mask, file: Ints) -> pa.Array:
-        added = self._added(field)
+    def _renumber_column(self, field: pa.Field, values: Ints, there: Mask, file: Ints) -> pa.Array:
+        added = self._find_added(field)
         if added is not None:
             moved = values + added[file]
             least = _LEAST.get(field.name, 1) if field.name in self._ids else np.iinfo(np.int64).min
             values = np.where(values >= least, moved, values)
         return build_numbers(values, field.type, None if there.all() else there)
 
-    def _added(self, field: pa.Field) -> Ints | None:
+    def _find_added(self, field: pa.Field) -> Ints | None:
         """Return what is added to the numbers of a column, by file."""
         if field.name in ABSOLUTE_TIMES:
             return self._times
@@ -193,7 +195,7 @@ class _Laid:
         file = np.repeat(np.arange(self._count), np.diff(cuts))
         for index, field in enumerate(of_all.schema):
             column = of_all.column(index)
-            added = self._added(_declare_field(name, field))
+            added = self._find_added(_declare_field(name, field))
             if field.name == "thread_index":
                 added = _find_least(read_numbers(column), cuts)
             if added is not None and len(file):

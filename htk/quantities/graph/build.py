@@ -157,11 +157,11 @@ class Graph:
         """Return where activities of each device begin and end: those that compute, those that
         communicate, others."""
         return [
-            (self._nodes(compute), self._nodes(comm), self._nodes(others))
+            (self._build_nodes(compute), self._build_nodes(comm), self._build_nodes(others))
             for compute, comm, others in self.activities.of_devices
         ]
 
-    def _nodes(self, rows: Ints) -> Nodes:
+    def _build_nodes(self, rows: Ints) -> Nodes:
         return Nodes(_freeze_values(self.start[rows]), _freeze_values(self.end[rows]))
 
     @cached_property

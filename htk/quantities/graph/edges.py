@@ -82,20 +82,20 @@ class Edges:
     def join(self, rows: Ints) -> Ints:
         return rows + 2 * (self.activities + self.calls)
 
-    def _column(self, position: int) -> Ints:
+    def _join_column(self, position: int) -> Ints:
         return np.concatenate([p[position] for p in self.parts])
 
     @property
     def src(self) -> Ints:
-        return self._column(0)
+        return self._join_column(0)
 
     @property
     def dst(self) -> Ints:
-        return self._column(1)
+        return self._join_column(1)
 
     @property
     def weight(self) -> Ints:
-        return self._column(2)
+        return self._join_column(2)
 
     @property
     def kind(self) -> Ints:

@@ -79,9 +79,13 @@ class Gate:
                 "with event synchronisation enabled",
             ),
         )
-        return [text for held, text in tests if not held] + self._unexplained() + self._held_out()
+        return (
+            [text for held, text in tests if not held]
+            + self._describe_unexplained()
+            + self._held_out()
+        )
 
-    def _unexplained(self) -> list[str]:
+    def _describe_unexplained(self) -> list[str]:
         if not self.unexplained_pct:
             return []
         return [f"{self.unexplained_pct:.2g} % of the step is delay that nothing recorded explains"]

@@ -202,13 +202,13 @@ class _Launched:
 
     def next_on(self, lane: Ints, call: Ints) -> Ints:
         """Return the first activity launched on a stream after each call; -1: none."""
-        return self._beside(lane, call, 0)
+        return self._find_beside(lane, call, 0)
 
     def last_on(self, lane: Ints, call: Ints) -> Ints:
         """Return the last activity launched on a stream before each call; -1: none."""
-        return self._beside(lane, call, -1)
+        return self._find_beside(lane, call, -1)
 
-    def _beside(self, lane: Ints, call: Ints, step: int) -> Ints:
+    def _find_beside(self, lane: Ints, call: Ints, step: int) -> Ints:
         activity = fill_none(len(call))
         asked_of = rows_by_number(lane)
         for number in np.unique(lane[lane >= 0]).tolist():  # some streams

@@ -57,7 +57,7 @@ class Blame:
     def cost(self) -> Ints:
         """Return how long all others waited because of a row, in its collective and in those that
         it held up, in ns."""
-        return self._attributed(self.waited)
+        return self._sum_attributed(self.waited)
 
     def beyond_limit(self, match: Ints, waited: Ints) -> Ints:
         """Return of a late row what the others waited in its collective, of `waited` by each row,
@@ -74,9 +74,9 @@ class Blame:
     @cached_property
     def collectives(self) -> Ints:
         """The number of collectives that this was in."""
-        return self._attributed(self.late.astype(np.int64))
+        return self._sum_attributed(self.late.astype(np.int64))
 
-    def _attributed(self, values: Ints) -> Ints:
+    def _sum_attributed(self, values: Ints) -> Ints:
         rows = np.flatnonzero(self.cause != NONE)
         total = np.zeros(len(self.cause), np.int64)
         np.add.at(total, self.cause[rows], values[rows])

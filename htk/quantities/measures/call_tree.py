@@ -83,7 +83,7 @@ class CallTree:
     def outermost(self, key: Ints) -> Mask:
         """Calls that lie in no other call of the same key: their totals may be added up."""
         size = self.subtree(np.ones(len(self.parent), np.int64))
-        position = self._positions(size)
+        position = self._find_positions(size)
         order = order_by(key, position)
         reach = running_max(mark_heads(key[order]), (position + size)[order])
         outermost = mark_heads(key[order])
@@ -92,7 +92,7 @@ class CallTree:
         of_call[order] = outermost
         return of_call
 
-    def _positions(self, size: Ints) -> Ints:
+    def _find_positions(self, size: Ints) -> Ints:
         """Return a position for each call, what it calls right behind it; `size`: of both."""
         position = np.zeros(len(self.parent) + 1, np.int64)
         position[NONE] = -1  # of no caller

@@ -55,7 +55,8 @@ class SpanMeans:
         where = np.column_stack([read_numbers(spans[name], 0) for name in ("rank", "device")])
         self._of_gpu = Groups.by_keys(where.astype(np.int64))
         self.of_quantity = {
-            quantity: self._means(series) for quantity, series in sampled_quantities(counters)
+            quantity: self._compute_means(series)
+            for quantity, series in sampled_quantities(counters)
         }
 
     def of_groups(
@@ -75,7 +76,7 @@ class SpanMeans:
             )
             yield build_numbers(divide_or_nan(total, weight), FLOAT64, weight > 0)
 
-    def _means(self, series: "list[Sampled]") -> Floats:
+    def _compute_means(self, series: "list[Sampled]") -> Floats:
         means = np.full(len(self.start), np.nan)
         for gpu, (rank, device) in enumerate(self._of_gpu.keys.tolist()):  # a few GPUs
             rows = np.flatnonzero(self._of_gpu.group_ids == gpu)
@@ -99,11 +100,11 @@ class Sampled(NamedTuple):
         begun = np.maximum(start, self.time[0])
         covered = end - begun
         held = np.searchsorted(self.time, begun, side="right") - 1
-        area = self._area(end) - self._area(begun)
+        area = self._integrate_value(end) - self._integrate_value(begun)
         means = np.where(covered > 0, area / np.maximum(covered, 1), self.value[held])
         return np.where(covered >= 0, means, np.nan)
 
-    def _area(self, time: Ints) -> Floats:
+    def _integrate_value(self, time: Ints) -> Floats:
         """Return the integral of the value from the first sample until each time."""
         until = np.append(0.0, np.cumsum(self.value[:-1] * np.diff(self.time)))
         held = np.maximum(np.searchsorted(self.time, time, side="right") - 1, 0)

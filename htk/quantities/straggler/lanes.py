@@ -49,24 +49,24 @@ class LaneReplay:
         long each is launched after all it waits for.
         """
         result = np.empty(duration.shape, np.int64)
-        for chosen, time in self._replays(duration, delay):
+        for chosen, time in self._replay_groups(duration, delay):
             result[:, chosen] = time[: len(duration)]
         return result
 
     def step_times(self, duration: Ints, delay: Ints | None = None) -> Ints:
         """Return how long each group's step takes, in ns."""
         result = np.empty(duration.shape[1], np.int64)
-        for chosen, time in self._replays(duration, delay):
+        for chosen, time in self._replay_groups(duration, delay):
             result[chosen] = time[self._last].max(axis=(0, 2))
         return result
 
-    def _replays(self, duration: Ints, delay: Ints | None) -> Iterator[tuple[slice, Ints]]:
+    def _replay_groups(self, duration: Ints, delay: Ints | None) -> Iterator[tuple[slice, Ints]]:
         count, groups, lanes = duration.shape
         at_once = max(1, _NODES // (self._edges.nodes * lanes))
         for first in range(0, groups, at_once):
             chosen = slice(first, min(first + at_once, groups))
             size = chosen.stop - chosen.start
-            graph = self._graph(size, lanes)
+            graph = self._find_graph(size, lanes)
             own = duration[:, chosen].reshape(count, size * lanes)
             late = None if delay is None else delay[:, chosen].reshape(count, size * lanes)
             weight = self._edges.weights(own, late)
@@ -74,15 +74,15 @@ class LaneReplay:
             raise_to_longest(time, graph.src, graph.dst, weight.ravel())
             yield chosen, time.reshape(-1, size, lanes)
 
-    def _graph(self, groups: int, lanes: int) -> LaneGraph:
+    def _find_graph(self, groups: int, lanes: int) -> LaneGraph:
         """Return the program tiled so; the last few are kept, and go when the replay does."""
         if (groups, lanes) not in self._graphs:
             if len(self._graphs) == _KEPT:
                 del self._graphs[next(iter(self._graphs))]
-            self._graphs[groups, lanes] = self._tiled(groups, lanes)
+            self._graphs[groups, lanes] = self._tile_graph(groups, lanes)
         return self._graphs[groups, lanes]
 
-    def _tiled(self, groups: int, lanes: int) -> LaneGraph:
+    def _tile_graph(self, groups: int, lanes: int) -> LaneGraph:
         """The program's edges for each lane; a meeting over replicas is one node of a group."""
         edges = self._edges
         width = groups * lanes

@@ -169,43 +169,43 @@ class _Builder:
 
     def build(self) -> None:
         for stage in range(self.stages):
-            self._worker(stage)
+            self._link_worker(stage)
         self._batched_calls()
         self._pair_pipeline()
         self._meet_over_replicas()
         self._meet_embedding()
 
-    def _rows(self, stage: int, types: Iterable[int]) -> list[int]:
+    def _list_rows(self, stage: int, types: Iterable[int]) -> list[int]:
         """Return the operations of these types on a stage, by start."""
         rows = np.flatnonzero((self.stage == stage) & np.isin(self.type, list(types)))
         return [int(r) for r in rows[order_by(self.start[rows], rows, self.type[rows])]]
 
-    def _chain(self, rows: list[int]) -> None:
+    def _chain_rows(self, rows: list[int]) -> None:
         for before, after in pairwise(rows):
             self.links.append((before, after, 1.0))
 
-    def _worker(self, stage: int) -> None:
+    def _link_worker(self, stage: int) -> None:
         """Collect the dependencies within one stage."""
-        compute = self._rows(stage, _CHAIN)
-        self._chain(compute)
+        compute = self._list_rows(stage, _CHAIN)
+        self._chain_rows(compute)
         for code in PIPELINE:
-            rows = self._rows(stage, [code])
-            self._chain(rows)
+            rows = self._list_rows(stage, [code])
+            self._chain_rows(rows)
             self._match_compute(stage, code, rows)
         self._first_backward(stage, compute)
-        self._chain(self._rows(stage, (_GATHER, *_REDUCE)))
+        self._chain_rows(self._list_rows(stage, (_GATHER, *_REDUCE)))
         if self._is_sharded(stage, compute):
             self.by_unit = True
-            self._units(stage, compute)
+            self._link_units(stage, compute)
         else:
-            self._gathers(stage)
+            self._link_gathers(stage)
         self._finish(stage, compute)
 
     def _match_compute(self, stage: int, code: int, rows: list[int]) -> None:
         """Tie each send and receive to the computation that makes or needs what it carries."""
         forward = code in PIPELINE[:2]
         sends = code in PIPELINE[::2]
-        compute = self._rows(stage, [FORWARD if forward else BACKWARD])
+        compute = self._list_rows(stage, [FORWARD if forward else BACKWARD])
         if not compute or not rows:
             return
         if sends:  # some loggers record sends of nothing before the first result
@@ -214,8 +214,10 @@ class _Builder:
         else:  # and receives of nothing after the last
             last_start = max(self.start[c] for c in compute)
             timely = [r for r in rows if self.start[r] <= last_start + _SLACK_NS]
-        needing = [c for c in compute if self._carries(stage, int(self.chunk[c]), forward, sends)]
-        matched = self._matched(timely, compute, needing, sends, stage)
+        needing = [
+            c for c in compute if self._is_carried(stage, int(self.chunk[c]), forward, sends)
+        ]
+        matched = self._match_rows(timely, compute, needing, sends, stage)
         carrying = self.carrying.setdefault((stage, code), [])
         position = {c: k for k, c in enumerate(compute)}
         loaded = set(needing)
@@ -229,7 +231,7 @@ class _Builder:
             if position[computation]:
                 self.links.append((compute[position[computation] - 1], row, 1.0))
 
-    def _matched(
+    def _match_rows(
         self, rows: list[int], compute: list[int], needing: list[int], sends: bool, stage: int
     ) -> list[tuple[int, int]]:
         if len(rows) == len(compute):
@@ -245,7 +247,7 @@ class _Builder:
             f"{len(compute)} computations; a 1F1B or interleaved schedule has one for each"
         )
 
-    def _carries(self, stage: int, chunk: int, forward: bool, sends: bool) -> bool:
+    def _is_carried(self, stage: int, chunk: int, forward: bool, sends: bool) -> bool:
         """Return whether a computation of this chunk has a neighbour on that side."""
         position = chunk * self.stages + stage
         return position < self.chunks * self.stages - 1 if forward == sends else position > 0
@@ -257,37 +259,37 @@ class _Builder:
         if first < 2:
             return
         for code in PIPELINE[2:]:
-            rows = self._rows(stage, [code])
+            rows = self._list_rows(stage, [code])
             if rows:
                 self.links.append((passes[first - 2], rows[0], 1.0))
 
-    def _gathers(self, stage: int) -> None:
+    def _link_gathers(self, stage: int) -> None:
         """Let the first forward of a model chunk wait for the last gather of its parameters."""
-        forwards = self._rows(stage, [FORWARD])
+        forwards = self._list_rows(stage, [FORWARD])
         for chunk in np.unique(self.chunk).tolist():
-            gathers = [g for g in self._rows(stage, [_GATHER]) if self.chunk[g] == chunk]
+            gathers = [g for g in self._list_rows(stage, [_GATHER]) if self.chunk[g] == chunk]
             users = [f for f in forwards if self.chunk[f] == chunk]
             if gathers and users:
                 self.links.append((gathers[-1], users[0], 1.0))
 
     def _is_sharded(self, stage: int, compute: list[int]) -> bool:
         """Return whether parameters of one chunk are gathered again and again during its passes."""
-        gathers = self._rows(stage, [_GATHER])
+        gathers = self._list_rows(stage, [_GATHER])
         late = bool(gathers and compute) and self.start[gathers[-1]] > self.start[compute[0]]
         return late and len(gathers) > len(np.unique(self.chunk[gathers]))
 
-    def _units(self, stage: int, compute: list[int]) -> None:
+    def _link_units(self, stage: int, compute: list[int]) -> None:
         """Let gathers and reductions of units wait for the computation that they never start
         before, and a computation for a gather before whose end it never starts, in any step of any
         replica."""
-        for row in self._rows(stage, (_GATHER, *_REDUCE)):
-            before, after = self._around(row, compute)
+        for row in self._list_rows(stage, (_GATHER, *_REDUCE)):
+            before, after = self._find_around(row, compute)
             if before is not None:
                 self.links.append((before, row, 1.0))
             if after is not None and self.type[row] == _GATHER:
                 self.links.append((row, after, 1.0))
 
-    def _around(self, row: int, others: list[int]) -> tuple[int | None, int | None]:
+    def _find_around(self, row: int, others: list[int]) -> tuple[int | None, int | None]:
         """Return the last of some operations that this one never started before, and the first one
         after that which never started before its end, over all steps and replicas."""
         before, after, last = None, None, -1
@@ -313,13 +315,13 @@ class _Builder:
         if (self.call < 0).all():
             return
         for stage in range(self.stages):
-            compute = self._rows(stage, _CHAIN)
+            compute = self._list_rows(stage, _CHAIN)
             calls: dict[int, list[int]] = {}
-            for row in self._rows(stage, PIPELINE):
+            for row in self._list_rows(stage, PIPELINE):
                 calls.setdefault(
                     int(self.call[row]) if self.call[row] >= 0 else -1 - row, []
                 ).append(row)
-                before, after = self._around(row, compute)
+                before, after = self._find_around(row, compute)
                 self.links += [(before, row, 1.0)] if before is not None else []
                 self.links += [(row, after, 1.0)] if after is not None else []
             for earlier, later in pairwise(calls.values()):
@@ -331,24 +333,24 @@ class _Builder:
         last = max(compute, key=lambda row: int(self.end[row]), default=None)
         if last is None:
             return
-        reductions = self._rows(stage, _REDUCE)
+        reductions = self._list_rows(stage, _REDUCE)
         early = self.start[last] + _OVERLAPPED * (self.end[last] - self.start[last])
-        overlapped = bool(self._rows(stage, [_SEPARATE])) or any(
+        overlapped = bool(self._list_rows(stage, [_SEPARATE])) or any(
             self.start[r] < early for r in reductions
         )
         if overlapped and not self._is_sharded(stage, compute):
-            self._reductions(stage, reductions)
+            self._link_reductions(stage, reductions)
         before = [last] + ([reductions[-1]] if overlapped and reductions else [])
         for code in _LAST:
             if code in _REDUCE and overlapped:
                 continue
-            for row in self._rows(stage, [code]):
+            for row in self._list_rows(stage, [code]):
                 self.links.extend((b, row, 1.0) for b in before)
                 before = [row]
 
-    def _reductions(self, stage: int, reductions: list[int]) -> None:
+    def _link_reductions(self, stage: int, reductions: list[int]) -> None:
         """Let a chunk's first reduction wait for its last backward, or for a part of that."""
-        backward = self._rows(stage, [BACKWARD])
+        backward = self._list_rows(stage, [BACKWARD])
         for chunk in np.unique(self.chunk).tolist():
             own = [r for r in reductions if self.chunk[r] == chunk]
             last = next((b for b in reversed(backward) if self.chunk[b] == chunk), None)
@@ -356,9 +358,9 @@ class _Builder:
                 continue
             for row in own:
                 if row == own[0] or self.start[row] < self.end[last]:
-                    self.links.append((last, row, self._part(last, row)))
+                    self.links.append((last, row, self._find_part(last, row)))
 
-    def _part(self, backward: int, reduction: int) -> float:
+    def _find_part(self, backward: int, reduction: int) -> float:
         """Return the part of a backward that is over when a reduction starts.
 
         It is the least over replicas and steps: elsewhere an earlier reduction may have been late.
@@ -379,25 +381,25 @@ class _Builder:
                         f"{len(recvs)} times in a step; rows of some operations are missing"
                     )
                 for pair in zip(sends, recvs, strict=True):
-                    self._meet(list(pair), over_replicas=False)
+                    self._note_meeting(list(pair), over_replicas=False)
         for row in np.flatnonzero(np.isin(self.type, PIPELINE) & (self.meeting < 0)).tolist():
-            self._meet([row], over_replicas=False)
+            self._note_meeting([row], over_replicas=False)
 
     def _meet_over_replicas(self) -> None:
         clips = np.flatnonzero(self.type == _CLIP).tolist()
         if clips:  # the gradients' norm is one number of the whole model
-            self._meet(clips, over_replicas=self.replicas > 1)
+            self._note_meeting(clips, over_replicas=self.replicas > 1)
         if self.replicas > 1:
             for row in np.flatnonzero(np.isin(self.type, _OVER_REPLICAS)).tolist():
                 if self.meeting[row] < 0:
-                    self._meet([row], over_replicas=True)
+                    self._note_meeting([row], over_replicas=True)
 
     def _meet_embedding(self) -> None:
         """Let the first and the last stage meet for the embedding that they share."""
         rows = np.flatnonzero(self.type == _EMBEDDING).tolist()
         if rows:
-            self._meet(rows, over_replicas=False)
+            self._note_meeting(rows, over_replicas=False)
 
-    def _meet(self, rows: list[int], *, over_replicas: bool) -> None:
+    def _note_meeting(self, rows: list[int], *, over_replicas: bool) -> None:
         self.meeting[rows] = len(self.over_replicas)
         self.over_replicas.append(over_replicas)

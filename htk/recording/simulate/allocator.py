@@ -25,12 +25,12 @@ class Allocator:
         taken = self._taken[abs(size)]
         free = self._free[abs(size)]
         if size < 0:
-            free.append(taken.pop() if taken else self._new(-size))
+            free.append(taken.pop() if taken else self._add_segment(-size))
             return free[-1]
-        taken.append(free.pop() if free else self._new(size))
+        taken.append(free.pop() if free else self._add_segment(size))
         return taken[-1]
 
-    def _new(self, size: int) -> int:
+    def _add_segment(self, size: int) -> int:
         address = self._next
         self._next += _round_to_segments(size)
         return address

@@ -15,7 +15,7 @@ from htk.recording.simulate.passes import Passes
 class Attention(Passes):
     """Queries, keys and values of a layer, and their gradients."""
 
-    def _attention(self) -> None:
+    def _run_attention(self) -> None:
         host = self.host
         config = self.config
         model = self.model
@@ -40,7 +40,7 @@ class Attention(Passes):
 
         def run_backward() -> None:
             with (
-                self._node("ScaledDotProductFlashAttentionBackward0", sequence),
+                self._run_node("ScaledDotProductFlashAttentionBackward0", sequence),
                 host.range("aten::_flash_attention_backward", inputs=gradient),
             ):
                 work = flops * 5 // 2  # one of the products is computed again
@@ -67,7 +67,7 @@ class Attention(Passes):
                     )
 
         def run_pass(name: str, tensors: int) -> None:
-            with self.host.range(f"aten::{name}", inputs=self._called(name, shape)):
+            with self.host.range(f"aten::{name}", inputs=self._describe_call(name, shape)):
                 kernel = self._pass(name, scores, tensors, ())
                 if "softmax" in name:
                     way = "backward" if "backward" in name else "forward"
@@ -83,7 +83,7 @@ class Attention(Passes):
             multiply_batched((seq, size, seq))
 
         def run_backward() -> None:
-            with self._node("BmmBackward0", sequence):
+            with self._run_node("BmmBackward0", sequence):
                 multiply_batched((seq, seq, size), (seq, size, seq))
                 run_pass("_softmax_backward_data", 3)
                 run_pass("masked_fill", 2)

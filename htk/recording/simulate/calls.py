@@ -74,9 +74,9 @@ class RuntimeCalls:
             return f"{link}{location}, {rate}"
         if self.amd:
             return link + location
-        return f'{link}"queued": 0, {location}, {self._kernel(what)}'
+        return f'{link}"queued": 0, {location}, {self._describe_kernel(what)}'
 
-    def _kernel(self, what: Activity) -> str:
+    def _describe_kernel(self, what: Activity) -> str:
         threads = what.block[0] * what.block[1] * what.block[2]
         blocks = what.grid[0] * what.grid[1] * what.grid[2] / self._units
         warps = blocks * threads / 32

@@ -46,7 +46,7 @@ class ExchangeTruth:
         end = int(timed.gpu_end[row, column])
         common = int(timed.common[row, column])
         messages = [
-            self._message(
+            self._describe_message(
                 message, rank - position, rank, int(peers[position]), int(moved[position])
             )
             for message, peers, moved in zip(
@@ -67,7 +67,7 @@ class ExchangeTruth:
             "messages": messages,
         }
 
-    def _message(
+    def _describe_message(
         self, message: RankMessage, first: int, rank: int, peer: int, moved_ns: int
     ) -> Fields:
         key = (

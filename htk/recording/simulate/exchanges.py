@@ -48,23 +48,23 @@ class ExchangeCall:
     @property
     def common(self) -> Ints:
         """When the last of its peers had come, in ns."""
-        return np.asarray(np.maximum.reduce([began for began, _ in self._times()]))
+        return np.asarray(np.maximum.reduce([began for began, _ in self._list_times()]))
 
     @property
     def end(self) -> Ints:
-        return np.asarray(np.maximum.reduce([ended for _, ended in self._times()]))
+        return np.asarray(np.maximum.reduce([ended for _, ended in self._list_times()]))
 
-    def _times(self) -> list[tuple[Ints, Ints]]:
+    def _list_times(self) -> list[tuple[Ints, Ints]]:
         return [message.times for message in self.moved if message.times is not None]
 
     def told(self, ranks: Ints) -> "ToldExchange":
         """Return what the sidecar tells; `ranks`: those of the stage."""
         last = ranks
         latest = self.start
-        for peer, (began, _) in zip(self.peers, self._times(), strict=True):
+        for peer, (began, _) in zip(self.peers, self._list_times(), strict=True):
             last = np.where(began > latest, peer, last)
             latest = np.maximum(latest, began)
-        took = [ended - began for began, ended in self._times()]
+        took = [ended - began for began, ended in self._list_times()]
         return ToldExchange(last, self.peers, took)
 
 
@@ -108,14 +108,14 @@ class Exchanges:
         for message in exchange.messages:
             crowd = sum(other.kind == message.kind for other in exchange.messages)
             if exchange.group == "pipeline":
-                moved, peers = self._across(stage, message, Moved(start, beside, crowd))
+                moved, peers = self._time_across(stage, message, Moved(start, beside, crowd))
             else:
-                moved, peers = self._within(stage, message, Moved(start, beside, crowd))
+                moved, peers = self._time_within(stage, message, Moved(start, beside, crowd))
             call.moved.append(moved)
             call.peers.append(peers)
         return call
 
-    def _across(self, stage: Stage, message: RankMessage, end: Moved) -> tuple[Moved, Ints]:
+    def _time_across(self, stage: Stage, message: RankMessage, end: Moved) -> tuple[Moved, Ints]:
         """Return a message between two stages, timed if this is its second end, and its peers."""
         other = (stage.number + message.shift) % self._config.pipeline_parallel
         here = np.array(stage.ranks)
@@ -130,7 +130,7 @@ class Exchanges:
         self._time(message, first, end, *ends)
         return first, peers
 
-    def _within(self, stage: Stage, message: RankMessage, end: Moved) -> tuple[Moved, Ints]:
+    def _time_within(self, stage: Stage, message: RankMessage, end: Moved) -> tuple[Moved, Ints]:
         """Return a message of a ring among ranks of one stage, and its peers."""
         here = np.array(stage.ranks)
         peers = self._groups[message.group].shifted(message.shift)[here]

@@ -33,26 +33,26 @@ class MixtureLayers(Layers):
     def _feed_forward(self) -> None:
         hidden = self.model.hidden
         width = self.model.ffn // self.split
-        splits, load = self._routing()
+        splits, load = self._route_tokens()
         sent = self._routed * hidden
-        self._linear("router", self.model.experts, hidden)
-        self._pointwise("index_select", sent, 2, "IndexSelectBackward0", 3)
-        self._exchange(sent, splits)
+        self._launch_linear("router", self.model.experts, hidden)
+        self._launch_pointwise("index_select", sent, 2, "IndexSelectBackward0", 3)
+        self._exchange_tokens(sent, splits)
         self.load = load
         for _ in ("gate", "up") if self.model.gated else ("in",):
-            self._grouped(width, hidden)
+            self._multiply_grouped(width, hidden)
         inner = self._routed * width
         if self.model.gated:
-            self._pointwise("silu", inner, 2, "SiluBackward0", 3, width=width)
-            self._pointwise("mul", inner, 3, "MulBackward0", 5, width=width)
+            self._launch_pointwise("silu", inner, 2, "SiluBackward0", 3, width=width)
+            self._launch_pointwise("mul", inner, 3, "MulBackward0", 5, width=width)
         else:
-            self._pointwise("gelu", inner, 2, "GeluBackward0", 3, width=width)
-        self._grouped(hidden, width)
+            self._launch_pointwise("gelu", inner, 2, "GeluBackward0", 3, width=width)
+        self._multiply_grouped(hidden, width)
         self.load = ()
-        self._exchange(sent, splits, back=True)
-        self._pointwise("index_add", sent, 2, "IndexAddBackward0", 3)
+        self._exchange_tokens(sent, splits, back=True)
+        self._launch_pointwise("index_add", sent, 2, "IndexAddBackward0", 3)
 
-    def _routing(self) -> tuple[Splits | None, Load]:
+    def _route_tokens(self) -> tuple[Splits | None, Load]:
         """Return the tokens that each rank sends to the experts of each, and how many each gets
         over the mean; all alike where none is liked better."""
         config = self.config
@@ -65,7 +65,7 @@ class MixtureLayers(Layers):
         splits = splits_of(self.host.groups["expert"], sent, self.model.hidden)
         return splits, tuple((splits.received.sum(axis=1) / self._routed).tolist())
 
-    def _exchange(self, elements: int, splits: Splits | None, *, back: bool = False) -> None:
+    def _exchange_tokens(self, elements: int, splits: Splits | None, *, back: bool = False) -> None:
         """Tokens go to their experts or come back; their gradients the other way."""
         if self.config.expert_parallel == 1:
             return
@@ -77,7 +77,7 @@ class MixtureLayers(Layers):
     def _all_to_all(self, elements: int, splits: Splits | None) -> None:
         self.host.collective("all_to_all", elements, "expert", COMPUTE, splits=splits)
 
-    def _grouped(self, out: int, into: int) -> None:
+    def _multiply_grouped(self, out: int, into: int) -> None:
         """A product for each expert of the rank, in one kernel."""
         rows = self._routed
         load = self.load
@@ -95,7 +95,7 @@ class MixtureLayers(Layers):
         multiply_grouped(rows, out, into, "tn", (weights, into, out))
 
         def run_backward() -> None:
-            with self._node("GroupedMmBackward0", sequence):
+            with self._run_node("GroupedMmBackward0", sequence):
                 multiply_grouped(rows, into, out, "nn", (weights, out, into))
                 multiply_grouped(out, into, rows, "nt", (weights, rows // weights, into))
             self.expert_gradient_ready(weights * out * into)

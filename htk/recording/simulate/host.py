@@ -90,18 +90,21 @@ class SimulatedHost:
 
     def function(self, name: str) -> AbstractContextManager[None]:
         """Return a context that records a call of a Python function."""
-        return self._python(name)
+        return self._record_python(name)
 
     @contextmanager
     def module(self, kind: str, path: str, forward: str) -> Iterator[None]:
         """Run the block in a call of an nn.Module, by its class and path, and of its `forward`."""
         numbers = self._modules.setdefault(kind, {})
         number = numbers.setdefault(path, len(numbers))
-        with self._python(f"nn.Module: {kind}_{number}", number), self._python(forward):
+        with (
+            self._record_python(f"nn.Module: {kind}_{number}", number),
+            self._record_python(forward),
+        ):
             yield
 
     @contextmanager
-    def _python(self, name: str, module: int | None = None) -> Iterator[None]:
+    def _record_python(self, name: str, module: int | None = None) -> Iterator[None]:
         if self._graph or not self.config.stacks:
             yield
             return
@@ -141,21 +144,21 @@ class SimulatedHost:
 
     def record(self, stream: int) -> StreamEvent:
         self._events += 1
-        event = StreamEvent(self._events, self._on(stream))
+        event = StreamEvent(self._events, self._choose_stream(stream))
         self.program.add(Do.RECORD, _RECORD + self.config.profiler_ns, (event, self.thread))
         return event
 
     def wait(self, stream: int, event: StreamEvent) -> None:
-        if event.stream != self._on(stream):
+        if event.stream != self._choose_stream(stream):
             cost = _WAIT + self.config.profiler_ns
-            self.program.add(Do.WAIT, cost, (event, self._on(stream), self.thread))
+            self.program.add(Do.WAIT, cost, (event, self._choose_stream(stream), self.thread))
 
     def synchronize(self, event: StreamEvent) -> None:
         self.program.add(Do.SYNC, _SYNC + self.config.profiler_ns, (event, self.thread))
 
     def order(self, after: int, stream: int) -> None:
         """Make what is launched next on `stream` wait for what is on `after` now."""
-        if self._on(after) != self._on(stream):
+        if self._choose_stream(after) != self._choose_stream(stream):
             self.wait(stream, self.record(after))
 
     def next_sequence(self) -> int:
@@ -185,7 +188,7 @@ class SimulatedHost:
         out = elements // n if kind == "reduce_scatter" else elements
         size = self.config.element_bytes
         element = self.config.element_type
-        stream = self._on(stream)
+        stream = self._choose_stream(stream)
         wire = into * size if to_next else wire_bytes(kind, into * size, out * size, n) or 0
         how = "to_next" if to_next else kind
         transfer = self.times.collective(how, wire, n, members.nodes, members.per_node)
@@ -226,7 +229,7 @@ class SimulatedHost:
             ),
         ):
             self.think(6000)
-            self.launch(self._kernel(call, stream))
+            self.launch(self._build_kernel(call, stream))
 
     def _custom_all_reduce(self, call: Collective, stream: int) -> Activity:
         """Return the kernel of vLLM's own all-reduce: its name says how many ranks it has."""
@@ -250,21 +253,23 @@ class SimulatedHost:
             self.order(COMPUTE, ONWARD)
             self.batch(group, parts, elements, ONWARD)
         else:
-            streams = {self._one_message(group, part, elements) for part in self._paired(parts)}
-        for stream in sorted({self._on(stream) for stream in streams}):
+            streams = {
+                self._one_message(group, part, elements) for part in self._pair_messages(parts)
+            }
+        for stream in sorted({self._choose_stream(stream) for stream in streams}):
             self.wait(COMPUTE, self.record(stream))
 
     def batch(self, group: str, parts: list[tuple[str, int]], elements: int, stream: int) -> None:
         """Launch messages as one kernel (batch_isend_irecv)."""
         sequence = self._next_exchange(group)
-        messages = [self._message(*part, group, elements, sequence) for part in parts]
+        messages = [self._build_message(*part, group, elements, sequence) for part in parts]
         for message in messages:
-            with self._recorded(message):
+            with self._record_message(message):
                 self.think(3000)
         call = Exchange(tuple(messages), True, group, group)
         with self.range("nccl:coalesced", annotation=True, on_gpu=True):
             self.think(3000)
-            self.launch(self._exchange_kernel(call, self._on(stream)))
+            self.launch(self._exchange_kernel(call, self._choose_stream(stream)))
 
     def _one_message(self, group: str, part: tuple[str, int], elements: int) -> int:
         """Launch a message between stages as a kernel of its own; returns its stream."""
@@ -275,15 +280,15 @@ class SimulatedHost:
         low, high = sorted((own, other))
         stream = ONWARD if shift == 1 or size == 2 else BACK
         self.order(COMPUTE, stream)
-        message = self._message(kind, shift, group, elements, self._next_exchange(group))
+        message = self._build_message(kind, shift, group, elements, self._next_exchange(group))
         call = Exchange((message,), False, group, f"{group} {low}:{high}")
         note = f"nccl:{kind} {own}{'->' if kind == 'send' else '<-'}{other}"
-        with self._recorded(message), self.range(note, annotation=True, on_gpu=True):
+        with self._record_message(message), self.range(note, annotation=True, on_gpu=True):
             self.think(3000)
-            self.launch(self._exchange_kernel(call, self._on(stream)))
+            self.launch(self._exchange_kernel(call, self._choose_stream(stream)))
         return stream
 
-    def _paired(self, parts: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    def _pair_messages(self, parts: list[tuple[str, int]]) -> list[tuple[str, int]]:
         """Return messages in an order in which no pair of neighbours waits for each other.
 
         Megatron's: even stages send onward first, odd ones receive from behind first, and so back.
@@ -299,7 +304,7 @@ class SimulatedHost:
         return sequence
 
     @contextmanager
-    def _recorded(self, message: RankMessage) -> Iterator[None]:
+    def _record_message(self, message: RankMessage) -> Iterator[None]:
         """Run the block in the operator that c10d records for a message."""
         shape = Tensors(((message.elements,),))
         called = build_operator_inputs(self.config.element_type, shape)
@@ -310,7 +315,7 @@ class SimulatedHost:
         ):
             yield
 
-    def _message(
+    def _build_message(
         self, kind: str, shift: int, group: str, elements: int, sequence: int
     ) -> RankMessage:
         size = self.config.element_bytes
@@ -337,12 +342,12 @@ class SimulatedHost:
             exchange=call,
         )
 
-    def _on(self, stream: int) -> int:
+    def _choose_stream(self, stream: int) -> int:
         """Return the stream used: synchronous collectives have none of their own."""
         own = stream in (GATHER, REDUCE, REPLICATE, CONTEXT, ONWARD, BACK)
         return COMPUTE if own and self.config.synchronous else stream
 
-    def _kernel(self, call: Collective, stream: int) -> Activity:
+    def _build_kernel(self, call: Collective, stream: int) -> Activity:
         if self.config.custom_all_reduce and call.kind == "all_reduce":
             return self._custom_all_reduce(call, stream)
         element = "f32" if call.element_bytes == 4 else "bf16"

@@ -138,11 +138,11 @@ class _Calls:
         items = zip(program.do, program.cost, program.what, strict=True)
         for row, (do, cost, what) in enumerate(items):
             for call in self._before.get(row, ()):
-                longer.add(Do.CALL, 0, (call, self._thread(row)))
+                longer.add(Do.CALL, 0, (call, self._find_thread(row)))
             longer.add(do, cost, what)
         return longer
 
-    def _thread(self, row: int) -> int:
+    def _find_thread(self, row: int) -> int:
         """Return the thread of the instruction that makes the call."""
         do = self._program.do[row]
         what = self._program.what[row]

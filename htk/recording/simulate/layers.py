@@ -18,14 +18,14 @@ class Layers(Attention):
 
     def __init__(self, host: SimulatedHost) -> None:
         super().__init__(host)
-        host.program.flops = self._flops()
+        host.program.flops = self._count_flops()
 
     @property
     def own_tokens(self) -> int:
         """The number of tokens of a rank's norms and residuals."""
         return self.tokens // (self.split if self.config.sequence_parallel else 1)
 
-    def _flops(self) -> int:
+    def _count_flops(self) -> int:
         """Return the model's operations of a step on this rank, without recomputation."""
         config = self.config
         stage = self.host.stage
@@ -41,10 +41,10 @@ class Layers(Attention):
         tokens = TypedTensor(shape, "long int")
         called = build_operator_inputs(self.kind, (rows, hidden), tokens, "-1", "False", "False")
         with self.modules.library("Embedding", "embed_tokens"):
-            self._pointwise(
+            self._launch_pointwise(
                 "embedding", self.tokens * hidden, 2, "EmbeddingBackward0", 3, called=called
             )
-        self._weight(self.model.vocab * hidden // self.split)
+        self._add_weight(self.model.vocab * hidden // self.split)
 
     def layer(self, kept: bool = True) -> None:
         """Launch one layer; what it keeps for the backward pass is allocated and freed."""
@@ -54,41 +54,43 @@ class Layers(Attention):
             held = round(whole_layer(model_size(model), self.config.layout))
             self.host.memory(held)
             self.host.tape.append(lambda: self.host.memory(-held))
-        self._norm("input_layernorm")
-        self._gathered()
+        self._launch_norm("input_layernorm")
+        self._gather_tokens()
         with self.modules.part("attention", "self_attn"):
-            self._project()
-            self._attention()
-            self._linear("o_proj", model.hidden, model.hidden // split)
-            self._reduced()
-        self._pointwise("add", self.own_tokens * model.hidden, 3, "AddBackward0", 0)
-        self._norm("post_attention_layernorm")
-        self._gathered()
+            self._project_inputs()
+            self._run_attention()
+            self._launch_linear("o_proj", model.hidden, model.hidden // split)
+            self._launch_reduction()
+        self._launch_pointwise("add", self.own_tokens * model.hidden, 3, "AddBackward0", 0)
+        self._launch_norm("post_attention_layernorm")
+        self._gather_tokens()
         with self.modules.part("mlp", "mlp"):
             self._feed_forward()
-            self._reduced()
-        self._pointwise("add", self.own_tokens * model.hidden, 3, "AddBackward0", 0)
+            self._launch_reduction()
+        self._launch_pointwise("add", self.own_tokens * model.hidden, 3, "AddBackward0", 0)
 
-    def _project(self) -> None:
+    def _project_inputs(self) -> None:
         """Project queries, keys and values; with rotary embeddings where the model is a Llama."""
         model = self.model
         split = self.split
         if not model.gated:
-            self._linear("qkv_proj", (model.hidden + 2 * model.kv_width) // split, model.hidden)
+            self._launch_linear(
+                "qkv_proj", (model.hidden + 2 * model.kv_width) // split, model.hidden
+            )
             return
-        self._linear("q_proj", model.hidden // split, model.hidden)
-        self._linear("k_proj", model.kv_width // split, model.hidden)
-        self._linear("v_proj", model.kv_width // split, model.hidden)
+        self._launch_linear("q_proj", model.hidden // split, model.hidden)
+        self._launch_linear("k_proj", model.kv_width // split, model.hidden)
+        self._launch_linear("v_proj", model.kv_width // split, model.hidden)
         inner = self.tokens * model.hidden // split
         for _ in range(2):
             for _ in range(2):
-                self._pointwise("mul", inner, 3, "MulBackward0", 5)
-            self._pointwise("add", inner, 3, "AddBackward0", 0)
+                self._launch_pointwise("mul", inner, 3, "MulBackward0", 5)
+            self._launch_pointwise("add", inner, 3, "AddBackward0", 0)
 
     def head(self) -> None:
-        self._norm("norm")
-        self._gathered()
-        self._linear(
+        self._launch_norm("norm")
+        self._gather_tokens()
+        self._launch_linear(
             "lm_head", self.model.vocab // self.split, self.model.hidden, not self.model.tied
         )
 
@@ -104,21 +106,21 @@ class Layers(Attention):
             self._fused_loss(logits, width)
             return
         with self.modules.library("CrossEntropyLoss", "loss"):
-            self._pointwise("_to_copy", logits, 3, "ToCopyBackward0", 3, width=width)
-            self._pointwise("_log_softmax", logits, 4, "LogSoftmaxBackward0", 6, width=width)
-            self._pointwise("nll_loss", self.tokens, 4, "NllLossBackward0", 4, called=called)
+            self._launch_pointwise("_to_copy", logits, 3, "ToCopyBackward0", 3, width=width)
+            self._launch_pointwise("_log_softmax", logits, 4, "LogSoftmaxBackward0", 6, width=width)
+            self._launch_pointwise("nll_loss", self.tokens, 4, "NllLossBackward0", 4, called=called)
 
     def _fused_loss(self, logits: int, width: int) -> None:
         """Launch one kernel that reads logits twice and leaves their gradients in their place."""
         sequence = self.host.next_sequence()
-        called = self._called("liger_cross_entropy", (self.tokens, width))
+        called = self._describe_call("liger_cross_entropy", (self.tokens, width))
         name = "LigerCrossEntropyFunction"
         with self.host.range(name, inputs=called, sequence=sequence, flow=1):
             kernel = self._pass("liger_cross_entropy", logits, 3, ())
             self.host.launch(replace(kernel, name="liger_cross_entropy_kernel"))
 
         def run_backward() -> None:
-            with self._node("LigerCrossEntropyFunctionBackward", sequence):
+            with self._run_node("LigerCrossEntropyFunctionBackward", sequence):
                 self.host.think(5000)
 
         self.host.tape.append(run_backward)
@@ -127,26 +129,28 @@ class Layers(Attention):
         model = self.model
         width = self.model.ffn // self.split
         inner = self.tokens * width
-        self._linear("gate_proj" if model.gated else "fc_in", width, model.hidden)
+        self._launch_linear("gate_proj" if model.gated else "fc_in", width, model.hidden)
         with self.modules.part("activation", "act_fn"):
             if model.gated:
-                self._pointwise("silu", inner, 2, "SiluBackward0", 3, width=width)
+                self._launch_pointwise("silu", inner, 2, "SiluBackward0", 3, width=width)
             else:
-                self._pointwise("gelu", inner, 2, "GeluBackward0", 3, width=width)
+                self._launch_pointwise("gelu", inner, 2, "GeluBackward0", 3, width=width)
         if model.gated:
-            self._linear("up_proj", width, model.hidden)
-            self._pointwise("mul", inner, 3, "MulBackward0", 5, width=width)
-        self._linear("down_proj" if model.gated else "fc_out", model.hidden, width)
+            self._launch_linear("up_proj", width, model.hidden)
+            self._launch_pointwise("mul", inner, 3, "MulBackward0", 5, width=width)
+        self._launch_linear("down_proj" if model.gated else "fc_out", model.hidden, width)
 
-    def _norm(self, name: str) -> None:
+    def _launch_norm(self, name: str) -> None:
         elements = self.own_tokens * self.model.hidden
         with self.modules.part("norm", name):
             for each in self.config.norm:
                 node = "".join(word.capitalize() for word in each.name.split("_")) + "Backward0"
-                self._pointwise(each.name, elements, each.moved, node, each.back, each.gradient)
-        self._weight((1 if self.model.gated else 2) * self.model.hidden)
+                self._launch_pointwise(
+                    each.name, elements, each.moved, node, each.back, each.gradient
+                )
+        self._add_weight((1 if self.model.gated else 2) * self.model.hidden)
 
-    def _linear(self, name: str, out: int, into: int, own_weight: bool = True) -> None:
+    def _launch_linear(self, name: str, out: int, into: int, own_weight: bool = True) -> None:
         host = self.host
         tokens = self.tokens
         sequence = host.next_sequence()
@@ -157,43 +161,43 @@ class Layers(Attention):
             host.range("aten::linear", inputs=linear, sequence=sequence, flow=1),
             host.range("aten::matmul", inputs=matmul, sequence=sequence),
         ):
-            self._multiply(tokens, out, into, "tn", sequence)
+            self._launch_product(tokens, out, into, "tn", sequence)
         rank = self.config.lora_rank
 
         def run_backward() -> None:
-            with self._node("MmBackward0", sequence):
-                self._multiply(tokens, into, out, "nn")
+            with self._run_node("MmBackward0", sequence):
+                self._launch_product(tokens, into, out, "nn")
                 if not rank:
-                    self._multiply(out, into, tokens, "nt")
+                    self._launch_product(out, into, tokens, "nt")
             if own_weight and not rank:
                 self.gradient_ready(out * into)
 
         host.tape.append(run_backward)
         if rank and name != "lm_head":
-            self._adapted(out, into, rank)
+            self._launch_adapter(out, into, rank)
 
-    def _adapted(self, out: int, into: int, rank: int) -> None:
+    def _launch_adapter(self, out: int, into: int, rank: int) -> None:
         """Launch the two small products of an adapter, whose result is scaled and added."""
         tokens = self.tokens
         sequence = self.host.next_sequence()
         inner = build_operator_inputs(self.kind, (tokens, into), (rank, into), None)
         with self.host.range("aten::linear", inputs=inner, sequence=sequence, flow=1):
-            self._multiply(tokens, rank, into, "tn", sequence)
-            self._multiply(tokens, out, rank, "tn", sequence)
+            self._launch_product(tokens, rank, into, "tn", sequence)
+            self._launch_product(tokens, out, rank, "tn", sequence)
 
         def run_backward() -> None:
-            with self._node("MmBackward0", sequence):
-                self._multiply(tokens, rank, out, "nn")
-                self._multiply(out, rank, tokens, "nt")
-                self._multiply(tokens, into, rank, "nn")
-                self._multiply(rank, into, tokens, "nt")
+            with self._run_node("MmBackward0", sequence):
+                self._launch_product(tokens, rank, out, "nn")
+                self._launch_product(out, rank, tokens, "nt")
+                self._launch_product(tokens, into, rank, "nn")
+                self._launch_product(rank, into, tokens, "nt")
             self.gradient_ready(rank * (out + into))
 
         self.host.tape.append(run_backward)
-        self._pointwise("mul", tokens * out, 2, "MulBackward0", 2, width=out)
-        self._pointwise("add", tokens * out, 3, "AddBackward0", 0, width=out)
+        self._launch_pointwise("mul", tokens * out, 2, "MulBackward0", 2, width=out)
+        self._launch_pointwise("add", tokens * out, 3, "AddBackward0", 0, width=out)
 
-    def _multiply(self, m: int, n: int, k: int, layout: str, sequence: int = -1) -> None:
+    def _launch_product(self, m: int, n: int, k: int, layout: str, sequence: int = -1) -> None:
         product = self.host.times.gemm(m, n, k, layout)
         called = build_operator_inputs(self.kind, (m, k), (k, n))
         with self.host.range("aten::mm", inputs=called, sequence=sequence):
@@ -211,7 +215,7 @@ class Layers(Attention):
                 )
             )
 
-    def _reduced(self) -> None:
+    def _launch_reduction(self) -> None:
         """All-reduce what the tensor-parallel ranks computed, here and in the backward pass.
 
         With sequence parallelism each rank keeps its tokens of the sum, and their gradients are
@@ -222,7 +226,7 @@ class Layers(Attention):
         else:
             self._both_ways("all_reduce", "all_reduce")
 
-    def _gathered(self) -> None:
+    def _gather_tokens(self) -> None:
         """Gather the tokens that sequence-parallel ranks share; their gradients are scattered."""
         if self.config.sequence_parallel:
             self._both_ways("all_gather", "reduce_scatter")

@@ -55,10 +55,10 @@ class Modules:
     def model(self) -> Iterator[None]:
         with ExitStack() as calls:
             if self._replicated:
-                calls.enter_context(self._wrapper("DistributedDataParallel", "model"))
+                calls.enter_context(self._call_wrapper("DistributedDataParallel", "model"))
             if self._flat:
-                calls.enter_context(self._wrapper("FullyShardedDataParallel", "model"))
-            calls.enter_context(self._own("model", "model", self._sharded))
+                calls.enter_context(self._call_wrapper("FullyShardedDataParallel", "model"))
+            calls.enter_context(self._call_own_class("model", "model", self._sharded))
             yield
 
     @contextmanager
@@ -66,14 +66,14 @@ class Modules:
         self._where = f"layers.{unit}."
         with ExitStack() as calls:
             if self._flat:
-                calls.enter_context(self._wrapper("FullyShardedDataParallel", self._where))
-            calls.enter_context(self._own("layer", self._where, self._sharded))
+                calls.enter_context(self._call_wrapper("FullyShardedDataParallel", self._where))
+            calls.enter_context(self._call_own_class("layer", self._where, self._sharded))
             yield
         self._where = ""
 
     def part(self, kind: str, name: str) -> AbstractContextManager[None]:
         """norm, attention, mlp or activation, of the layer that is being run or of the model."""
-        return self._own(kind, self._where + name)
+        return self._call_own_class(kind, self._where + name)
 
     def linear(self, name: str) -> AbstractContextManager[None]:
         return self.library("Linear", name)
@@ -84,11 +84,13 @@ class Modules:
             kind, self._where + name, f"torch/nn/modules/{_TORCH[kind]}: forward"
         )
 
-    def _own(self, kind: str, path: str, prefix: str = "") -> AbstractContextManager[None]:
+    def _call_own_class(
+        self, kind: str, path: str, prefix: str = ""
+    ) -> AbstractContextManager[None]:
         name = self._classes[kind]
         if name in _TORCH:
             return self._host.module(name, path, f"torch/nn/modules/{_TORCH[name]}: forward")
         return self._host.module(prefix + name, path, f"model.py({_LINES[kind]}): forward")
 
-    def _wrapper(self, name: str, path: str) -> AbstractContextManager[None]:
+    def _call_wrapper(self, name: str, path: str) -> AbstractContextManager[None]:
         return self._host.module(name, path, _WRAPPERS[name])

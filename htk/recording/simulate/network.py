@@ -89,7 +89,7 @@ class ClusterNetwork:
             self._known[call] = min(
                 Transfer(round(self._begin_ns + ns), algorithm, protocol.name)
                 for protocol in self._protocols
-                for algorithm, ns in self._ways(protocol, *call)
+                for algorithm, ns in self._list_ways(protocol, *call)
             )
         return self._known[call]
 
@@ -99,7 +99,7 @@ class ClusterNetwork:
         links = (self._own_link(protocol, far=far) for protocol in self._protocols)
         return round(self._begin_ns + min(piped_ns([link], size, 1) for link in links))
 
-    def _ways(
+    def _list_ways(
         self, protocol: _Protocol, kind: str, wire: int, span: _Span
     ) -> list[tuple[str, float]]:
         """Return the algorithms that a collective can take, and their times."""

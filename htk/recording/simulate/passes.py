@@ -41,7 +41,7 @@ class Passes:
         self.load: Load = ()  # by rank, of what is computed now, times the mean
         self.gradient_ready: Callable[[int], None] = lambda elements: None
 
-    def _pointwise(
+    def _launch_pointwise(
         self,
         name: str,
         elements: int,
@@ -58,20 +58,22 @@ class Passes:
         sequence = host.next_sequence()
         width = width or self.model.hidden
         shape = (max(1, elements // width), width)
-        called = called or self._called(name, shape)
+        called = called or self._describe_call(name, shape)
         load = self.load
         with host.range(f"aten::{name}", inputs=called, sequence=sequence, flow=1):
             host.launch(self._pass(name, elements, reads, load))
 
         def run_backward() -> None:
-            with self._node(node, sequence):
+            with self._run_node(node, sequence):
                 if back:
-                    with host.range(f"aten::{gradient}", inputs=self._called(gradient, shape)):
+                    with host.range(
+                        f"aten::{gradient}", inputs=self._describe_call(gradient, shape)
+                    ):
                         host.launch(self._pass(gradient, elements, back, load))
 
         host.tape.append(run_backward)
 
-    def _called(self, name: str, shape: Shape) -> OperatorInputs:
+    def _describe_call(self, name: str, shape: Shape) -> OperatorInputs:
         more: tuple[Argument, ...] = _MORE.get(name, ())
         if name == "native_layer_norm":
             more = (f"[{shape[1]}]", shape[1:], shape[1:], "1e-05")
@@ -89,7 +91,7 @@ class Passes:
         )
 
     @contextmanager
-    def _node(self, name: str, sequence: int) -> Iterator[None]:
+    def _run_node(self, name: str, sequence: int) -> Iterator[None]:
         """Run the block as the evaluation of a node of autograd's graph."""
         evaluate = f"autograd::engine::evaluate_function: {name}"
         with (
@@ -98,7 +100,7 @@ class Passes:
         ):
             yield
 
-    def _weight(self, elements: int) -> None:
+    def _add_weight(self, elements: int) -> None:
         """Add a weight that the operator before uses: their gradients are ready together."""
         if self.config.lora_rank:  # it is frozen
             return

@@ -53,8 +53,8 @@ class PipelineSchedule(NamedTuple):
 
     def passes(self) -> list[PipelinePass]:
         """Return the passes of a step in order."""
-        forwards = self._forwards()
-        backwards = self._backwards()
+        forwards = self._list_forwards()
+        backwards = self._list_backwards()
         ahead = self.ahead
         order = forwards[:ahead]
         for forward, backward in zip(forwards[ahead:], backwards, strict=False):
@@ -63,17 +63,21 @@ class PipelineSchedule(NamedTuple):
 
     def items(self) -> list[PipelinePass | Call]:
         """Return passes, and between them the calls that send and receive, in order."""
-        items = self._in_turn() if self.chunks == 1 else self._together()
-        kept = [self._possible(item) if isinstance(item, list) else item for item in items]
+        items = self._in_turn() if self.chunks == 1 else self._merge_passes()
+        kept = [self._keep_possible(item) if isinstance(item, list) else item for item in items]
         return [item for item in kept if item]
 
-    def _forwards(self) -> list[PipelinePass]:
-        return [self._nth(number, FORWARD) for number in range(self.micro_batches * self.chunks)]
+    def _list_forwards(self) -> list[PipelinePass]:
+        return [
+            self._find_nth(number, FORWARD) for number in range(self.micro_batches * self.chunks)
+        ]
 
-    def _backwards(self) -> list[PipelinePass]:
-        return [self._nth(number, BACKWARD) for number in range(self.micro_batches * self.chunks)]
+    def _list_backwards(self) -> list[PipelinePass]:
+        return [
+            self._find_nth(number, BACKWARD) for number in range(self.micro_batches * self.chunks)
+        ]
 
-    def _nth(self, number: int, way: Way) -> PipelinePass:
+    def _find_nth(self, number: int, way: Way) -> PipelinePass:
         """Return the n-th pass of one way: chunks take turns, a group of micro-batches each."""
         group, within = divmod(number, self.stages * self.chunks)
         turn, batch = divmod(within, self.stages)
@@ -97,9 +101,9 @@ class PipelineSchedule(NamedTuple):
             items.append(call)
         return items
 
-    def _together(self) -> list[PipelinePass | Call]:
-        forwards = self._forwards()
-        backwards = self._backwards()
+    def _merge_passes(self) -> list[PipelinePass | Call]:
+        forwards = self._list_forwards()
+        backwards = self._list_backwards()
         items: list[PipelinePass | Call] = [[_receive_before(forwards[0])]]
         total = len(forwards)
         ahead = min(self.ahead, total - 1)  # the last of them comes with the first backward
@@ -119,7 +123,7 @@ class PipelineSchedule(NamedTuple):
             items.append(call)
         return items
 
-    def _possible(self, call: Call) -> Call:
+    def _keep_possible(self, call: Call) -> Call:
         """Return the messages that have another end: the model's first input comes from nowhere."""
         last = self.stages * self.chunks - 1
         return [

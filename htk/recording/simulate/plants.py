@@ -32,8 +32,8 @@ class Plants:
         # Asked for at each launch of each step.
         self._link_factors: dict[tuple[str, ...], NDArray[np.float64]] = {}
         self._is_regressed = self.has("regressed_kernel")
-        self._regressed_from = self._step("regressed_kernel")
-        self._regressed_by = self._slowed("regressed_kernel")
+        self._regressed_from = self._find_step("regressed_kernel")
+        self._regressed_by = self._build_slowdowns("regressed_kernel")
 
     def has(self, name: str) -> bool:
         return name in self._options
@@ -41,36 +41,36 @@ class Plants:
     def gpu_factor(self, step: int) -> NDArray[np.float64]:
         if not self.has("straggler"):
             return np.ones(self.config.ranks)
-        if self._value("straggler", "rotate", 0):
+        if self._read_value("straggler", "rotate", 0):
             turn = (self._rank("straggler") + step) % self.config.ranks
             return self._of_ranks("straggler", [turn])
-        return self._of_ranks("straggler", self._stragglers())
+        return self._of_ranks("straggler", self._list_stragglers())
 
     def host_factor(self, step: int) -> NDArray[np.float64]:
-        if not self.has("cpu_bound") or step != self._step("cpu_bound"):
+        if not self.has("cpu_bound") or step != self._find_step("cpu_bound"):
             return np.ones(self.config.ranks)
         return self._of_ranks("cpu_bound", [self._rank("cpu_bound")])
 
     def loading_ns(self, step: int) -> NDArray[np.int64]:
         """Return what loading takes longer than it would."""
         longer = np.zeros(self.config.ranks, np.int64)
-        if self.has("data_stall") and step == self._step("data_stall"):
-            longer[self._rank("data_stall")] += self._ns("data_stall", _STALL_MS)
-        if self.has("starved_loader") and step >= self._step("starved_loader", 0):
+        if self.has("data_stall") and step == self._find_step("data_stall"):
+            longer[self._rank("data_stall")] += self._read_ns("data_stall", _STALL_MS)
+        if self.has("starved_loader") and step >= self._find_step("starved_loader", 0):
             starved = self._everywhere_or_rank("starved_loader")
-            longer[list(starved)] += self._ns("starved_loader", _STARVED_MS)
+            longer[list(starved)] += self._read_ns("starved_loader", _STARVED_MS)
         return longer
 
     def retries(self, step: int) -> int:
         """Return how often in a step the allocator finds the GPU's memory full."""
-        begins = self._step("full_allocator", 0)
+        begins = self._find_step("full_allocator", 0)
         full = self.has("full_allocator") and step >= begins
-        return int(self._value("full_allocator", "times", _RETRIES)) if full else 0
+        return int(self._read_value("full_allocator", "times", _RETRIES)) if full else 0
 
     def retry_ns(self) -> NDArray[np.int64]:
         """Return what a retry costs each rank, beside waiting for its GPU."""
         cost = np.zeros(self.config.ranks, np.int64)
-        cost[list(self._everywhere_or_rank("full_allocator"))] = self._ns(
+        cost[list(self._everywhere_or_rank("full_allocator"))] = self._read_ns(
             "full_allocator", _RETRY_MS
         )
         return cost
@@ -80,7 +80,7 @@ class Plants:
         if group.names not in self._link_factors:
             factor = np.ones(len(group.members))
             if self.has("slow_link"):
-                factor[self._uses_slow_link(group)] = self._factor("slow_link")
+                factor[self._uses_slow_link(group)] = self._read_factor("slow_link")
             self._link_factors[group.names] = factor
         return self._link_factors[group.names]
 
@@ -88,7 +88,7 @@ class Plants:
         """Return how much longer messages between ranks take, for a slow link that they use."""
         factor = np.ones(len(senders))
         if self.has("slow_link"):
-            factor[self._crosses_slow_link(senders, receivers)] = self._factor("slow_link")
+            factor[self._crosses_slow_link(senders, receivers)] = self._read_factor("slow_link")
         return factor
 
     def _crosses_slow_link(self, senders: Ints, receivers: Ints) -> NDArray[np.bool_]:
@@ -146,30 +146,32 @@ class Plants:
     def offset_ns(self, rank: int) -> int:
         """Return how far a rank's clock is ahead."""
         spread = 1e3 * self.config.clock_offset_us
-        own = np.random.default_rng([self.config.seed, 43, self._clock(rank)]).normal(0, spread)
-        planted = self._ns("clock_offset", _CLOCK_MS) if self.has("clock_offset") else 0
+        own = np.random.default_rng([self.config.seed, 43, self._number_clock(rank)]).normal(
+            0, spread
+        )
+        planted = self._read_ns("clock_offset", _CLOCK_MS) if self.has("clock_offset") else 0
         return round(own) + rank // self.config.gpus_per_node * planted
 
     def drift_ppm(self, rank: int) -> float:
         spread = self.config.clock_drift_ppm
-        chance = np.random.default_rng([self.config.seed, 47, self._clock(rank)])
+        chance = np.random.default_rng([self.config.seed, 47, self._number_clock(rank)])
         return float(chance.normal(0, spread))
 
-    def _clock(self, rank: int) -> int:
+    def _number_clock(self, rank: int) -> int:
         """Ranks of one number share a clock."""
         return rank // self.config.gpus_per_node if self.config.clocks == "node" else rank
 
     def unlinked(self, rank: int) -> int:
         """Return the launch, by number, that is not recorded; -1: none."""
         here = self.has("unlinked_launch") and rank == self._unlinked_rank
-        return int(self._value("unlinked_launch", "launch", _UNLINKED)) if here else -1
+        return int(self._read_value("unlinked_launch", "launch", _UNLINKED)) if here else -1
 
     def described(self, groups: dict[str, Group]) -> list[Fields]:
         """For the sidecar."""
-        return [{"plant": name, **self._described(name, groups)} for name in self._options]
+        return [{"plant": name, **self._describe_plant(name, groups)} for name in self._options]
 
-    def _described(self, name: str, groups: dict[str, Group]) -> Fields:
-        step = self.config.first_step + self._step(name)
+    def _describe_plant(self, name: str, groups: dict[str, Group]) -> Fields:
+        step = self.config.first_step + self._find_step(name)
         if name == "straggler":
             return self._described_straggler()
         if name == "slow_link":
@@ -177,13 +179,13 @@ class Plants:
         if name in ("full_allocator", "starved_loader"):
             return self._described_shortage(name)
         if name == "data_stall":
-            return {"rank": self._rank(name), "step": step, "ns": self._ns(name, _STALL_MS)}
+            return {"rank": self._rank(name), "step": step, "ns": self._read_ns(name, _STALL_MS)}
         if name == "cpu_bound":
-            return {"rank": self._rank(name), "step": step, "factor": self._factor(name)}
+            return {"rank": self._rank(name), "step": step, "factor": self._read_factor(name)}
         if name == "clock_offset":
-            return {"ns_by_host": self._ns(name, _CLOCK_MS)}
+            return {"ns_by_host": self._read_ns(name, _CLOCK_MS)}
         if name == "regressed_kernel":
-            facts = {"name": self.regressed, "from_step": step, "factor": self._factor(name)}
+            facts = {"name": self.regressed, "from_step": step, "factor": self._read_factor(name)}
             return facts | self._named_rank(name)
         if name == "missing_rank":
             return {"rank": self.config.missing}
@@ -191,11 +193,11 @@ class Plants:
         return {"rank": rank, "launch": self.unlinked(rank)}
 
     def _described_straggler(self) -> Fields:
-        factor = self._factor("straggler")
-        if self._value("straggler", "rotate", 0):
+        factor = self._read_factor("straggler")
+        if self._read_value("straggler", "rotate", 0):
             return {"first_rank": self._rank("straggler"), "rotates": True, "factor": factor}
         if self._options["straggler"].keys() & {"node", "stage"}:
-            return {"ranks": self._stragglers(), "factor": factor}
+            return {"ranks": self._list_stragglers(), "factor": factor}
         return {"rank": self._rank("straggler"), "factor": factor}
 
     def _described_link(self, groups: dict[str, Group]) -> Fields:
@@ -207,19 +209,19 @@ class Plants:
             if uses
         }
         options = self._options["slow_link"]
-        facts: Fields = {"node": self._slow_node, "factor": self._factor("slow_link")}
+        facts: Fields = {"node": self._slow_node, "factor": self._read_factor("slow_link")}
         facts |= {key: int(options[key]) for key in ("to", "nic") if key in options}
         if "stage" in options:
             return {"stage": int(options["stage"]), "factor": facts["factor"]}
         return facts | {"groups": sorted(slow, key=int)}
 
     def _described_shortage(self, name: str) -> Fields:
-        facts: Fields = {"from_step": self.config.first_step + self._step(name, 0)}
+        facts: Fields = {"from_step": self.config.first_step + self._find_step(name, 0)}
         if name == "full_allocator":
             facts["times_per_step"] = self.retries(self.config.steps)
-            facts["ns"] = self._ns(name, _RETRY_MS)
+            facts["ns"] = self._read_ns(name, _RETRY_MS)
         else:
-            facts["ns"] = self._ns(name, _STARVED_MS)
+            facts["ns"] = self._read_ns(name, _STARVED_MS)
         return facts | self._named_rank(name)
 
     def _named_rank(self, name: str) -> dict[str, int]:
@@ -227,19 +229,19 @@ class Plants:
 
     @property
     def _slow_node(self) -> int:
-        return int(self._value("slow_link", "node", self.config.nodes - 1))
+        return int(self._read_value("slow_link", "node", self.config.nodes - 1))
 
     @property
     def _unlinked_rank(self) -> int:
-        return int(self._value("unlinked_launch", "rank", self.config.written[0]))
+        return int(self._read_value("unlinked_launch", "rank", self.config.written[0]))
 
-    def _value(self, name: str, key: str, usual: float) -> float:
+    def _read_value(self, name: str, key: str, usual: float) -> float:
         return float(self._options.get(name, {}).get(key, usual))
 
     def _rank(self, name: str) -> int:
-        return int(self._value(name, "rank", self._drawn))
+        return int(self._read_value(name, "rank", self._drawn))
 
-    def _stragglers(self) -> list[int]:
+    def _list_stragglers(self) -> list[int]:
         options = self._options["straggler"]
         for key, ranks in (
             ("node", self.config.gpus_per_node),
@@ -256,23 +258,23 @@ class Plants:
             return [self._rank(name)]
         return range(self.config.ranks)
 
-    def _step(self, name: str, usual: int | None = None) -> int:
+    def _find_step(self, name: str, usual: int | None = None) -> int:
         first = self.config.first_step
         later = self.config.steps // 2 if usual is None else usual
-        return int(self._value(name, "step", first + later)) - first
+        return int(self._read_value(name, "step", first + later)) - first
 
-    def _factor(self, name: str) -> float:
-        return self._value(name, "factor", _FACTORS[name])
+    def _read_factor(self, name: str) -> float:
+        return self._read_value(name, "factor", _FACTORS[name])
 
-    def _ns(self, name: str, usual_ms: float) -> int:
-        return round(1e6 * self._value(name, "ms", usual_ms))
+    def _read_ns(self, name: str, usual_ms: float) -> int:
+        return round(1e6 * self._read_value(name, "ms", usual_ms))
 
-    def _slowed(self, name: str) -> NDArray[np.float64]:
+    def _build_slowdowns(self, name: str) -> NDArray[np.float64]:
         return self._of_ranks(name, self._everywhere_or_rank(name))
 
     def _of_ranks(self, name: str, ranks: Iterable[int]) -> NDArray[np.float64]:
         factor = np.ones(self.config.ranks)
-        factor[list(ranks)] = self._factor(name)
+        factor[list(ranks)] = self._read_factor(name)
         return factor
 
 

@@ -65,7 +65,7 @@ class ProductTimes:
 
     def timed(self, m: int, n: int, k: int, layout: str) -> Gemm:
         """Return the kernel of an (m, k) by (k, n) product."""
-        tiling = min(self._tilings(m, n, k), key=lambda t: self._expected(t, k))
+        tiling = min(self._list_tilings(m, n, k), key=lambda t: self._expect_time(t, k))
         work = self._compute_ns(tiling, k) ** self._corner
         moved = self._memory_ns(tiling, m, n, k) ** self._corner
         calm = (work + moved) ** (1 / self._corner)
@@ -74,11 +74,11 @@ class ProductTimes:
         return Gemm(
             round(self._fill_ns + busy),
             self._name(tiling.tall, tiling.wide, layout),
-            self._grid(tiling),
+            self._find_grid(tiling),
             (threads, 1, 1),
         )
 
-    def _tilings(self, m: int, n: int, k: int) -> list[_Tiling]:
+    def _list_tilings(self, m: int, n: int, k: int) -> list[_Tiling]:
         cut = []
         for tall, wide, rate in self._config.tiles:
             rows = ceil(m / tall)
@@ -89,7 +89,7 @@ class ProductTimes:
             cut.append(_Tiling(tall, wide, rate, rows, columns, parts))
         return cut
 
-    def _expected(self, tiling: _Tiling, k: int) -> float:
+    def _expect_time(self, tiling: _Tiling, k: int) -> float:
         """By whole waves at the tile's rate: what a library's heuristic knows."""
         waves = ceil(tiling.blocks / self._units)
         return waves * tiling.tall * tiling.wide * k / tiling.parts / tiling.rate
@@ -113,7 +113,7 @@ class ProductTimes:
         summed = 8 * m * n * (tiling.parts - 1)  # partial results, written and read
         return (moved + summed) / self._memory
 
-    def _grid(self, tiling: _Tiling) -> tuple[int, int, int]:
+    def _find_grid(self, tiling: _Tiling) -> tuple[int, int, int]:
         if self._persistent and tiling.blocks > self._units:
             return self._units, 1, 1
         return tiling.columns, tiling.rows, tiling.parts

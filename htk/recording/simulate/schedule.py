@@ -96,7 +96,7 @@ class Schedule:
         programs = [stage.begin_step(since_first) for stage in self._stages]
         if self.config.cut_last_step and since_first == self.config.steps - 1:
             programs = [cut_program(program) for program in programs]
-        shares = self._contention(programs) if self.config.contention else None
+        shares = self._measure_contention(programs) if self.config.contention else None
         notes = [
             _Columns(program, stage) for program, stage in zip(programs, self._stages, strict=True)
         ]
@@ -113,9 +113,9 @@ class Schedule:
 
     def carry_in(self) -> list[Timed]:
         """Return the kernels that run when the recording begins: nobody sees who launched them."""
-        return [self._carried(stage) for stage in self._stages]
+        return [self._build_carried(stage) for stage in self._stages]
 
-    def _carried(self, stage: StageTimes) -> Timed:
+    def _build_carried(self, stage: StageTimes) -> Timed:
         name = "void at::native::vectorized_elementwise_kernel<4, at::native::carried_functor>"
         activity = Activity(name, "compute", COMPUTE, _CARRIED_NS)
         program = RankProgram()
@@ -134,7 +134,7 @@ class Schedule:
         since = np.zeros(len(written), np.int64)
         return Timed(first, program, never, never, *on_gpu, since, written, {}, recorded=False)
 
-    def _contention(self, programs: list[RankProgram]) -> list[Shares]:
+    def _measure_contention(self, programs: list[RankProgram]) -> list[Shares]:
         """Return how much of each launch runs beside the other kind, from trial timings of the step
         that are then forgotten."""
         before = [stage.state for stage in self._stages]

@@ -16,7 +16,7 @@ _GRAPH = 1
 class AnsweringLayers(Layers):
     """Layers of a decoder that see the last token of each request."""
 
-    def _attention(self) -> None:
+    def _run_attention(self) -> None:
         config = self.config
         model = self.model
         looked = config.decode_requests * config.context

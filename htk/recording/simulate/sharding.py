@@ -123,7 +123,7 @@ class FullyShard(Strategy):
             self.host.think(35_000)
             if unit == self.root:
                 self._wait_for_optimizer()
-            self._unshard(unit)
+            self._unshard_unit(unit)
 
     def after_forward(self, unit: int) -> None:
         if self._reshard and unit != self.root:
@@ -132,7 +132,7 @@ class FullyShard(Strategy):
     def before_backward(self, unit: int) -> None:
         with self.host.range("FSDP::pre_backward", annotation=True):
             self.host.think(25_000)
-            self._unshard(unit)
+            self._unshard_unit(unit)
             following = self.root - 1 if unit == self.root else unit - 1
             ahead = self.host.config.gathers_ahead
             if ahead and following >= 0 and following not in self._whole:
@@ -157,7 +157,7 @@ class FullyShard(Strategy):
         for stream in (COPY_IN, GATHER):
             self.host.wait(stream, updated)
 
-    def _unshard(self, unit: int) -> None:
+    def _unshard_unit(self, unit: int) -> None:
         if unit in self._whole or not self.elements[unit]:
             return
         if unit not in self._gathered:

@@ -20,12 +20,12 @@ class Splits:
     @property
     def sent_away(self) -> Ints:
         """The elements that each rank sends to others."""
-        return self._away(self.sent)
+        return self._count_away(self.sent)
 
     @property
     def fullest(self) -> Ints:
         """The elements that each rank sends to others or receives from them, whichever is more."""
-        return np.maximum(self._away(self.sent), self._away(self.received))
+        return np.maximum(self._count_away(self.sent), self._count_away(self.received))
 
     @property
     def returned(self) -> "Splits":
@@ -38,7 +38,7 @@ class Splits:
         out = int(self.received[rank].sum())
         return self.row_elements * into, self.row_elements * out
 
-    def _away(self, rows: Ints) -> Ints:
+    def _count_away(self, rows: Ints) -> Ints:
         kept = np.take_along_axis(rows, self.own[:, None], axis=1)[:, 0]
         return self.row_elements * np.asarray(rows.sum(axis=1) - kept)
 

@@ -150,10 +150,10 @@ class StageTimes:
     def begin_step(self, number: int) -> RankProgram:
         """Draw how fast a step is on each rank; returns its program. Steps count from the first."""
         self._at = number
-        self._speed = self._gpu * self._lognormal(self.config.noise / 2)
+        self._speed = self._gpu * self._draw_lognormal(self.config.noise / 2)
         self._speed = self._speed * self.plants.gpu_factor(number)[self._own]
         self._host = (
-            self._lognormal(3 * self.config.noise) * self.plants.host_factor(number)[self._own]
+            self._draw_lognormal(3 * self.config.noise) * self.plants.host_factor(number)[self._own]
         )
         return self._calls.added(self.program, number)
 
@@ -178,20 +178,26 @@ class StageTimes:
             begun = self._launch(do, cost, what[0], share)
             exchange = begun.activity.exchange
             if exchange is None:
-                note(TimedRow(row, self.state.launched, self._end(begun, *self._ran(begun))))
+                note(
+                    TimedRow(
+                        row, self.state.launched, self._end(begun, *self._find_run_times(begun))
+                    )
+                )
                 continue
             launched = self.state.launched
             call = exchanges.post(self.stage, exchange, begun.start, share)
             while not call.is_met:
                 yield
             self.state.channel[exchange.channel] = call.end + self.gap
-            on_gpu = self._end(begun, call.common, call.end + self._jitter())
+            on_gpu = self._end(begun, call.common, call.end + self._draw_jitter())
             note(TimedRow(row, launched, on_gpu, call.told(np.array(self.stage.ranks))))
 
     def _host_side(self, do: Do, cost: int, what: object) -> OnGpu | None:
         state = self.state
         if do == Do.THINK and what in ("data", "gc"):
-            state.now = state.now + (self._loading(cost) if what == "data" else self._collecting())
+            state.now = state.now + (
+                self._draw_loading(cost) if what == "data" else self._draw_collecting()
+            )
             return None
         if do == Do.CALL:
             self._call(what[0])  # type: ignore[index]
@@ -200,7 +206,7 @@ class StageTimes:
         state.now = begin + (cost * self._host).astype(np.int64)
         if do == Do.RECORD:
             event = what[0]  # type: ignore[index]
-            done = state.events[event.number] = self._stream(event.stream)
+            done = state.events[event.number] = self._find_stream_end(event.stream)
             never = self.none - 1
             return never, never, np.maximum(done, begin + _EVENT_NS), self.none
         if do == Do.WAIT:
@@ -227,7 +233,7 @@ class StageTimes:
             done = np.where(ns > 0, idle, done)
         state.now = done
 
-    def _loading(self, cost: int) -> Ints:
+    def _draw_loading(self, cost: int) -> Ints:
         """Return the time to load the next batch, in ns: now and then it is not ready, or takes far
         longer."""
         rates = self._rates
@@ -241,7 +247,7 @@ class StageTimes:
             time += 2e4 * chance.pareto(1.5, self.count)
         return time.astype(np.int64) + self.plants.loading_ns(self._at)[self._own]
 
-    def _collecting(self) -> Ints:
+    def _draw_collecting(self) -> Ints:
         """Return the time for which Python collects garbage, in ns: mostly 0."""
         if not self.config.heavy_tails:
             return self.none
@@ -261,8 +267,8 @@ class StageTimes:
             state.launched = begin
         state.now = done
         ready = state.launched + loading + _LAUNCH_NS
-        free = self._stream(activity.stream)
-        behind = free + self.gap - self._early(activity)
+        free = self._find_stream_end(activity.stream)
+        behind = free + self.gap - self._find_early_start(activity)
         held = state.hold.pop(activity.stream, None)
         start = np.maximum(ready, behind)
         cause = (behind > ready).astype(np.int64)
@@ -276,12 +282,12 @@ class StageTimes:
             start = np.maximum(start, taken)
         return _Begun(activity, share, start, cause, free)
 
-    def _ran(self, begun: _Begun) -> tuple[Ints, Ints]:
+    def _find_run_times(self, begun: _Begun) -> tuple[Ints, Ints]:
         """Return when the last member of a collective came, and when each rank's kernel ends."""
         what = begun.activity.collective
         if what is None:
-            return begun.start, self._alone(begun)
-        common, end = self._together(what, begun.start, begun.share)
+            return begun.start, self._time_alone(begun)
+        common, end = self._time_together(what, begun.start, begun.share)
         self.state.channel[what.group] = end + self.gap
         return common, end
 
@@ -291,7 +297,7 @@ class StageTimes:
         self.state.queue.append(begun.start)
         return begun.start, end, common, begun.cause
 
-    def _together(self, what: Collective, start: Ints, share: Share) -> tuple[Ints, Ints]:
+    def _time_together(self, what: Collective, start: Ints, share: Share) -> tuple[Ints, Ints]:
         """Return when a collective's last member came and when each member ends, in ns."""
         group = self._groups[what.group]
         table = self.tables[what.group]
@@ -307,15 +313,15 @@ class StageTimes:
             took = took * (1 + self._rates.shared * share[table[:, 0]].astype(np.float64))
         transfer = np.empty_like(start)
         transfer[table] = took.astype(np.int64)[:, None]
-        return common, common + transfer + self._jitter()
+        return common, common + transfer + self._draw_jitter()
 
-    def _jitter(self) -> Ints:
+    def _draw_jitter(self) -> Ints:
         return self._random.integers(0, self.config.jitter_ns + 1, self.count)
 
-    def _alone(self, begun: _Begun) -> Ints:
+    def _time_alone(self, begun: _Begun) -> Ints:
         activity = begun.activity
         share = begun.share
-        factor = self._speed * self._lognormal(self.config.noise)
+        factor = self._speed * self._draw_lognormal(self.config.noise)
         planted = self.plants.kernel_factor(activity, self._at)
         factor = factor * (planted[self._own] if isinstance(planted, np.ndarray) else planted)
         if activity.load:
@@ -325,7 +331,7 @@ class StageTimes:
             length = length + (self._rates.slowed * share * length).astype(np.int64)
         return begun.start + length
 
-    def _early(self, activity: Activity) -> Ints | int:
+    def _find_early_start(self, activity: Activity) -> Ints | int:
         """Return how long before its predecessor's end a kernel may begin, in ns (programmatic
         launches)."""
         if not self.config.programmatic or activity.kind != "compute":
@@ -333,11 +339,11 @@ class StageTimes:
         some = self._random.random(self.count) < _PROGRAMMATIC
         return np.where(some, self._random.integers(500, 2500, self.count), 0)
 
-    def _stream(self, stream: int) -> Ints:
+    def _find_stream_end(self, stream: int) -> Ints:
         free = self.state.free.get(stream)
         return np.full(self.count, -self.gap, np.int64) if free is None else free
 
-    def _lognormal(self, spread: float) -> Floats:
+    def _draw_lognormal(self, spread: float) -> Floats:
         return np.exp(self._random.normal(0, spread, self.count))
 
 

@@ -85,12 +85,12 @@ class Truth:
     def write(self, file: Path) -> None:
         """Write all of it, collectives last: they are many, and were kept aside."""
         with file.open("w", encoding="utf-8") as out:
-            out.write(json.dumps(self._described())[:-1])
+            out.write(json.dumps(self._describe_truth())[:-1])
             _write_list(out, "exchanges", self._exchanges.lines)
             _write_list(out, "collectives", self._collectives)
             out.write("}\n")
 
-    def _described(self) -> Fields:
+    def _describe_truth(self) -> Fields:
         for rank_truth in self._ranks.values():
             rank_truth.close_until(np.iinfo(np.int64).max)
         config = self.config
@@ -103,7 +103,7 @@ class Truth:
             "model_parameters": config.decoder.parameters,
             "model_flops_per_rank_and_step": model,
             "hardware_matrix_flops_per_rank_and_step": hardware,
-            "ledger": self._ledger(self._stages[0]),
+            "ledger": self._build_ledger(self._stages[0]),
             "ranks": [
                 {
                     "rank": rank,
@@ -131,10 +131,10 @@ class Truth:
             "layers": [layer for chunk in self._stages[number].chunks for layer in chunk.layers],
             "model_flops_per_step": model,
             "hardware_matrix_flops_per_step": hardware,
-            "ledger": self._ledger(self._stages[number]),
+            "ledger": self._build_ledger(self._stages[number]),
         }
 
-    def _ledger(self, stage: Stage) -> dict[str, float]:
+    def _build_ledger(self, stage: Stage) -> dict[str, float]:
         """Return the bytes of parameters and gradients that a rank hands in and sends, per step.
 
         Gradients of experts are reduced by the ranks that hold them.
@@ -173,7 +173,9 @@ class Truth:
             group = self.groups[what.group]
             for members, name in zip(group.members, group.names, strict=True):
                 recorded = [r for r in members if r in column_of]
-                facts_of_call = self._collective(timed, k, [column_of[r] for r in recorded])
+                facts_of_call = self._describe_collective(
+                    timed, k, [column_of[r] for r in recorded]
+                )
                 if not facts_of_call["start_ns"]:  # also of another stage's group
                     continue
                 seq = self._used[what.group] + what.sequence + 1
@@ -187,7 +189,7 @@ class Truth:
                 self._collectives.write(json.dumps(facts | ranks | facts_of_call) + "\n")
 
     @staticmethod
-    def _collective(timed: Timed, k: int, columns: list[int]) -> Fields:
+    def _describe_collective(timed: Timed, k: int, columns: list[int]) -> Fields:
         """Return the times of the members that recorded it."""
         start = timed.gpu_start[k, columns]
         end = timed.gpu_end[k, columns]
@@ -305,7 +307,7 @@ class _Rank:
             self._at = self._first = int(self._start.min())
         while self._open and self._open[0][1] <= now and self._at is not None:
             step, end = self._open.pop(0)
-            self._steps[step].update(self._within(self._at, end))
+            self._steps[step].update(self._describe_step(self._at, end))
             self._at = end
             self._host = [piece for piece in self._host if piece[1] > end]
             later = self._end > end
@@ -322,7 +324,7 @@ class _Rank:
             "steps": list(self._steps.values()),
         }
 
-    def _within(self, low: int, high: int) -> Fields:
+    def _describe_step(self, low: int, high: int) -> Fields:
         """Return a step's time by combination of kinds, and its idle time by what the GPU waited
         for, in ns."""
         start = np.clip(self._start, low, high)
@@ -345,10 +347,10 @@ class _Rank:
         exposed = (on & 3) == _BITS["comm"]
         moving = (length * active[_MOVING] // np.maximum(active[_BITS["comm"]], 1))[exposed].sum()
         return _compute_figures(low, high, times, int(moving)) | {
-            "idle_by_cause_ns": self._causes(edges, on)
+            "idle_by_cause_ns": self._split_idle(edges, on)
         }
 
-    def _causes(self, edges: Ints, on: Ints) -> dict[str, int]:
+    def _split_idle(self, edges: Ints, on: Ints) -> dict[str, int]:
         every = (*_CAUSES, *_HOST.values(), "launch_latency")
         by_cause: dict[str, int] = dict.fromkeys(every, 0)
         for k in np.flatnonzero(on == 0).tolist():  # gaps are few beside activities

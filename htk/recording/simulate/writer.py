@@ -110,7 +110,7 @@ class Writer:
         closes = timed.closes
         for k, (do, what) in enumerate(zip(timed.program.do, timed.program.what, strict=True)):
             if do == Do.OPEN:
-                self._range(state, out, k, closes[k], what)
+                self._write_range(state, out, k, closes[k], what)
             elif do == Do.CLOSE:
                 _close_range(state, what)
             elif do in (Do.LAUNCH, Do.NODE):
@@ -133,7 +133,7 @@ class Writer:
             self._exchanged[group] += count
 
     def close(self) -> None:
-        tail = [self._span(), *self._metadata()]
+        tail = [self._write_profiler_span(), *self._write_metadata()]
         tail.append(
             write_instant_event("Iteration Start: PyTorch Profiler", "Traces", self._started)
         )
@@ -154,19 +154,19 @@ class Writer:
         end = state.end[-1]
         self._external += 1
         state.ranges.append((Range(name, 0, True, on_gpu=True), self._external))
-        args = self._identity()
+        args = self._spell_identity()
         out.append(
             write_complete_event("user_annotation", name, self._pid, self._pid, start, end, args)
         )
 
-    def _identity(self, *more: str) -> str:
+    def _spell_identity(self, *more: str) -> str:
         first = f'"External id": {self._external}'
         last = f'"Ev Idx": {self._external - 1}'
         return ", ".join((first, *more, last) if more else (first, '"Record function id": 0', last))
 
-    def _range(self, state: _Pass, out: list[str], k: int, close: int, what: Range) -> None:
+    def _write_range(self, state: _Pass, out: list[str], k: int, close: int, what: Range) -> None:
         if what.python:
-            self._frame(state, out, k, close, what)
+            self._write_frame(state, out, k, close, what)
             return
         self._external += 1
         start = state.begin[k]
@@ -181,7 +181,7 @@ class Writer:
         if not recorded:
             return
         category = "user_annotation" if what.annotation else "cpu_op"
-        args = self._identity(*self._arguments(what))
+        args = self._spell_identity(*self._list_arguments(what))
         out.append(write_complete_event(category, what.name, self._pid, tid, start, end, args))
         number = self._sequences + what.sequence + 1
         if what.flow == 1:
@@ -191,7 +191,7 @@ class Writer:
                 write_flow_event("sf"[what.flow - 1], "fwdbwd", number, self._pid, tid, start)
             )
 
-    def _frame(self, state: _Pass, out: list[str], k: int, close: int, what: Range) -> None:
+    def _write_frame(self, state: _Pass, out: list[str], k: int, close: int, what: Range) -> None:
         """Write a call of Python; the profiler numbers them apart from operators."""
         self._frames += 1
         callers = state.python[what.thread]
@@ -211,7 +211,7 @@ class Writer:
             write_complete_event("python_function", what.name, self._pid, tid, start, end, args)
         )
 
-    def _arguments(self, what: Range) -> list[str]:
+    def _list_arguments(self, what: Range) -> list[str]:
         parts = []
         if what.sequence >= 0:
             parts.append(f'"Sequence number": {self._sequences + what.sequence}')
@@ -373,14 +373,14 @@ class Writer:
                 )
             )
 
-    def _span(self) -> str:
+    def _write_profiler_span(self) -> str:
         args = f'"Op count": {self._external}'
         name = "PyTorch Profiler (0)"
         return write_complete_event(
             "Trace", name, "Spans", "PyTorch Profiler", self._started, self._last, args
         )
 
-    def _metadata(self) -> list[str]:
+    def _write_metadata(self) -> list[str]:
         events: list[str] = []
         begin = self._started
         for pid, label, order in (

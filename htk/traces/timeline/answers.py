@@ -77,8 +77,8 @@ class TraceTimeline:
             "names": [shorten_text(name, _NAME) for name in lanes.names],
             "kind_of": lanes.kinds.tolist(),
             "kinds": KINDS,
-            "steps": self._steps(),
-            "ranks": self._ranks(),
+            "steps": self._list_steps(),
+            "ranks": self._list_ranks(),
             "recorded": self._on_axis(self._files),
             "recordings": self._on_axis(np.array(self.recordings, np.int64).reshape(-1, 2)),
             "cuts": self.cuts.listed(),
@@ -108,16 +108,16 @@ class TraceTimeline:
         chosen = parse_int_ranges(lanes) if lanes else None
         if chosen and max(chosen) >= len(self.lanes.lanes):
             raise UsageError("there are fewer lanes than that")
-        lit = self._lit(text.strip().lower(), path) if text.strip() or path else None
+        lit = self._find_lit(text.strip().lower(), path) if text.strip() or path else None
         return self.detail.view(start, end, width, chosen, lit, self.counters)
 
-    def _lit(self, text: str, path: str) -> Detail:
+    def _find_lit(self, text: str, path: str) -> Detail:
         """Return the spans of a search, of a path, or of both; kept for the views that follow."""
         lit = self._lit_of.get((text, path))
         if lit is None:
             chosen = np.ones(len(self.lanes.start), bool)
             if text:
-                chosen &= self._code_is(self._named(text))
+                chosen &= self._code_is(self._find_names(text))
             if path:
                 ids = np.array(self.path(None if path == "all" else int(path))["id"], np.int64)
                 on_path = np.zeros(len(chosen), bool)
@@ -138,7 +138,7 @@ class TraceTimeline:
 
     def search(self, text: str) -> Fields:
         """Return the names that hold a text, those that take longest first."""
-        codes = self._named(text)
+        codes = self._find_names(text)
         spans = np.flatnonzero(self._code_is(codes))
         name = self.lanes.name[spans]
         length = self._length[spans]
@@ -154,7 +154,7 @@ class TraceTimeline:
     def jump(self, how: str, *, id: int = -1, text: str = "") -> Fields:
         """Return the next, previous or longest span of the same name (or found by a text)."""
         lanes = self.lanes
-        codes = self._named(text) if text else lanes.name[id : id + 1] if id >= 0 else None
+        codes = self._find_names(text) if text else lanes.name[id : id + 1] if id >= 0 else None
         if codes is None:
             raise UsageError("say what to look for, or select an event")
         spans = np.flatnonzero(self._code_is(codes))
@@ -184,7 +184,7 @@ class TraceTimeline:
             if lanes
             else np.arange(len(self.lanes.lanes))
         )
-        spans = self._inside(low, high, chosen)
+        spans = self._find_inside(low, high, chosen)
         begin = self.cuts.time_at(np.maximum(self.lanes.start[spans], low))
         until = self.cuts.time_at(np.minimum(self.lanes.end[spans], high))
         length = until - begin
@@ -216,10 +216,10 @@ class TraceTimeline:
     def path(self, step: int | None = None) -> Fields:
         """Return the critical path of a step, piece by piece."""
         if step not in self._path_of:
-            self._path_of[step] = self._path(step)
+            self._path_of[step] = self._draw_path(step)
         return self._path_of[step]
 
-    def _path(self, step: int | None) -> Fields:
+    def _draw_path(self, step: int | None) -> Fields:
         from htk.quantities.graph.fidelity import draw_path
 
         selection = self.trace.sel()
@@ -253,14 +253,14 @@ class TraceTimeline:
 
     def answer_text(self, question: str, query: Mapping[str, str]) -> bytes:
         """Return the answer to a question in text, as the canvas reads it."""
-        answer = self._asked(question, query)
+        answer = self._answer_question(question, query)
         return answer if isinstance(answer, bytes) else json.dumps(answer).encode()
 
     def answer(self, question: str, query: Mapping[str, str]) -> bytes:
         """Return the answer to a question compressed, as it travels to the canvas."""
         return gzip.compress(self.answer_text(question, query), 1)
 
-    def _asked(self, question: str, query: Mapping[str, str]) -> Any:
+    def _answer_question(self, question: str, query: Mapping[str, str]) -> Any:
         get = query.get
         try:
             if question == "about":
@@ -318,7 +318,7 @@ class TraceTimeline:
     def _lower(self) -> list[str]:
         return [name.lower() for name in self.lanes.names]
 
-    def _named(self, text: str) -> Ints:
+    def _find_names(self, text: str) -> Ints:
         wanted = text.lower()
         return np.array([k for k, n in enumerate(self._lower) if wanted in n], np.int64)
 
@@ -335,7 +335,7 @@ class TraceTimeline:
         inside = np.flatnonzero(np.isin([lane.rank for lane in self.lanes.lanes], ranks))
         return np.union1d(lanes, inside)
 
-    def _inside(self, low: int, high: int, lanes: Ints) -> Ints:
+    def _find_inside(self, low: int, high: int, lanes: Ints) -> Ints:
         """Return the spans of some lanes that lie, at least in part, within a time; those drawn for
         a summary are left out."""
         detail = self.detail
@@ -347,16 +347,16 @@ class TraceTimeline:
         inside = (self.lanes.end[rows] > low) & (self.lanes.start[rows] < high)
         return np.asarray(rows[inside & (self.lanes.row[rows] >= 0)])
 
-    def _steps(self) -> list[list[int]]:
+    def _list_steps(self) -> list[list[int]]:
         """Return the steps of each rank: of its GPUs where they are known, else of its host."""
         table = self.trace.tables["step_windows"]
         clock = DisplayClock(self.trace, self.aligned)
-        gpu_bands = self._bands(table, np.arange(table.num_rows), clock, 1)
+        gpu_bands = self._list_bands(table, np.arange(table.num_rows), clock, 1)
         ranges = self.trace.tables["annotations"]
         rows = np.flatnonzero(mark_valid(ranges["step"]) & ~read_booleans(ranges["on_gpu"]))
-        return gpu_bands + self._bands(ranges, rows, clock, 0)
+        return gpu_bands + self._list_bands(ranges, rows, clock, 0)
 
-    def _bands(self, table: Any, rows: Ints, clock: DisplayClock, gpu: int) -> list[list[int]]:
+    def _list_bands(self, table: Any, rows: Ints, clock: DisplayClock, gpu: int) -> list[list[int]]:
         rank = read_keys(table["rank"])[rows]
         start, end = read_times(table, rows)
         start, end = clock.span(rank, start, end)
@@ -382,7 +382,7 @@ class TraceTimeline:
         positions: list[list[int]] = moved.tolist()
         return positions
 
-    def _ranks(self) -> list[list[Any]]:
+    def _list_ranks(self) -> list[list[Any]]:
         table = self.trace.tables["ranks"]
         columns = ("rank", "device_name", "host")
         return [

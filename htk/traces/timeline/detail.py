@@ -99,12 +99,12 @@ class Detail:
     def positions(self, parts: Ints, edges: Ints) -> Ints:
         """Return how many spans begin up to each edge, for each of some parts."""
         begun = np.empty((len(parts), len(edges)), np.int64)
-        for k, (first, after) in enumerate(self._bounds(parts)):  # those in sight
+        for k, (first, after) in enumerate(self._find_bounds(parts)):  # those in sight
             own = self.lanes.start[first:after]
             begun[k] = first + np.searchsorted(own, edges, side="right")
         return begun
 
-    def _bounds(self, parts: Ints) -> Iterator[tuple[int, int]]:
+    def _find_bounds(self, parts: Ints) -> Iterator[tuple[int, int]]:
         first = self.offset[parts]
         after = self.offset[parts + 1]
         return zip(first.tolist(), after.tolist(), strict=True)
@@ -142,16 +142,16 @@ class Detail:
         line = fill_none(every + 1)
         line[chosen] = np.arange(len(chosen))
         parts = np.flatnonzero(line[self.part_lane] >= 0)
-        rows, is_drawn = self._spans(parts, low, high, span / width * MIN_PIXELS, width)
+        rows, is_drawn = self._select_spans(parts, low, high, span / width * MIN_PIXELS, width)
         rest = parts[~is_drawn]
         cells = max(1, min(width, MOST_CELLS // max(1, len(rest))))
         marks = start + span * np.arange(cells + 1) / cells
         edges = np.clip(marks, self.lanes.low, self.lanes.high).astype(np.int64)
-        drawn = self._drawn("", edges, rest, line, marks)
+        drawn = self._draw_cells("", edges, rest, line, marks)
         if lit is not None:
             wanted = row_of(self.part_keys[rest], lit.part_keys) >= 0
             wanted |= lit._summary[lit.part_lane] & (line[lit.part_lane] >= 0)
-            drawn += lit._drawn("lit_", edges, np.flatnonzero(wanted), line, marks)
+            drawn += lit._draw_cells("lit_", edges, np.flatnonzero(wanted), line, marks)
         head: Fields = {"cells": cells, "lanes": len(chosen), "count": len(rows)}
         head["merged"] = bool(len(rows) >= MOST_SPANS)
         if lit is not None:
@@ -187,13 +187,13 @@ class Detail:
         runs: list[list[int]] = np.flatnonzero(np.diff(has)).reshape(-1, 2).tolist()
         return runs
 
-    def _drawn(
+    def _draw_cells(
         self, prefix: str, edges: Ints, parts: Ints, line: Ints, marks: NDArray[np.float64]
     ) -> list[tuple[str, NDArray[np.generic]]]:
         """Return how busy each cell is: lanes in total with their main kind, strips by kind."""
         cell = (marks[-1] - marks[0]) / max(len(marks) - 1, 1)
         share = np.clip(self.busy(edges, parts) / cell, 0, 1)
-        density, dominant = self._folded(share, parts, line, int(line.max(initial=-1)) + 1)
+        density, dominant = self._fold_cells(share, parts, line, int(line.max(initial=-1)) + 1)
         strips = sorted(int(line[k]) for k in np.flatnonzero(self._summary & (line[:-1] >= 0)))
         stack = np.zeros((len(strips), len(STRIPES), len(edges) - 1), np.uint8)
         for k in np.flatnonzero(self._summary[self.part_lane[parts]]).tolist():  # three a rank
@@ -208,7 +208,7 @@ class Detail:
         arrays = {"density": density, "dominant": dominant, "stack": stack}
         return [(prefix + name, array) for name, array in arrays.items()]
 
-    def _spans(
+    def _select_spans(
         self, parts: Ints, low: int, high: int, least: float, width: int
     ) -> tuple[Ints, NDArray[np.bool_]]:
         """Return the spans wide enough or few enough to draw, and which parts are drawn whole."""
@@ -235,7 +235,7 @@ class Detail:
             is_drawn = np.zeros(len(parts), bool)
         return rows, is_drawn
 
-    def _folded(
+    def _fold_cells(
         self, share: NDArray[np.float64], parts: Ints, line: Ints, lanes: int
     ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
         """Return how busy each cell of a lane is over all its parts, and with which kind most."""

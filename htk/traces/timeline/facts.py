@@ -40,7 +40,7 @@ class Facts:
             return {**brief, "facts": [], "arrows": [], "pages": []}
         if table == "rows":
             return {**brief, "ref": "", "facts": self._of_answer(row), "arrows": [], "pages": []}
-        facts = [*self._around(table, row), *self._columns(table, row)]
+        facts = [*self._list_links(table, row), *self._list_columns(table, row)]
         facts = [fact for k, fact in enumerate(facts) if fact not in facts[:k]]
         return {
             **brief,
@@ -48,7 +48,7 @@ class Facts:
             "facts": facts,
             "open": table == "collectives" and self._has_no_end(row),
             "arrows": self.arrows(span),
-            "pages": self._pages(table, brief),
+            "pages": self._list_pages(table, brief),
         }
 
     def _has_no_end(self, row: int) -> bool:
@@ -116,7 +116,7 @@ class Facts:
         rows = own[order[position]]
         return np.where(own_events[order[position]] == events, rows, -1)
 
-    def _columns(self, table: str, row: int) -> list[list[str]]:
+    def _list_columns(self, table: str, row: int) -> list[list[str]]:
         """Return the columns of a row that hold something, as people read them."""
         columns = self.trace.tables[table]
         facts = []
@@ -134,7 +134,7 @@ class Facts:
             facts.append([label.replace("_", " "), text[:_LONG]])
         return facts
 
-    def _around(self, table: str, row: int) -> list[list[str]]:
+    def _list_links(self, table: str, row: int) -> list[list[str]]:
         """Return what the links say of a row."""
         if table == "kernels":
             return self._of_kernel(row)
@@ -272,15 +272,15 @@ class Facts:
         arrows: list[Arrow] = []
         if table == "kernels":
             launch = self.kernel_launch[row : row + 1]
-            arrows += self._between("launch", self.lanes.spans_of("launches", launch), span)
+            arrows += self._build_arrows("launch", self.lanes.spans_of("launches", launch), span)
         if table == "launches":
             rows = np.flatnonzero(self.kernel_launch == row)[:MOST_ARROWS]
-            arrows += self._between("launch", span, self.lanes.spans_of("kernels", rows))
+            arrows += self._build_arrows("launch", span, self.lanes.spans_of("kernels", rows))
         if table == "cpu_ops":
             arrows += self._of_gradients(row, span)
         call = self._collective_of(row) if table == "kernels" else row
         if table in ("kernels", "collectives") and call >= 0:
-            arrows += self._across(call, span)
+            arrows += self._list_collective_arrows(call, span)
         return arrows
 
     def _of_gradients(self, row: int, span: int) -> list[Arrow]:
@@ -288,12 +288,12 @@ class Facts:
         behind = np.flatnonzero(self.forward == row)[:MOST_ARROWS]
         rows = self._launched_by(row)[:MOST_ARROWS]
         return [
-            *self._between("backward", ahead, span),
-            *self._between("backward", span, self.lanes.spans_of("cpu_ops", behind)),
-            *self._between("launch", span, self.lanes.spans_of("kernels", rows)),
+            *self._build_arrows("backward", ahead, span),
+            *self._build_arrows("backward", span, self.lanes.spans_of("cpu_ops", behind)),
+            *self._build_arrows("launch", span, self.lanes.spans_of("kernels", rows)),
         ]
 
-    def _across(self, call: int, span: int) -> list[Arrow]:
+    def _list_collective_arrows(self, call: int, span: int) -> list[Arrow]:
         """From the rank that began last to the others: it was the one they waited for."""
         match = int(self.match[call])
         rows = np.flatnonzero(self.match == match) if match >= 0 else np.array([call])
@@ -303,9 +303,9 @@ class Facts:
         spans = self.lanes.spans_of(table, rows)
         spans = np.append(spans[(spans >= 0) & (spans != span)], span)
         last = spans[np.argmax(self.lanes.start[spans])]
-        return self._between("collective", int(last), spans[spans != last])
+        return self._build_arrows("collective", int(last), spans[spans != last])
 
-    def _between(self, kind: str, begin: Ints | int, to: Ints | int) -> list[Arrow]:
+    def _build_arrows(self, kind: str, begin: Ints | int, to: Ints | int) -> list[Arrow]:
         begins, tos = np.broadcast_arrays(np.atleast_1d(begin), np.atleast_1d(to))
         return [
             self.arrow(kind, a, b)
@@ -322,7 +322,7 @@ class Facts:
             "to": [int(lanes.lane[to]), int(lanes.start[to]), to],
         }
 
-    def _pages(self, table: str, brief: Fields) -> list[list[str]]:
+    def _list_pages(self, table: str, brief: Fields) -> list[list[str]]:
         """Return where else it is told of: a text, a page, a part of a name."""
         if table == "kernels" and brief["kind"] == "comm":
             return [

@@ -37,8 +37,8 @@ class RowsTimeline(TraceTimeline):
     def about(self) -> Fields:
         return {**super().about(), "can_align": False, "can_path": False}
 
-    def _steps(self) -> list[list[int]]:
+    def _list_steps(self) -> list[list[int]]:
         return []
 
-    def _ranks(self) -> list[list[Any]]:
+    def _list_ranks(self) -> list[list[Any]]:
         return []

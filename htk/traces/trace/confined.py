@@ -286,14 +286,14 @@ class _Conversation:
     def answer(self) -> Sequence[MemoryEntry] | None:
         """Hand over bytes as they are asked for, until the answer is there."""
         while True:
-            heard = self._heard()
+            heard = self._hear_answer()
             if "progress" in heard:
                 self._tell_progress(heard["progress"])
             elif "failed" in heard:
                 self.is_over = True
                 raise _build_failure(self._task, heard)
             elif "recordings" in heard:
-                return self._recordings(heard)
+                return self._read_recordings(heard)
             else:
                 self._serve(heard)
 
@@ -301,7 +301,7 @@ class _Conversation:
         if self._task.progress is not None and stored_bytes is not None:
             self._task.progress(stored_bytes)
 
-    def _heard(self) -> Fields:
+    def _hear_answer(self) -> Fields:
         try:
             heard: Fields | None = json.loads(self._process.answers.readline() or b"null")
         except (OSError, ValueError):
@@ -310,10 +310,10 @@ class _Conversation:
             raise _Ended
         return heard
 
-    def _recordings(self, heard: Facts) -> Sequence[MemoryEntry] | None:
+    def _read_recordings(self, heard: Facts) -> Sequence[MemoryEntry] | None:
         recordings = []
         for facts in heard["recordings"]:
-            tables = {name: self._table(name, size) for name, size in facts.pop("tables")}
+            tables = {name: self._read_table(name, size) for name, size in facts.pop("tables")}
             parsed = Parsed({n: t for n, t in tables.items() if n in TABLES}, **facts)
             recordings.append(MemoryEntry(parsed))
             recordings[-1].made.update({n: t for n, t in tables.items() if n not in TABLES})
@@ -323,7 +323,7 @@ class _Conversation:
         self._tell_progress(self._task.source.size)
         return recordings or None
 
-    def _table(self, name: str, size: int) -> pa.Table:
+    def _read_table(self, name: str, size: int) -> pa.Table:
         """Return a table; one of no bytes is empty as it was before."""
         if not size:
             return self._empty[name]

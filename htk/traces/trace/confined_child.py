@@ -63,13 +63,15 @@ class _Reading:
                 warnings.simplefilter("always")
                 entries = self._read()
         except HtkError as error:
-            self._say({"failed": type(error).__name__, "why": str(error)})
+            self._send_facts({"failed": type(error).__name__, "why": str(error)})
         except (MemoryError, pa.ArrowMemoryError):
             _recordings.clear()
             _selected.clear()
-            self._say({"failed": "memory"})
+            self._send_facts({"failed": "memory"})
         except Exception as error:  # of damage that a parser did not foresee
-            self._say({"failed": "TraceError", "why": describe_damage(request["name"], error)})
+            self._send_facts(
+                {"failed": "TraceError", "why": describe_damage(request["name"], error)}
+            )
         else:
             warned = [str(w.message) for w in caught if issubclass(w.category, RuntimeWarning)]
             self._send(entries, warned)
@@ -83,10 +85,10 @@ class _Reading:
         """
         request = self._request
         if request["key"] is None:
-            return _complete_entries(*self._parsed(lambda table: table))
+            return _complete_entries(*self._parse_request(lambda table: table))
         store = _open_store(request["cache"], request["cache_limit"])
         with columns_in_files(store.root):
-            name, parsed = self._parsed(Spill(store.root))
+            name, parsed = self._parse_request(Spill(store.root))
             complete = _complete_entries(name, parsed)
             entries = store.save_all(request["key"], parsed, name)
             for entry, in_memory in zip(entries, complete, strict=True):
@@ -94,7 +96,7 @@ class _Reading:
                     entry.derived(table_name, partial(lambda table: table, table))
         return complete if any(isinstance(entry, MemoryEntry) for entry in entries) else []
 
-    def _parsed(self, keep: Callable[[pa.Table], pa.Table]) -> tuple[str, Parsed]:
+    def _parse_request(self, keep: Callable[[pa.Table], pa.Table]) -> tuple[str, Parsed]:
         """Return the name of the file, and what a parser reads of it or its entry of a store is."""
         request = self._request
         if request["entry"]:
@@ -104,23 +106,23 @@ class _Reading:
         options = ParseOptions(
             request["keep_unknown"],
             request["keep_overruns"],
-            self._progress,
+            self._report_progress,
             request["time_unit"],
             keep,
         )
-        return request["name"], parse(self._source(), options)
+        return request["name"], parse(self._build_source(), options)
 
-    def _source(self) -> Source:
+    def _build_source(self) -> Source:
         request = self._request
         path = None if request["path"] is None else Path(request["path"])
         open_ = self._open_served if path is None else partial(_open_path, path)
         name = request["name"]
         return Source(name, partial(open_guarded, name, open_), request["size"], path=path)
 
-    def _progress(self, stored_bytes: int) -> None:
+    def _report_progress(self, stored_bytes: int) -> None:
         if stored_bytes - self._told >= _PROGRESS_STEP:
             self._told = stored_bytes
-            self._say({"progress": stored_bytes})
+            self._send_facts({"progress": stored_bytes})
 
     def _open_served(self) -> BinaryIO:
         opened = self.ask({"open": True})
@@ -128,7 +130,7 @@ class _Reading:
 
     def ask(self, question: Fields) -> Fields:
         """Put a question about the file's bytes; what cannot be had is an error."""
-        self._say(question)
+        self._send_facts(question)
         reply: Fields = json.loads(self._requests.readline())
         if "error" in reply:
             raise TraceError(reply["error"])
@@ -138,7 +140,7 @@ class _Reading:
         """Return the bytes that follow an answer."""
         return self._requests.read(size)
 
-    def _say(self, facts: Fields) -> None:
+    def _send_facts(self, facts: Fields) -> None:
         self._answers.write(json.dumps(facts).encode() + b"\n")
         self._answers.flush()
 
@@ -156,7 +158,7 @@ class _Reading:
             }
             for each, entry in zip(named, entries, strict=True)
         ]
-        self._say({"recordings": facts, "warned": warned})
+        self._send_facts({"recordings": facts, "warned": warned})
         for table in tables:
             self._answers.write(memoryview(table))
         self._answers.flush()

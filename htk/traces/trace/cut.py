@@ -125,7 +125,7 @@ class CutRecording:
         """Return which rows of a parsed table lie in the cut, were it in part."""
         table = self.read(name)
         if name in CALLS:
-            return self._overlapping(table)
+            return self._mark_overlapping(table)
         if name in _MOMENTS:  # levels and rates are those of the process: of all its threads
             return are_within(read_numbers(table["time_ns"]), self.spans.any_thread)
         return _ROWS[name](self, table)
@@ -172,7 +172,7 @@ class CutRecording:
     def _gpu(self) -> GpuWindows:
         return GpuWindows(self.read, self.chosen.steps, self.chosen.time, self._ranges)
 
-    def _overlapping(self, table: pa.Table) -> Mask:
+    def _mark_overlapping(self, table: pa.Table) -> Mask:
         kept = np.zeros(table.num_rows, bool)
         kept[self.spans.pieces(table).row] = True
         return kept
@@ -198,7 +198,7 @@ class CutRecording:
             kept &= np.isin(read_numbers(kernels["stream"], NONE), list(self.chosen.streams))
         return kept
 
-    def _collectives(self, collectives: pa.Table) -> Mask:
+    def _mark_collectives(self, collectives: pa.Table) -> Mask:
         """Collectives go with their GPU activity, else with the operator that recorded them if that
         is whole; records without either are chosen by time."""
         kept = are_within(read_numbers(collectives["start_ns"], NO_TIME), self.spans.any_thread)
@@ -210,9 +210,9 @@ class CutRecording:
         kept[on_gpu] = self._kernels[kernel[on_gpu]]
         return kept
 
-    def _annotations(self, annotations: pa.Table) -> Mask:
+    def _mark_annotations(self, annotations: pa.Table) -> Mask:
         """Return the ranges on the CPU by time; their GPU copies with them."""
-        chosen = self._overlapping(annotations)
+        chosen = self._mark_overlapping(annotations)
         on_gpu = read_booleans(annotations["on_gpu"])
         ids = read_numbers(annotations["external_id"], NONE)
         named = codes_of(annotations["name"])[0]
@@ -223,7 +223,7 @@ class CutRecording:
         of_cpu = np.isin(named, named[~on_gpu])
         return np.asarray(np.where(on_gpu, by_id | by_step | (~of_cpu & chosen), kept))
 
-    def _syncs(self, syncs: pa.Table) -> Mask:
+    def _mark_syncs(self, syncs: pa.Table) -> Mask:
         """Return the waits with their calls; those whose calls were not recorded, by time."""
         calls = read_numbers(self.read("launches")["correlation"], NONE)
         own = read_numbers(syncs["correlation"], NONE)
@@ -231,7 +231,7 @@ class CutRecording:
         by_time = are_within(read_numbers(syncs["start_ns"]), self.spans.any_thread)
         return np.asarray(np.where(has_call, np.isin(own, calls[self.rows("launches")]), by_time))
 
-    def _flows(self, flows: pa.Table) -> Mask:
+    def _mark_flows(self, flows: pa.Table) -> Mask:
         """Return arrows by the times of their ends, and those at kept GPU activities, whose id is
         the correlation; none that would lose one end."""
         moments = flows
@@ -241,7 +241,7 @@ class CutRecording:
         own = read_numbers(flows["flow"], NONE)
         kept = read_numbers(self.read("kernels")["correlation"], NONE)[self._kernels]
         at_kernel = arrows & (own >= 0) & np.isin(own, kept)
-        chosen = at_kernel | self._overlapping(moments)
+        chosen = at_kernel | self._mark_overlapping(moments)
         names = [codes_of(flows[name])[0] for name in ("category", "flow_text")]
         arrow = Groups.by_keys([*(name.astype(np.int64) for name in names), own])
         starts = read_booleans(flows["is_start"])
@@ -255,7 +255,7 @@ class CutRecording:
             kept &= np.isin(read_numbers(operations["step"], NONE), list(self.chosen.steps))
         return kept
 
-    def _events(self, events: pa.Table) -> Mask:
+    def _mark_events(self, events: pa.Table) -> Mask:
         return np.asarray(self.events[read_numbers(events["event"])])
 
     @cached_property
@@ -264,7 +264,7 @@ class CutRecording:
         tables = {name: self.read(name) for name in _OF_EVENTS}
         last = max(int(read_numbers(t["event"], NONE).max(initial=NONE)) for t in tables.values())
         kept = np.ones(last + 1, bool)
-        kept[read_numbers(tables["events"]["event"])] = self._overlapping(tables["events"])
+        kept[read_numbers(tables["events"]["event"])] = self._mark_overlapping(tables["events"])
         for name in _OF_EVENTS[1:]:  # what has a table of its own is decided there
             if tables[name].num_rows:
                 kept[read_numbers(tables[name]["event"])] = self.rows(name)
@@ -298,7 +298,7 @@ class CutRecording:
         steps = annotations.filter(
             build_booleans(mark_valid(annotations["step"]) & ~read_booleans(annotations["on_gpu"]))
         )
-        cut = self._overlapping(steps) & ~are_whole(steps, self.spans)
+        cut = self._mark_overlapping(steps) & ~are_whole(steps, self.spans)
         earlier = windows_of(self.read("cut_windows"), CUT_STEPS)
         cut |= np.isin(read_numbers(steps["step"], NONE), read_numbers(earlier["step"], NONE))
         rows = steps.filter(pa.array(cut))
@@ -367,12 +367,12 @@ class CutFacts(Facts):
 
 _ROWS: Mapping[str, Callable[[CutRecording, pa.Table], Mask]] = {
     "kernels": lambda cut, _: cut._kernels,
-    "collectives": CutRecording._collectives,
-    "annotations": CutRecording._annotations,
-    "syncs": CutRecording._syncs,
-    "flows": CutRecording._flows,
+    "collectives": CutRecording._mark_collectives,
+    "annotations": CutRecording._mark_annotations,
+    "syncs": CutRecording._mark_syncs,
+    "flows": CutRecording._mark_flows,
     "job_operations": CutRecording._job_operations,
-    "events": CutRecording._events,
+    "events": CutRecording._mark_events,
 }
 _OF_EVENTS = ("events", *CALLS, *_MOMENTS, "flows", "kernels", "annotations", "syncs")
 

@@ -69,12 +69,12 @@ class TraceFile:
     def table(self, name: str) -> pa.Table:
         """A table of the vocabulary with its rank and cycle; empty where the file has none."""
         if name == "ranks":
-            return self._who()
+            return self._build_rank_row()
         if self._is_filled(name):
-            return self._filled(name)
+            return self._fill_table(name)
         if name == "parse_issues" and (self.same_rank_files or self.placed_by):
-            return pa.concat_tables([self._table(name), self._issues_of_opening()])
-        return self._table(name)
+            return pa.concat_tables([self._complete_table(name), self._issues_of_opening()])
+        return self._complete_table(name)
 
     def holds_whole(self, name: str) -> bool:
         """Return whether a table's rows are as `own` has them, but for whose they are."""
@@ -93,11 +93,11 @@ class TraceFile:
 
     def own(self, name: str) -> pa.Table | None:
         """A table as the file has it; None: it has none."""
-        return self.entry.tables.get(name) if name in TABLES else self._derived(name)
+        return self.entry.tables.get(name) if name in TABLES else self._find_derived(name)
 
-    def _filled(self, name: str) -> pa.Table:
+    def _fill_table(self, name: str) -> pa.Table:
         if name == "kernels":
-            kernels = self._table(name)
+            kernels = self._complete_table(name)
             for entry in self.stacks:
                 kernels = filled_kernels(kernels, entry.tables[FORMAT])
             return kernels
@@ -112,21 +112,21 @@ class TraceFile:
             if (own := self.execution.tables.get("comm_groups")) is None
             else own
         )
-        ops = self._table("cpu_ops")
+        ops = self._complete_table("cpu_ops")
         if name == "cpu_ops":
             return filled_operators(ops, nodes)
-        return filled_collectives(self._table(name), ops, nodes, groups)
+        return filled_collectives(self._complete_table(name), ops, nodes, groups)
 
-    def _table(self, name: str) -> pa.Table:
+    def _complete_table(self, name: str) -> pa.Table:
         schema = TABLES[name] if name in TABLES else DERIVED[name]
         own = self.own(name)
         if own is None or not own.num_rows:
             return _build_empty(name)
         by_name = dict(zip(own.column_names, own.columns, strict=True))
-        columns = [self._column(by_name.get(f.name), f, own.num_rows) for f in schema]
+        columns = [self._complete_column(by_name.get(f.name), f, own.num_rows) for f in schema]
         return pa.table(columns, schema=schema)
 
-    def _who(self) -> pa.Table:
+    def _build_rank_row(self) -> pa.Table:
         """Return the file's row of `ranks`."""
         schema = TABLES["ranks"]
         facts = self.entry.parsed.facts
@@ -174,32 +174,32 @@ class TraceFile:
             )
         return pa.Table.from_pylist(rows, schema=TABLES["parse_issues"])
 
-    def _derived(self, name: str) -> pa.Table:
+    def _find_derived(self, name: str) -> pa.Table:
         if name in registry.VIEWS or (
             name in registry.EXTENTS and self.entry.size_bytes("kernels") < _FEW_BYTES
         ):
-            return self._made(name)
+            return self._make_derived(name)
         smallest_bytes = 0 if self.keeps_small else _SMALL_BYTES
         return self.entry.derived(
             name,
-            lambda: self._made(name),
+            lambda: self._make_derived(name),
             smallest_bytes=smallest_bytes,
         )
 
-    def _made(self, name: str) -> pa.Table:
+    def _make_derived(self, name: str) -> pa.Table:
         maker = registry.find_maker(name)
         return maker.function(*(self.own_or_empty(read) for read in maker.reads))
 
     def own_or_empty(self, name: str) -> pa.Table:
         """A table as the file has it, without rank and cycle; empty where it has none."""
-        return self.parsed_table(name) if name in TABLES else self._derived(name)
+        return self.parsed_table(name) if name in TABLES else self._find_derived(name)
 
     def parsed_table(self, name: str) -> pa.Table:
         """A table as it was parsed; empty where the file has none."""
         own = self.entry.tables.get(name)
         return _build_empty(name) if own is None else own
 
-    def _column(
+    def _complete_column(
         self, own: pa.ChunkedArray | None, field: pa.Field, length: int
     ) -> pa.ChunkedArray | pa.Array:
         """Return a column as the file has it, or what is known without it."""

@@ -99,7 +99,7 @@ class JoinedTables:
 
     def kept(self, name: str, make: Callable[[], pa.Table]) -> pa.Table:
         """Return a table as it was kept, else as others make it."""
-        if not self._keeps(name) or self._entry is None:
+        if not self._is_kept(name) or self._entry is None:
             return make()
         return self._entry.derived(name, make, largest_bytes=self._largest_bytes)
 
@@ -114,7 +114,7 @@ class JoinedTables:
         """Whether tables of events are kept joined, too: files are many, and fit in memory."""
         return len(self.files) >= _FEWEST_FILES and not self.exceeds_memory
 
-    def _keeps(self, name: str) -> bool:
+    def _is_kept(self, name: str) -> bool:
         """Return whether a table is kept: of few files only what costs more to make than to keep,
         which is made of all of them, and of many events."""
         if len(self.files) >= _FEWEST_FILES:
@@ -127,7 +127,7 @@ class JoinedTables:
         return sum(sizes) >= _LEAST_BYTES * len(self.files)
 
     def _matched_or(self, make: Callable[[], pa.Table], tables: NamedTables) -> pa.Table:
-        matched = self._matched(tables)
+        matched = self._match_by_partition(tables)
         return make() if matched is None else matched
 
     def _by_rank_or(self, name: str, make: Callable[[], pa.Table], tables: NamedTables) -> pa.Table:
@@ -141,7 +141,7 @@ class JoinedTables:
         rows = made_by_rank(name, self.files, tables, mapper)
         return make() if rows is None else rows
 
-    def _matched(self, tables: NamedTables) -> pa.Table | None:
+    def _match_by_partition(self, tables: NamedTables) -> pa.Table | None:
         """Return the matches of all collectives, made by partition; None: there are few enough to
         be matched at once."""
         if len(self.files) < 2 or not (self.exceeds_memory or self._work.is_elsewhere):
@@ -174,14 +174,14 @@ class JoinedTables:
         folders = _list_folders(self.files)
         if not folders:
             return None
-        key = self._key(folders, what, code)
+        key = self._build_key(folders, what, code)
         entry = self._store.find(key)
         if entry is None:
             source = f"{Path(self.files[0].file).parent}, {len(folders)} {what}"
             entry = self._store.save(key, Parsed({}), source, is_joined=True)
         return entry if isinstance(entry, StoredEntry) else None
 
-    def _key(self, folders: Sequence[Path], *code: str) -> str:
+    def _build_key(self, folders: Sequence[Path], *code: str) -> str:
         """Return a name that follows from the files' entries, from all else that their tables are
         made of, and from the code that makes what is kept."""
         names = [

@@ -186,28 +186,28 @@ class Trace:
             names = {part.file for part in self.files}
             files = PurePath(names.pop()).name if len(names) == 1 else f"{len(names)} files"
             if self.emptied(name):
-                chosen = self._chosen() or "its serving"
+                chosen = self._describe_choice() or "its serving"
                 raise MissingTable(f"{files}: no {describe_contents(name)} within {chosen}")
-            lacks = self._lacking(name)
+            lacks = self._describe_lacking(name)
             text = f"{files}: no {describe_contents(lacks)} were recorded"
             raise self.with_recipe(MissingTable(text, lacks))
         return table
 
     def what_records(self, name: str) -> str:
         """Return what a table would hold, and how to record it."""
-        return describe_recording(self._lacking(name), self._formats)
+        return describe_recording(self._describe_lacking(name), self._formats)
 
     def with_recipe(self, error: MissingTable) -> MissingTable:
         """Return an error that says how to record what is lacking, or what leaves none."""
         if not error.lacks or error.recipe:
             return error
         is_table = error.lacks in TABLES or error.lacks in DERIVED  # others are columns of some
-        if is_table and (chosen := self._chosen()) and self.emptied(error.lacks):
+        if is_table and (chosen := self._describe_choice()) and self.emptied(error.lacks):
             return MissingTable(f"nothing within {chosen}")
-        how = find_recipe(self._lacking(error.lacks), self._formats)
+        how = find_recipe(self._describe_lacking(error.lacks), self._formats)
         return MissingTable(error.args[0], error.lacks, how)
 
-    def _lacking(self, name: str) -> str:
+    def _describe_lacking(self, name: str) -> str:
         """Return the table to record: GPU work for step windows, where steps were recorded."""
         if name not in ("step_windows", "step_window_times"):
             return name
@@ -236,12 +236,12 @@ class Trace:
         chosen = self.selection
         self.check_files()
         if chosen.steps is not None and not chosen.steps & self._known_steps:
-            raise MissingTable(f"nothing within {self._chosen()}")
+            raise MissingTable(f"nothing within {self._describe_choice()}")
 
     def check_files(self) -> None:
         """Refuse a choice of ranks and cycles none of which was recorded."""
         if self.selection.of_files != EVERYTHING and self._everyone.ranks and not self.ranks:
-            raise MissingTable(f"nothing within {self._chosen()}")
+            raise MissingTable(f"nothing within {self._describe_choice()}")
 
     @property
     def of_one_cycle(self) -> Self:
@@ -272,7 +272,9 @@ class Trace:
     @cached_property
     def _known_steps(self) -> set[int]:
         """The steps of all ranks."""
-        return {*self._everyone._kept("steps", self._everyone._steps_of_files)["step"].to_pylist()}
+        return {
+            *self._everyone._find_kept("steps", self._everyone._steps_of_files)["step"].to_pylist()
+        }
 
     def _steps_of_files(self) -> pa.Table:
         """Return the steps of all ranks, of joined tables where these are kept; else they are read
@@ -284,7 +286,7 @@ class Trace:
         steps = {s for column in columns for s in column.unique().to_pylist()} - {None}
         return pa.table({"step": pa.array(sorted(steps), INT64)})
 
-    def _chosen(self) -> str:
+    def _describe_choice(self) -> str:
         every = self._everyone
         return in_words(self.selection, every.ranks, every.cycles, list(self._known_steps))
 
@@ -334,7 +336,7 @@ class Trace:
 
     def _make(self, name: str) -> pa.Table:
         if not self.names_activities:
-            refuse_uncut(name, self.selection, self.selected_files, self._chosen)
+            refuse_uncut(name, self.selection, self.selected_files, self._describe_choice)
         if name == "op_links" and self.selection.since_serving:
             serves = self.origin_ns + (self.selection.from_ns or 0)
             begun = read_numbers(self.tables["cpu_ops"]["start_ns"]) >= serves
@@ -343,9 +345,9 @@ class Trace:
             return self._joined_table(name)
         if self._everyone is not self:
             return self._everyone.tables[name]
-        return self._kept(name, lambda: self._joined_table(name))
+        return self._find_kept(name, lambda: self._joined_table(name))
 
-    def _kept(self, name: str, make: Callable[[], pa.Table]) -> pa.Table:
+    def _find_kept(self, name: str, make: Callable[[], pa.Table]) -> pa.Table:
         """Return a table of all files as the cache has it, else as it is made."""
         if self.joined is None or self.joined.files is not self.files:
             return make()

@@ -71,7 +71,7 @@ class ChainKinds:
     @cached_property
     def fused(self) -> list[FusedTime | None]:
         """The time of one kernel in place of each kind, at most the chain's; None: not known."""
-        return [self._fused(kind) for kind in range(len(self))]
+        return [self._time_fused(kind) for kind in range(len(self))]
 
     @property
     def saved_ns(self) -> Floats:
@@ -80,10 +80,10 @@ class ChainKinds:
         return np.array(each, np.float64) * self.count
 
     def name(self, kind: int) -> str:
-        return join_in_order(self._operators(kind))
+        return join_in_order(self._list_operators(kind))
 
     def implementation(self, kind: int) -> str:
-        return fused_implementation(self._operators(kind), *self.chains.around[kind])
+        return fused_implementation(self._list_operators(kind), *self.chains.around[kind])
 
     def activities_of(self, kinds: list[int]) -> Ints:
         """Return the activities of all chains of some kinds."""
@@ -102,10 +102,10 @@ class ChainKinds:
         ends = np.cumsum(each.count)
         return [chains.activity[ends[k] - each.count[k] : ends[k]] for k in first.tolist()]
 
-    def _operators(self, kind: int) -> list[str]:
+    def _list_operators(self, kind: int) -> list[str]:
         return [name for name, _, _ in self.chains.keys[kind]]
 
-    def _fused(self, kind: int) -> FusedTime | None:
+    def _time_fused(self, kind: int) -> FusedTime | None:
         saving, rates = self.chains.savings[kind], self.chains.rates
         if saving is None:
             return None

@@ -132,12 +132,12 @@ class ReplayedRecording:
         """Return the recording after some edits, replayed once for all who ask."""
         key = tuple(changes)
         if key not in self.outcomes:
-            self.outcomes[key] = self._replayed(key)
+            self.outcomes[key] = self._replay_edited(key)
         return self.outcomes[key]
 
-    def _replayed(self, changes: tuple[CauseEdit, ...]) -> "_Outcome":
+    def _replay_edited(self, changes: tuple[CauseEdit, ...]) -> "_Outcome":
         start = self.start
-        edited = add_unrecorded_waits(self._edited(changes), start.model, start.waits)
+        edited = add_unrecorded_waits(self._edit_model(changes), start.model, start.waits)
         if start.left_out is not None:
             edited = follow_left_out(edited, start.model)
         edited, replayed = settle_contention(edited, start.contention, start.concurrent_share)
@@ -149,12 +149,12 @@ class ReplayedRecording:
             return float(replayed.period_ns)
         return _recorded_window_ns(model, replayed.time, self.before)
 
-    def _edited(self, changes: tuple[CauseEdit, ...]) -> StepModel:
+    def _edit_model(self, changes: tuple[CauseEdit, ...]) -> StepModel:
         """Return the model after some edits, each made once for all that begin with the same."""
         if not changes:
             return drop_unrecorded_waits(self.start.model, self.start.waits)
         if changes not in self.models:
-            before = self._edited(changes[:-1])
+            before = self._edit_model(changes[:-1])
             last = changes[-1]
             edited = last.apply(before.fresh())
             self.models[changes] = accumulate_uncertainty(before, edited, last.name, 0.0)

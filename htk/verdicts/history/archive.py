@@ -119,7 +119,7 @@ class History:
         """All runs, by time."""
         rows = {}
         for run, content in self._read("runs", _FILE).items():
-            table = self._table("runs", run, content)
+            table = self._unpack_stored("runs", run, content)
             if table is not None and table.num_rows == 1 and table["run"][0].as_py() == run:
                 rows[run] = table.to_pylist()[0]
             elif table is not None:
@@ -141,7 +141,7 @@ class History:
 
     def costs(self, run: str) -> RecordedBaseline:
         """Return what the steps of a run cost."""
-        table = self._one("costs", run)
+        table = self._read_one("costs", run)
         try:
             return costs_of(table)
         except (ValueError, KeyError, TypeError) as error:
@@ -151,9 +151,9 @@ class History:
 
     def summary(self, run: str) -> pa.Table:
         """Return the verdict on a run, as `htk summary` gave it."""
-        return self._one("summaries", run)
+        return self._read_one("summaries", run)
 
-    def _one(self, folder: str, run: str) -> pa.Table:
+    def _read_one(self, folder: str, run: str) -> pa.Table:
         content = self._folder.read(folder, [f"{run}.parquet"])[f"{run}.parquet"]
         try:
             if isinstance(content, Exception):
@@ -178,7 +178,7 @@ class History:
                 self.unread.append((f"{folder}/{name}", spell_reason(content)))
         return contents
 
-    def _table(self, folder: str, run: str, content: bytes) -> pa.Table | None:
+    def _unpack_stored(self, folder: str, run: str, content: bytes) -> pa.Table | None:
         try:
             return unpack_table(content, f"{folder}/{run}.parquet", _SCHEMAS[folder])
         except Exception as error:  # Arrow's own, and whatever else a damaged file leads to

@@ -85,11 +85,11 @@ class _Engine:
             ":memory:", config={"python_enable_replacements": "false"}
         )
         self._connection.execute(macros)
-        self._fence(dataset)
+        self._close_off_files(dataset)
         self._base_bytes = private_bytes()  # with the tables, what no query is charged for
         self._table_bytes: dict[str, int] = {}
 
-    def _fence(self, dataset: Mapping[str, str]) -> None:
+    def _close_off_files(self, dataset: Mapping[str, str]) -> None:
         """From here on a query reaches neither files nor network, and cannot change that."""
         run = self._connection.execute
         for name, pattern in dataset.items():
@@ -127,7 +127,7 @@ class _Engine:
         faulthandler.dump_traceback_later(max(seconds, 0) + _ORPHANED_S, exit=True, file=_SILENT)
         stop.start()
         try:
-            return self._table(text, values)
+            return self._query_table(text, values)
         except duckdb.InterruptException:
             raise RefusedQuery("time", "") from None
         except duckdb.OutOfMemoryException:
@@ -137,7 +137,7 @@ class _Engine:
             faulthandler.cancel_dump_traceback_later()
             limit_private_bytes(None)
 
-    def _table(self, text: str, values: Any) -> pa.Table:
+    def _query_table(self, text: str, values: Any) -> pa.Table:
         relation = self._connection.sql(text, params=values or None)
         if relation is None:
             return pa.table({})

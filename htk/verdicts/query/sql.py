@@ -96,10 +96,10 @@ class Prepared:
             return f"sql: no table or analysis {name!r}; {hint}"
         if match := _NO_COLUMN.search(message):
             name = match[1] or match[3]
-            return f"sql: no column {name!r}{self._meant(name, message)}"
+            return f"sql: no column {name!r}{self._suggest_meant(name, message)}"
         return f"sql: {textwrap.shorten(first, 300, placeholder='…')}"
 
-    def _meant(self, name: str, message: str) -> str:
+    def _suggest_meant(self, name: str, message: str) -> str:
         """Return what a mistaken column may stand for, here and in a joined view."""
         read = {n: tuple(t.column_names) for n, t in self.relations.items()}
         read |= {t: tuple(_BASE_TABLES[t].names) for t in self.dataset if t in self.text}

@@ -98,7 +98,7 @@ class QueryWorker:
             if is_cancelled():
                 raise Refusal("cancelled")
         try:
-            process = self._running()
+            process = self._start_process()
             try:
                 self._send_changed(process, relations)
                 request = {"text": text, "seconds": seconds, "values": values}
@@ -118,7 +118,7 @@ class QueryWorker:
         if process is not None:
             process.kill()
 
-    def _running(self) -> ChildProcess:
+    def _start_process(self) -> ChildProcess:
         if self._process is None or not self._process.alive():
             self._end()
             self._process = start_child("htk.verdicts.query.engine:serve", {"HOME": os.devnull})

@@ -30,13 +30,13 @@ class HostRanges:
 
     def holding(self, thread: _Thread, time: int) -> list[Span]:
         """Return the ranges that hold what a thread launches at a time."""
-        chain = self._chain(thread, time)
+        chain = self._list_chain(thread, time)
         if thread != self._main and thread in self._autograd:
             # A range of the autograd thread lies in what the main thread had open as it began.
-            chain += self._chain(self._main, chain[-1].start if chain else time)
+            chain += self._list_chain(self._main, chain[-1].start if chain else time)
         return [span for span in chain if span.end > time]
 
-    def _chain(self, thread: _Thread | None, time: int) -> list[Span]:
+    def _list_chain(self, thread: _Thread | None, time: int) -> list[Span]:
         row = NONE if thread is None else self._nested.around(thread, time)
         chain = []
         while row != NONE:

@@ -108,7 +108,7 @@ class Subject:
         left_out: list[str] = []
         lost: set[int | None] = set()
         read_bytes = 0
-        kinds = self._kinds()
+        kinds = self._read_kinds()
         cycles = Counter((row["file"], row["rank"]) for row in self.profiles)
         ranks_within = Counter(file for file, _ in cycles)
         for row in self.profiles:
@@ -120,7 +120,7 @@ class Subject:
                     raise NotApplicable(f"{row['file']} holds several ranks, not told apart here")
                 if cycles[row["file"], row["rank"]] > 1:
                     raise NotApplicable(f"{row['file']} holds several cycles, which are not cut")
-                if damage := self._mended(row["file"]):
+                if damage := self._describe_mended(row["file"]):
                     raise NotApplicable(f"{row['file']} is damaged: {damage}")
                 recording = read_events(source, self.largest_bytes)
                 read_bytes += recording.read_bytes
@@ -137,7 +137,7 @@ class Subject:
             raise NotApplicable("; ".join(left_out[:3]))
         return Second(facts, ranks, read_bytes, tuple(left_out), tuple(narrowed))
 
-    def _mended(self, file: str) -> str:
+    def _describe_mended(self, file: str) -> str:
         """Return what the file holds that was mended here, and is not in a second reading."""
         issues: Counter[str] = Counter()
         for row in self.trace.tables["parse_issues"].to_pylist():
@@ -145,7 +145,7 @@ class Subject:
                 issues[row["kind"]] += row["count"]
         return damage_words({"issues": issues}, MENDED)
 
-    def _kinds(self) -> dict[str, str]:
+    def _read_kinds(self) -> dict[str, str]:
         """Kinds of kernels by name, as answered: what a name means is not a matter of sums."""
         table = self.answer_or_none("kernel_top", n=0)
         return {} if table is None else dict(zip(*list_columns(table, "name", "kind"), strict=True))

@@ -67,22 +67,22 @@ class File:
     def facts(self) -> Facts:
         """Return everything that is compared."""
         return {
-            "events": self._events(),
-            "kernels": self._kernels(),
-            "copies": self._copies(),
+            "events": self._count_events(),
+            "kernels": self._sum_kernels(),
+            "copies": self._sum_copies(),
             "time": dict(self.times(self.windows())),
             "steps": dict(self.times(self.step_windows())),
             "step_times": self.step_times(self.step_windows()),
-            "launches": self._launches(lambda call, launched: call.name or None),
-            "launches by kernel": self._launches(
+            "launches": self._sum_launches(lambda call, launched: call.name or None),
+            "launches by kernel": self._sum_launches(
                 lambda call, launched: _first_of(launched) or None
             ),
-            "launches by operator": self._launches(
+            "launches by operator": self._sum_launches(
                 lambda call, launched: self._operator_name(call)
             ),
-            "operators": self._operators(),
-            "ranges": self._ranges(),
-            "functions": self._functions(),
+            "operators": self._sum_operators(),
+            "ranges": self._sum_ranges(),
+            "functions": self._sum_functions(),
         }
 
     def _link(self) -> None:
@@ -137,13 +137,13 @@ class File:
         begins_then = around != NONE and self.ops[around].start == call.start
         return named if is_open and (begins_then or operator.end == call.start) else around
 
-    def _events(self) -> dict[Key, Row]:
+    def _count_events(self) -> dict[Key, Row]:
         rows: dict[Key, Row] = {("events",): {"rows": self.recording.events}}
         for name, spans in self.recording.spans.items():
             rows[(name,)] = {"rows": len(spans)}
         return rows
 
-    def _kernels(self) -> dict[Key, Row]:
+    def _sum_kernels(self) -> dict[Key, Row]:
         return {
             (self.rank, name): {
                 "count": len(spans),
@@ -154,7 +154,7 @@ class File:
             for name, spans in _by_name(self.gpu)
         }
 
-    def _copies(self) -> dict[Key, Row]:
+    def _sum_copies(self) -> dict[Key, Row]:
         moved = [s for s in self.gpu if _is_copy(s)]
         total = sum(s.length for s in moved)
         return {(self.rank,): {"count": len(moved), "total_ns": total}} if moved else {}
@@ -191,7 +191,7 @@ class File:
         unions: dict[int | None, dict[str, Intervals]] = {}
         for device, step, start, end in windows:
             if device not in unions:
-                unions[device] = self._unions(device)
+                unions[device] = self._merge_by_kind(device)
             own = {
                 name: measure_covered_time(spans, start, end)
                 for name, spans in unions[device].items()
@@ -210,7 +210,7 @@ class File:
             }
             yield (self.rank, device, step), row
 
-    def _unions(self, device: int | None) -> dict[str, Intervals]:
+    def _merge_by_kind(self, device: int | None) -> dict[str, Intervals]:
         by_kind: dict[str, list[tuple[int, int]]] = {
             kind: [] for kind in ("compute", "comm", "memory", "other")
         }
@@ -239,7 +239,7 @@ class File:
                 rows[self.rank, None, self.cycle, number] = alone
         return rows
 
-    def _launches(self, label: Callable[[Span, list[Span]], str | None]) -> dict[Key, Row]:
+    def _sum_launches(self, label: Callable[[Span, list[Span]], str | None]) -> dict[Key, Row]:
         launched: dict[int, list[Span]] = {}
         for span, index in zip(self.gpu, self.call_of, strict=True):
             if index != NONE:
@@ -262,7 +262,7 @@ class File:
         row = self._operator_of_call(call)
         return None if row == NONE else self.ops[row].name or None
 
-    def _operators(self) -> dict[Key, Row]:
+    def _sum_operators(self) -> dict[Key, Row]:
         own = [0] * len(self.ops)
         many = [0] * len(self.ops)
         outside: Row = {"device_self_ns": 0, "kernels": 0}
@@ -286,7 +286,7 @@ class File:
                 _add_to_row(row, kernels=kernels[k])
         return rows | ({(self.rank, None): outside} if outside["kernels"] else {})
 
-    def _ranges(self) -> dict[Key, Row]:
+    def _sum_ranges(self) -> dict[Key, Row]:
         rows: dict[Key, Row] = {}
         for span in self.recording.spans["annotations"]:
             name = "ProfilerStep" if span.step is not None else span.name
@@ -309,7 +309,7 @@ class File:
             names = {span.name for span in holding}
             yield names | ({"ProfilerStep"} if self.step_at(moment) is not None else set())
 
-    def _functions(self) -> dict[Key, Row]:
+    def _sum_functions(self) -> dict[Key, Row]:
         spans = self.recording.spans["python_calls"]
         calls = Nesting([span._replace(name=_without_address(span.name)) for span in spans])
         outer = calls.outermost()

@@ -89,11 +89,11 @@ class Counts:
         widest: dict[Hashable, CommMember] = {}
         for member in free:
             other = widest.get(member.node)
-            if other is None or self._lag(other) < self._lag(member):
+            if other is None or self._measure_lag(other) < self._measure_lag(member):
                 widest[member.node] = member
         return list(widest.values())
 
-    def _lag(self, member: CommMember) -> int:
+    def _measure_lag(self, member: CommMember) -> int:
         return self.most(member.comm) - member.total
 
     @property

@@ -214,7 +214,7 @@ def test_arrows_of_the_last_of_many_files_stay_apart_in_a_viewer(two_ranks: Path
     """A viewer's numbers are doubles: beyond 2^53 neighbours are one."""
     part = htk.open(two_ranks).files[0]
     arrows = [
-        json.loads(_Rank(place, 1000, part, 0, 0, _AS_IS)._arrow(str(number).encode()))
+        json.loads(_Rank(place, 1000, part, 0, 0, _AS_IS)._renumber_arrow(str(number).encode()))
         for place in (0, 1, 8191, 8192, 20_000)
         for number in (7, 8, 10**12 - 2, 10**12 - 1)
     ]

@@ -14,13 +14,13 @@ from tests.htk.base.io.parsed_tables import parsed
 def counts(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The caches that were counted, in turn."""
     roots: list[Path] = []
-    sweep = Store._sweep
+    sweep = Store._sweep_leftovers
 
     def noted(store: Store, older_than_s: float) -> int:
         roots.append(store.root)
         return sweep(store, older_than_s)
 
-    monkeypatch.setattr(Store, "_sweep", noted)
+    monkeypatch.setattr(Store, "_sweep_leftovers", noted)
     return roots
 
 

@@ -267,8 +267,8 @@ def test_of_a_full_cache_more_goes_than_must(
     store.save("first", parsed(300))
     full = Store(tmp_path, limit_bytes=48 * store.list()[0].size_bytes)
     counts = []
-    sweep = Store._sweep
-    monkeypatch.setattr(Store, "_sweep", lambda *a: (counts.append(1), sweep(*a))[1])
+    sweep = Store._sweep_leftovers
+    monkeypatch.setattr(Store, "_sweep_leftovers", lambda *a: (counts.append(1), sweep(*a))[1])
     for k in range(96):
         full.save(f"{k}", parsed(300))
         assert sum(e.size_bytes for e in store.list()) <= full.limit_bytes

@@ -253,13 +253,13 @@ def test_links_are_made_once_for_all_files(tmp_path: Path, monkeypatch: pytest.M
             **of_rank(rank, 5),
         )
     calls: list[str] = []
-    made = TraceFile._made
+    made = TraceFile._make_derived
 
     def noted(self: TraceFile, name: str) -> pa.Table:
         calls.append(name)
         return made(self, name)
 
-    monkeypatch.setattr(TraceFile, "_made", noted)
+    monkeypatch.setattr(TraceFile, "_make_derived", noted)
     trace = open_trace(tmp_path, OpenOptions(cache=False))
     assert trace.tables["kernel_links"]["launch_row"].to_pylist() == list(range(5))
     assert calls == ["server_marks"]  # of the first rank, to see whether it serves
