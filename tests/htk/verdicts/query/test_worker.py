@@ -183,10 +183,10 @@ import os, signal
 from htk.base.core.child_process import start_child
 from htk.verdicts.query import worker
 child = start_child("htk.verdicts.query.engine:serve", {{}}, fork=FORK)
-worker._tell(child, {{"do": "start", "with": worker.QueryWorker(1 << 30, {{}})._opening}})
-worker._tell(child, {{"do": "query", "text": "select 1", "seconds": 60}})
+worker._send_request(child, {{"do": "start", "with": worker.QueryWorker(1 << 30, {{}})._opening}})
+worker._send_request(child, {{"do": "query", "text": "select 1", "seconds": 60}})
 assert child.answers.readline()
-worker._tell(child, {{"do": "query", "text": {ENDLESS!r}, "seconds": 600}})
+worker._send_request(child, {{"do": "query", "text": {ENDLESS!r}, "seconds": 600}})
 print(getattr(child, "_pid", None) or child._process.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
