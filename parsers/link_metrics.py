@@ -13,7 +13,7 @@ from collections import Counter
 
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.core.stated_counts import SAMPLES
-from htk.base.io.sources import read_head as head_of
+from htk.base.io.sources import read_head
 from htk.base.mappings import Fields
 from htk.parsers.common.exposition import Sample, parse_sample, read_answer
 from htk.parsers.common.line_formats import READ, SKIPPED, LogPart, parse_records
@@ -65,7 +65,7 @@ def parse(source: Source, options: ParseOptions) -> Parsed:
         "(DCGM_FI_PROF_NVLINK_TX_BYTES, node_infiniband_port_data_transmitted_bytes_total, …); of "
         "dcgm-exporter's own lists, dcp-metrics-included.csv has them and default-counters.csv not"
     )
-    is_answer = _ANSWER.match(head_of(source).data) is not None
+    is_answer = _ANSWER.match(read_head(source).data) is not None
     lines = read_answer if is_answer else read_lines
     return parse_records(source, options, NAME, _Reader, missing, lines)
 

@@ -17,8 +17,7 @@ from io import BytesIO
 
 from htk.base.core.parser import Head, Parsed, ParseOptions, Source
 from htk.base.errors import MalformedTrace
-from htk.base.io.sources import rank_from_name
-from htk.base.io.sources import read_head as head_of
+from htk.base.io.sources import rank_from_name, read_head
 from htk.base.mappings import Fields
 from htk.parsers.common.line_formats import (
     READ,
@@ -73,7 +72,7 @@ def sniff(head: Head) -> bool:
 
 
 def parse(source: Source, options: ParseOptions) -> Parsed:
-    if not _JSON.match(head_of(source).data):
+    if not _JSON.match(read_head(source).data):
         return parse_log(source, options)
     try:
         content = json.loads(read_json(source, Issues(), options.progress))

@@ -123,7 +123,7 @@ class ServedIteration:
 
 def of_server(tables: NamedTables, replayed: Ints | None = None) -> ServedIteration | None:
     """Return the iteration of a recording that a server marked as its own; None: none is.
-    `replayed`: see `recorded`."""
+    `replayed`: see `read_served_iteration`."""
     annotations = tables.get("annotations")
     if annotations is None or not annotations.num_rows:
         return None

@@ -88,7 +88,7 @@ def is_operator(name: str) -> bool:
 
 
 class Metadata:
-    """The table that `metadata` makes, found by event."""
+    """The table that `read_metadata` makes, found by event."""
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table

@@ -240,5 +240,5 @@ def pair_columns(high: NDArray[np.integer[Any]], low: NDArray[np.integer[Any]]) 
 
 
 def split_pairs(pairs: Ints) -> tuple[Ints, Ints]:
-    """Return the two columns that `paired` put together."""
+    """Return the two columns that `pair_columns` put together."""
     return pairs >> 32, (pairs & 0xFFFFFFFF).astype(np.uint32).view(np.int32).astype(np.int64)

@@ -1,8 +1,8 @@
 """Interval arithmetic on integer nanoseconds: half-open [start, end), vectorised, once for all.
 
-Everything rests on two functions: `union` (merge overlapping spans) and `sweep` (walk several
-sets of spans at once and say which of them are on). Many windows are handled in one go by laying
-them on one axis, one behind the other (`Axis`).
+Everything rests on two functions: `merge_spans` (those that overlap become one) and `sweep_spans`
+(walk several sets of spans at once and say which of them are on). Many windows are handled in one
+go by laying them on one axis, one behind the other (`ConcatenatedTimeline`).
 """
 
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ def merge_spans(start: Ints, end: Ints) -> Spans:
 
 
 def sweep_spans(sets: Sequence[Spans]) -> Sweep:
-    """Return, by segment, which of several disjoint, ordered sets (each a `union`) are on."""
+    """Return, by segment, which of several disjoint, ordered sets (see `merge_spans`) are on."""
     held = [(1 << k, spans) for k, spans in enumerate(sets) if len(spans.start)]
     if not held:
         none = np.empty(0, np.int64)

@@ -229,7 +229,7 @@ def _without_chains(parents: Int32, depths: Int32) -> tuple[Int32, Int32]:
 
 
 def nest_pure(threads: Int32, starts: Int64, ends: Int64) -> tuple[Int32, Int32]:
-    """`nest` without the compiled core."""
+    """`nest_spans` without the compiled core."""
     order = np.lexsort((starts, threads))
     parents = np.full(len(threads), -1, np.int32)
     depths = np.zeros(len(threads), np.int32)

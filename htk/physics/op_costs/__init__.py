@@ -1,6 +1,6 @@
 """The cost of one call of an operator, from its name and shapes: operations and bytes.
 
-One module for each family; `cost` asks the one that knows the operator.
+One module for each family; `compute_call_cost` asks the one that knows the operator.
 """
 
 from functools import lru_cache

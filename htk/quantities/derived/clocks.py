@@ -200,7 +200,7 @@ def compute_corrections(clocks: pa.Table, rank: Ints, time: Ints) -> Ints:
 
 
 def recorded_times(clocks: pa.Table, rank: Ints, aligned: Ints) -> Ints:
-    """Return what the ranks' own clocks showed at times on one clock: `corrections` taken back."""
+    """Return what the ranks' own clocks showed at times on one clock: without corrections."""
     is_aligned = read_booleans(clocks["aligned"])
     if not is_aligned.any():
         return aligned

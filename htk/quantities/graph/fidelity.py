@@ -105,7 +105,7 @@ def _name_lead(tables: NamedTables, judged_path: JudgedPath) -> str:
 
 
 def _path_of_step(tables: NamedTables, step: int | None) -> JudgedPath:
-    """Return the path of the graph that `gated` takes."""
+    """Return the path of the graph that `judge_steadiest_step` takes."""
     tables = SharedTables(tables)
 
     def judge_path(graph: Graph) -> JudgedPath:

@@ -1,10 +1,10 @@
 """The graph of some ranks of a step, which meets those of the others at collectives.
 
 Everything within a rank depends on its own files and on when its collectives' last members arrive.
-So ranks are worked on a part at a time: each says what all have to know (`heard`), is made into a
-graph (`part_of`), cut down to what leads from one collective to the next
+So ranks are worked on a part at a time: each says what all have to know (`hear_ranks`), is made
+into a graph (`part_of`), cut down to what leads from one collective to the next
 (`htk.quantities.graph.cut`), and, once it is known when all collectives begin, replayed by itself
-(`replayed`).
+(`replay_with_arrivals`).
 """
 
 from collections.abc import Callable, Sequence

@@ -51,7 +51,7 @@ def replay_graph(
 
 
 def replayed_period(graph: Graph, weight: Ints, wrap_weight: Ints | None = None) -> int:
-    """Return the period of `replay` alone, in ns."""
+    """Return the period of `replay_graph` alone, in ns."""
     wraps = graph.wrap_weight if wrap_weight is None else wrap_weight
     if not len(graph.wrap_src):
         time = replay_one_step(graph, weight, wraps, graph.wrap_seen)

@@ -91,7 +91,7 @@ def pool_rows(per: Pool, rows: pa.Table, step: pa.ChunkedArray) -> Ints:
 
 
 def who_columns(keys: Ints) -> list[pa.Array]:
-    """Return the columns rank, cycle and step of what `pooled` keeps apart."""
+    """Return the columns rank, cycle and step of what `pool_rows` keeps apart."""
     return [_build_nullable(keys[:, k]) for k in range(3)]
 
 

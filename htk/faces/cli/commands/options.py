@@ -54,7 +54,7 @@ _LAST = "Answer"  # the heading of what no section holds
 
 
 class SectionedCommand(click.Command):
-    """Prints its options under headings, as `section` put them there."""
+    """Prints its options under headings, as `group_options` put them there."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}
