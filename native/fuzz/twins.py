@@ -30,7 +30,7 @@ def agree(data: bytes) -> bool:
     """Whether both engines give the same; the first two bytes are the fuzzer's own."""
     rest = bool(data[:1] and data[0] & 1)
     compiled, slow = (
-        content(engine.read(io.BytesIO(data[2:]), rest=rest)) for engine in (native, pure)
+        content(engine.parse_events(io.BytesIO(data[2:]), rest=rest)) for engine in (native, pure)
     )
     return compiled == slow
 
