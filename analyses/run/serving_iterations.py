@@ -158,14 +158,10 @@ def _unrecorded_waits(idle_causes: pa.Table, rank: Ints, start: Ints, end: Ints)
     suspected = match_texts(idle_causes["cause"], "unrecorded_gpu_work_suspected".__eq__)
     rows = np.flatnonzero(suspected)
     waited = np.zeros(len(start), np.int64)
-    idle_rank = _read_ranks(idle_causes)[rows]
+    idle_rank = read_keys(idle_causes["rank"])[rows]
     idle_start, idle_end = read_times(idle_causes, rows)
     for k in range(len(rows)):  # such waits are few
         own = rank == idle_rank[k]
         shared = np.minimum(end, idle_end[k]) - np.maximum(start, idle_start[k])
         waited += np.where(own, np.maximum(shared, 0), 0)
     return waited
-
-
-def _read_ranks(rows: pa.Table) -> Ints:
-    return read_keys(rows["rank"])

@@ -13,6 +13,7 @@ from htk.base.core.humanize import (
     format_change,
     format_duration,
     format_int_ranges,
+    format_signed_duration,
     parse_int_ranges,
 )
 from htk.base.errors import HtkError, UsageError
@@ -251,16 +252,12 @@ def _describe_change(visit: Visit) -> tuple[str, str] | None:
     parts = sorted(
         (row for row in rows.values() if row["diff_ns"]), key=_measure_change, reverse=True
     )
-    words = (f"{row['name']} {_format_signed(row['diff_ns'])}" for row in parts[:3])
+    words = (f"{row['name']} {format_signed_duration(row['diff_ns'])}" for row in parts[:3])
     return first, ", ".join(words).capitalize()
 
 
 def _measure_change(row: Fields) -> float:
     return abs(float(row["diff_ns"]))
-
-
-def _format_signed(ns: float) -> str:
-    return f"{'+' if ns > 0 else '−'}{format_duration(abs(round(ns)))}"
 
 
 def _draw_waterfall(visit: Visit) -> Any:

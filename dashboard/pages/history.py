@@ -25,8 +25,7 @@ from htk.dashboard.page import Page, Visit
 from htk.dashboard.runs import Runs
 from htk.dashboard.url_state import UrlState
 from htk.traces.compare.items import EACH, By
-from htk.traces.compare.runs import DIFF
-from htk.traces.compare.runs import list_cost_changes as differences
+from htk.traces.compare.runs import DIFF, list_cost_changes
 from htk.verdicts.history.archive import KeptRun
 from htk.verdicts.history.changes import (
     LEAST_RUNS,
@@ -247,7 +246,7 @@ def _list_differences(shown: _Shown, base: KeptRun, new: KeptRun) -> Result:
     kinds: tuple[By, ...] = tuple(each for each in EACH if each == kind)
     if not all(side.steps for side in sides) or not kinds:
         raise UsageError("only runs with profiled steps can be compared step by step")
-    table = differences(sides[0], sides[1], kinds, 200)
+    table = list_cost_changes(sides[0], sides[1], kinds, 200)
     return Result(replace(DIFF, name="history_diff"), table, dict(coverage_of(table)))
 
 

@@ -3,7 +3,7 @@
 from htk.base.mappings import Facts
 from htk.base.schema.environment_facts import ENVIRONMENT_KEY
 from htk.parsers.common.environment import listed_environment
-from htk.parsers.common.log_records import compact_json
+from htk.parsers.common.log_records import compact_json, text_or_none
 
 OPTIONS = (
     "record_shapes",
@@ -35,17 +35,17 @@ def read_facts(header: Facts) -> dict[str, object]:
     if isinstance(job.get("nccl_version"), str):
         versions["nccl_version"] = job["nccl_version"]
     return {
-        "host": _take_text(header.get("host_name")),
+        "host": text_or_none(header.get("host_name")),
         "world_size": read_integer(job.get("world_size")),
-        "backend": _take_text(job.get("backend")),
-        "device_name": _take_text(devices[0].get("name")) if devices else None,
+        "backend": text_or_none(job.get("backend")),
+        "device_name": text_or_none(devices[0].get("name")) if devices else None,
         "device_count": len(devices) or None,
         "device_properties": compact_json(devices) if devices else None,
         "groups": compact_json(groups) if isinstance(groups, list) else None,
         "versions": compact_json(versions) if versions else None,
         "recorded": ",".join(o for o in OPTIONS if header.get(o) in (1, True)),
         "environment": listed_environment(header.get(ENVIRONMENT_KEY)),
-        "trace_id": _take_text(header.get("trace_id")),
+        "trace_id": text_or_none(header.get("trace_id")),
         "base_time_ns": base_ns(header),
     }
 
@@ -77,7 +77,3 @@ def read_integer(value: object) -> int | None:
 
 def _take_mapping(value: object) -> Facts:
     return value if isinstance(value, dict) else {}
-
-
-def _take_text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.base.columns.arrow import build_numbers, match_texts, read_numbers
+from htk.base.columns.arrow import match_texts, read_numbers
 from htk.base.columns.types import Ints, Mask
 from htk.base.schema import INT32, INT64, STRING, TEXT
 from htk.parsers.common.log_records import Issues
@@ -89,7 +89,7 @@ class Ranges:
             {
                 "name": name,
                 **split_threads(rows),
-                **_build_span(rows),
+                **rows.times,
                 "sequence": build_optional(sequence, sequence >= 0),
                 "forward_thread": build_optional(np.where(backward, main, 0), has_forward),
                 "record_function_id": build_optional(ids, ids >= 0),
@@ -111,7 +111,7 @@ class Ranges:
                 "on_gpu": pa.array(np.zeros(len(rows), bool)),
                 "step": build_optional(steps, steps >= 0, INT32),
                 **split_threads(rows),
-                **_build_span(rows),
+                **rows.times,
             },
             len(rows),
         )
@@ -123,7 +123,7 @@ class Ranges:
         columns = {
             "name": self.name.take(pa.array(chosen)),
             **split_threads(rows),
-            **_build_span(rows),
+            **rows.times,
         }
         return pa.table({**columns, **read_payloads(self.report, rows)})
 
@@ -150,7 +150,3 @@ def _is_range(name: str) -> bool:
 def _parse_integers(digits: pa.Array) -> Ints:
     filled = pc.if_else(pc.not_equal(digits, ""), digits, pa.scalar(None, STRING))
     return read_numbers(filled.cast(INT64), -1)
-
-
-def _build_span(rows: ReportRows) -> dict[str, pa.Array]:
-    return {"start_ns": build_numbers(rows.start, INT64), "end_ns": build_numbers(rows.end, INT64)}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from htk.base.columns.arrow import decode_texts, mark_valid, read_numbers
+from htk.base.columns.arrow import build_numbers, decode_texts, mark_valid, read_numbers
 from htk.base.columns.order import order_by
 from htk.base.columns.types import NONE, Ints, fill_none
 from htk.base.schema import INT64, STRING
@@ -101,6 +101,14 @@ class ReportRows:
 
     def __len__(self) -> int:
         return len(self.start)
+
+    @property
+    def times(self) -> dict[str, pa.Array]:
+        """Return start and end as columns of a table."""
+        return {
+            "start_ns": build_numbers(self.start, INT64),
+            "end_ns": build_numbers(self.end, INT64),
+        }
 
     def where(self, chosen: Ints) -> "ReportRows":
         table = self.table.take(pa.array(chosen))

@@ -191,7 +191,7 @@ def read_launches(report: NsightReport) -> pa.Table:
             "name": name,
             "api": map_texts(name, class_of),
             **split_threads(rows),
-            **_build_span(rows),
+            **rows.times,
             "correlation": _read_integers(rows, "correlationId", positive=True),
         }
         parts.append(build_process_table("launches", columns, len(rows)))
@@ -218,7 +218,7 @@ def read_syncs(report: NsightReport, devices: Devices) -> pa.Table:
             "name": decode_texts(name_of_row, names),
             "device": build_optional(device, device >= 0, INT32),
             "stream": build_optional(stream, (stream >= 0) & (stream < _NOWHERE)),
-            **_build_span(rows),
+            **rows.times,
             "correlation": _read_integers(rows, "correlationId", positive=True),
             "wait_event_id": _read_integers(rows, "eventId", positive=True),
             **recorded,
@@ -264,7 +264,7 @@ def read_overheads(report: NsightReport) -> pa.Table:
         columns = {
             "name": decode_texts(name_of_row, names),
             **split_threads(rows),
-            **_build_span(rows),
+            **rows.times,
         }
         parts.append(build_process_table("overheads", columns, len(rows)))
     return pa.concat_tables(parts).unify_dictionaries()
@@ -281,10 +281,6 @@ def split_threads(rows: ReportRows) -> dict[str, pa.Array]:
         column: decode_texts(np.where(has_thread, codes_of(values)[0], -1), codes_of(values)[1])
         for column, values in named.items()
     }
-
-
-def _build_span(rows: ReportRows) -> dict[str, pa.Array]:
-    return {"start_ns": build_numbers(rows.start, INT64), "end_ns": build_numbers(rows.end, INT64)}
 
 
 def _read_integers(rows: ReportRows, name: str, *, positive: bool = False) -> pa.Array:

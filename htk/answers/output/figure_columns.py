@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from htk.base.columns.arrow import plain_type
 from htk.base.core.humanize import shorten_apart
 from htk.base.schema import ABSOLUTE_TIMES, STRING
 from htk.base.schema.columns import heading_of, unit_of
@@ -22,10 +23,6 @@ _SIZES = ((2**30, "GiB"), (2**20, "MiB"))  # the first that the largest reaches
 CODES = ("cause", "how")  # columns whose values are codes: late_host
 _SHORT = re.compile(r"\bcomm\b")
 _SIZES_LEAST = (1 / 2**10, "KiB")
-
-
-def plain_type(kind: pa.DataType) -> pa.DataType:
-    return STRING if pa.types.is_dictionary(kind) else kind
 
 
 def series_of(

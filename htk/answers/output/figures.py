@@ -12,7 +12,6 @@ from htk.answers.output.figure_columns import (
     WITH_NUMBER,
     axis_title,
     label_categories,
-    plain_type,
     scale_of,
     title_of,
 )
@@ -23,6 +22,7 @@ from htk.answers.output.population import MOST_BARS, draw_population, is_populat
 from htk.answers.output.rank_groups import MOST_ROWS
 from htk.answers.output.rank_tables import add_up_blocks, condense_rows, tabulate_ends
 from htk.answers.output.tokens import palette_of
+from htk.base.columns.arrow import plain_type
 from htk.base.core.chart import Bar, Chart, Heatmap, Line, Scatter, TimelineChart
 from htk.base.core.extras import require_extra
 from htk.base.mappings import Fields

@@ -12,12 +12,12 @@ from htk.answers.output.figure_columns import (
     CODES,
     NO_NAME,
     WITH_NUMBER,
-    plain_type,
     series_of,
     words_of,
 )
 from htk.answers.output.figures import recorded_chart
 from htk.answers.output.result import Result
+from htk.base.columns.arrow import plain_type
 from htk.base.core.chart import Bar, Heatmap, Line, Scatter, TimelineChart
 from htk.base.core.humanize import format_value, make_sentence, pluralize_count, shorten_apart
 from htk.base.mappings import Fields

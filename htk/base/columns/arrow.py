@@ -212,10 +212,12 @@ def rank_alphabetically(codes: Ints | NDArray[np.int32], names: pa.Array) -> Int
     return places[codes]
 
 
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of a column once its texts are no codes."""
+    return STRING if pa.types.is_dictionary(kind) else kind
+
+
 def plain_text(table: pa.Table) -> pa.Table:
     """Return the table with dictionary columns as plain text, which other programs want."""
-    fields = [
-        field.with_type(STRING) if pa.types.is_dictionary(field.type) else field
-        for field in table.schema
-    ]
+    fields = [field.with_type(plain_type(field.type)) for field in table.schema]
     return table.cast(pa.schema(fields, metadata=table.schema.metadata))

@@ -34,6 +34,12 @@ def format_duration(ns: int | float) -> str:
     return _format_scaled(ns, _TIME)
 
 
+def format_signed_duration(ns: int | float) -> str:
+    """-12345 -> −12.3 µs: by how much something changed."""
+    sign = "+" if ns > 0 else "−"
+    return sign + format_duration(abs(round(ns)))
+
+
 def format_bytes(count: int | float) -> str:
     """1536 -> 1.50 KiB."""
     return _format_scaled(count, _BYTES)

@@ -106,10 +106,10 @@ def _list_command_tools(traces: Traces) -> list[Tool]:
         path: Recording, query: str, job: Job = None, limit: Limit = LIMIT, offset: Offset = 0
     ) -> str:
         """What does an SQL query answer? Tables and analyses by name; one reading statement."""
-        from htk.verdicts.query.sql import run_query as answer
+        from htk.verdicts.query.sql import run_query
         from htk.verdicts.query.worker import Limits
 
-        answered = answer(traces.select(path, job=job), query, Limits(30.0, "2GB"))
+        answered = run_query(traces.select(path, job=job), query, Limits(30.0, "2GB"))
         return bound_answer(answered, limit, offset)
 
     def diff(

@@ -61,10 +61,10 @@ class Session(Questions, Trace):
         >>> htk.open("sample").sql("select count(*) as n from kernels").to_pylist()
         [{'n': 1808}]
         """
-        from htk.verdicts.query.sql import run_query as answer
+        from htk.verdicts.query.sql import run_query
         from htk.verdicts.query.worker import Limits
 
-        return answer(self, query, Limits(seconds, memory))
+        return run_query(self, query, Limits(seconds, memory))
 
     def whatif(self) -> "WhatIf":
         """Return a what-if of this recording: add edits to it, then `run()` it.

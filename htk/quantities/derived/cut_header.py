@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from htk.base.columns.arrow import drop_fields
+from htk.base.columns.arrow import drop_fields, plain_type
 from htk.base.mappings import Facts, Fields, NamedTables
-from htk.base.schema import CUT_WINDOWS, PASSING, STRING, TABLES
+from htk.base.schema import CUT_WINDOWS, PASSING, TABLES
 
 KEY = "htk_cut"
 RECORDED = "recorded_tables"  # the fact that names the tables of which the whole recording has rows
@@ -66,7 +66,7 @@ def _build_header(cut: Facts) -> CutHeader:
 
 def _build_cut_table(columns: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.Table:
     arrays = [
-        pa.array(list(values), _decode_kind(field.type)).cast(field.type)
+        pa.array(list(values), plain_type(field.type)).cast(field.type)
         for values, field in zip(columns, schema, strict=True)
     ]
     table = pa.table(arrays, schema=schema)
@@ -75,7 +75,3 @@ def _build_cut_table(columns: Sequence[Sequence[Any]], schema: pa.Schema) -> pa.
         if far or table[name].null_count:
             raise ValueError(name)
     return table
-
-
-def _decode_kind(kind: pa.DataType) -> pa.DataType:
-    return STRING if pa.types.is_dictionary(kind) else kind

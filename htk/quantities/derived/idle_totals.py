@@ -17,7 +17,6 @@ from htk.base.columns.arrow import (
     read_numbers,
 )
 from htk.base.columns.groups import Groups, number_hosts
-from htk.base.columns.order import order_by
 from htk.base.columns.segments import SegmentTimes
 from htk.base.columns.types import NONE, Ints, Mask, fill_none, take_or
 from htk.base.schema import INT64
@@ -26,7 +25,7 @@ from htk.quantities.derived.explained_idle import Stalls, device_pieces, explain
 from htk.quantities.derived.host_states import ALLOCATION, SYNC
 from htk.quantities.derived.idle import CAUSES
 from htk.quantities.derived.stalls import LONG_NS
-from htk.quantities.derived.totals import held_numbers, of_first, total_table
+from htk.quantities.derived.totals import find_longest_rows, held_numbers, of_first, total_table
 from htk.quantities.derived.windows import cut_to_windows
 
 _WHO = ("rank", "cycle")
@@ -96,7 +95,7 @@ def idle_costs(
     alike = [*keys.values(), *(codes for codes, _ in coded.values())]
     alike += [mask.astype(np.int64) for mask in (*flags.values(), blocked > 0, length > blocked)]
     groups = Groups.by_keys(alike)
-    longest = _first_longest(groups, length)
+    longest = find_longest_rows(groups, length)
     order = np.argsort(longest)
     longest = longest[order]
     columns = of_first(IDLE_COSTS, keys, longest)
@@ -133,10 +132,3 @@ def _while_freeing(stalls: Stalls, host: Ints, start: Ints, end: Ints) -> Mask:
     calls = np.flatnonzero(frees[stalls.name] & (stalls.state == ALLOCATION))
     last = SegmentTimes(stalls.host[calls], stalls.start[calls]).last(host, end - 1)
     return np.asarray((last != NONE) & (take_or(stalls.end[calls], last, 0) > start))
-
-
-def _first_longest(groups: Groups, length: Ints) -> Ints:
-    """Return the row of the longest of each group, of several the first."""
-    order = order_by(groups.group_ids, -length, np.arange(len(length)))
-    longest: Ints = order[np.cumsum(groups.count) - groups.count]
-    return longest

@@ -63,7 +63,7 @@ def kernel_totals(kernels: pa.Table, kernel_links: pa.Table, kernel_passes: pa.T
     order = np.argsort(alike.first_row)
     first = alike.first_row[order]
     start, end = read_times(kernels)
-    longest = _find_longest_rows(alike, end - start)[order]
+    longest = find_longest_rows(alike, end - start)[order]
     columns = {
         name: build_numbers(values[first], KERNEL_TOTALS.field(name).type, values[first] != NONE)
         for name, values in numbered.items()
@@ -83,7 +83,7 @@ def kernel_totals(kernels: pa.Table, kernel_links: pa.Table, kernel_passes: pa.T
     return total_table(KERNEL_TOTALS, columns)
 
 
-def _find_longest_rows(groups: Groups, length: Ints) -> Ints:
+def find_longest_rows(groups: Groups, length: Ints) -> Ints:
     """Return the row of the longest of each group, of several the first."""
     order = order_by(groups.group_ids, -length, np.arange(len(length)))
     longest: Ints = order[np.cumsum(groups.count) - groups.count]

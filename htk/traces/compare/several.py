@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from htk.base.core.humanize import format_duration, shorten_text
+from htk.base.core.humanize import format_signed_duration, shorten_text
 from htk.base.core.label import Label
 from htk.base.mappings import Fields
 from htk.base.schema import FLOAT64, INT32, INT64, TEXT, table
@@ -83,7 +83,6 @@ def _describe_kernel(kernel: Fields | None) -> str:
     """Return the kernel that differs most, and by how much in a step."""
     if kernel is None:
         return "No kernel differs by more than chance."
-    size = format_duration(abs(round(kernel["diff_ns"])))
+    change = format_signed_duration(kernel["diff_ns"])
     way = {"added": "new, ", "removed": "gone, "}.get(kernel["change"], "")
-    sign = "+" if kernel["diff_ns"] > 0 else "−"
-    return f"{shorten_text(kernel['name'], _NAME)}: {way}{sign}{size}"
+    return f"{shorten_text(kernel['name'], _NAME)}: {way}{change}"

@@ -148,7 +148,7 @@ def _blame_function(recorded: CauseEvidence, spent: HostTime) -> Iterator[Cause]
         recorded["op_callers"],
     )
     own = python.functions.sum(python.own)
-    for k in order_by(-own).tolist():  # the first that does work of its own
+    for k in order_by(-own).tolist():  # the first that does not just wait
         name = python.names[int(python.functions.keys[k, 0])]
         share = 100.0 * int(own[k]) / spent.window_ns
         if share < _FUNCTION_PCT:

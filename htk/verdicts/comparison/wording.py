@@ -5,7 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from htk.base.core.humanize import format_duration, format_int_ranges, shorten_text
+from htk.base.core.humanize import (
+    format_duration,
+    format_int_ranges,
+    format_signed_duration,
+    shorten_text,
+)
 from htk.base.mappings import Facts
 from htk.base.names.kinds import kind_of
 from htk.verdicts.comparison.causes import ChangeCause
@@ -30,12 +35,12 @@ def write_headline(total: Facts | None, work: ComparedWork) -> str:
     large = [c for c in work.causes if abs(c.part_ns) >= _LEAST * step]
     if not large:
         return words
-    parts = [f"{_format_signed(c.part_ns)} {describe_cause(c, work)}" for c in large]
+    parts = [f"{format_signed_duration(c.part_ns)} {describe_cause(c, work)}" for c in large]
     left = total["diff_ns"] - sum(c.part_ns for c in work.causes)
     is_known = all(c.is_replayed for c in work.causes)
     noise = total["noise_ns"] or 0.0
     if is_known and abs(left) > max(_LEAST * step, noise):
-        parts.append(f"{_format_signed(left)} unexplained")
+        parts.append(f"{format_signed_duration(left)} unexplained")
     how = "" if is_known else " (in recorded time: the step could not be replayed)"
     return f"{words}: {'; '.join(parts)}{how}"
 
@@ -48,7 +53,7 @@ def _of_step(total: Facts) -> str:
     sure = "" if noise is None else f" ± {100 * noise / max(total['base_ns'], 1):.1f} %"
     if total["change"] in ("same", "unclear"):
         return f"step {total['change']} ({was} → {now}, {share}{sure})"
-    return f"step {_format_signed(total['diff_ns'])} ({was} → {now}, {share})"
+    return f"step {format_signed_duration(total['diff_ns'])} ({was} → {now}, {share})"
 
 
 def describe_cause(cause: ChangeCause, work: ComparedWork) -> str:
@@ -86,11 +91,6 @@ def _describe_ranks(cause: ChangeCause, work: ComparedWork) -> str:
     if len(cause.ranks) == len(every) and len(every) > 1:
         return "all ranks"
     return f"rank{'s' * (len(cause.ranks) > 1)} {format_int_ranges(cause.ranks)}"
-
-
-def _format_signed(ns: float) -> str:
-    sign = "+" if ns > 0 else "−"
-    return sign + format_duration(abs(round(ns)))
 
 
 def rank_lines(work: ComparedWork) -> list[str]:
